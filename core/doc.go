@@ -18,20 +18,20 @@
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
 // The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
-// wait alone. A call under the context of a lease on the same key returns ErrHeld; with [Reentrant], Do and TryDo run under
-// that lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster clients, see
-// docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
+// wait alone. A call returns ErrHeld if its context is that of a lease that you have on the key already; with [Reentrant],
+// Do and TryDo run under that lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster
+// clients, see docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, delayed or
-// duplicated. Unless [WithClockWindow] is 0, it also holds if a node's clock jumps by less than a day. With the restart
-// guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and renewed while a
-// quorum, more than half of the nodes, is well.
+// duplicated, and if a node's clock jumps by less than a day: clocks are checked, unless [WithClockWindow] turns that off.
+// With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
+// renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. It is greater than the tokens of all leases on the key that were granted
-// before this one was asked for. If a node loses its data while the restart guard is off, later tokens may be smaller than
+// Every lease has a fencing token, a number. Tokens grow: if lease A was granted before lease B on the same key was asked
+// for, the token of B is greater. If a node loses its data while the restart guard is off, later tokens may be smaller than
 // earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
@@ -87,7 +87,7 @@
 // call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
-//	WithClockWindow    500ms                how much clocks may differ; shortens the validity of a lease by 2.2 windows (1.1s)
+//	WithClockWindow    500ms                how much clocks may differ; a lease is valid for 2.2 times this (1.1s) less than its TTL
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
 //	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end

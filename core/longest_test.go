@@ -12,8 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A process that has not heard of the longest lease may be granted a key by nodes that have forgotten it: as soon
-// as one node tells, the votes of the round do not count, and it asks again, bringing the longest along.
+// Votes of nodes that have forgotten the longest lease do not count once one node tells of it: the process asks again.
 func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
@@ -45,6 +44,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 func TestProvisionTellsTheLongestLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.stranger(WithRestartGuard(true))
+		synctest.Wait() // the guard record names p's own max TTL
 		p.e.Learn(20 * time.Second)
 		succeeds(t, p.Provision(t.Context()))
 		if g := must(w.nodes[0].Exec("GET", p.e.Keys.Guard(0))).(string); wire.LongestOf(g) != 20*time.Second {

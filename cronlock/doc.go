@@ -9,8 +9,9 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which starts the ticks of its jobs. A cron library can run a job instead; it is then the
-// job's host (see Hosts). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
+// Each [Service] has an engine, which runs its jobs. A job may also have a host, a cron library that runs it (see Hosts);
+// the engine then decides which tick starts. With [WithElector], only the leader starts ticks. Package core explains nodes,
+// quorum and lease.
 //
 // # The rules
 //
@@ -58,8 +59,8 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. If a run ends on a replica that does not lead, or that has removed the job, the others notice
-// that within the TTL.
+// most the TTL of the Locker. The other replicas also learn up to a TTL late that a run is over, if its replica has stopped
+// leading or has removed the job.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.
@@ -68,12 +69,12 @@
 //
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
-// If replicas disagree about n, as during a deploy, the smaller number counts. If a job gets another schedule, an
-// uncompleted tick that the new schedule does not have is not started again. Removing a job or closing the Service does not
+// If replicas disagree about n, as during a deploy, the smaller number counts. After a change of a job's schedule, an
+// uncompleted tick is started again only if the new schedule has it, too. Removing a job or closing the Service does not
 // stop a run whose start is already being recorded.
 //
-// If a run that the engine began panics, the engine recovers and logs the panic with its stack. Errors that a function
-// returns are not logged; see [Past].
+// If a job without a host panics, the engine recovers and logs the panic with its stack. Errors that a function returns are
+// not logged; see [Past].
 //
 // # Every tick
 //
@@ -111,7 +112,6 @@
 //
 // The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. Each start of a
 // tick has a record under "start", and each completed tick has one under "end". A record is valid for 100 ticks, but for at
-// least the grace plus an hour, and for at most a year. If the schedule ends earlier, the record is valid until its last
-// tick. Redis keeps the record for two hours more. A tick takes about 750 bytes on each node (TestFootprintOfATick): 165 kB
-// for a job that runs every minute, 8 MB for one that runs every second.
+// least the grace plus an hour, and for at most a year. Redis keeps it for two hours more. A tick takes about 750 bytes on
+// each node (TestFootprintOfATick): 165 kB for a job that runs every minute, 8 MB for one that runs every second.
 package cronlock

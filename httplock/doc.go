@@ -20,8 +20,8 @@
 //     lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
 //     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
-//     or has an Idempotency-Key, or if another middleware hides the connection. It is then held back whole, up to 16 MiB.
-//     A larger one is refused with 500, and the log names the route.
+//     or has an Idempotency-Key, or if another middleware hides the connection (see Where to put it). It is then held back
+//     whole, up to 16 MiB. A larger one is refused with 500, and the log names the route.
 //  5. With an Idempotency-Key, the response is recorded before it is sent. A response that asks for another try (429, 503,
 //     an error with Retry-After) is not recorded. If a response is above 60 KiB, or broke off before its Content-Length,
 //     only its status is recorded, and repetitions get 410.
@@ -42,8 +42,8 @@
 //
 // # Idempotency-Key
 //
-// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not. Clients may use the
-// same value for different things: a key counts for one service, tenant, method, host and route.
+// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not. The same value is a
+// different key in another service, tenant, method, host or route.
 //
 // A repetition with the same path, query, body and credentials is answered from the record, with the header
 // Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first request runs, every other
@@ -77,9 +77,10 @@
 //
 // These are the longest times. If a request has a deadline or the server a WriteTimeout, waiting takes at most three
 // quarters of the time that is left when it begins. Waiting for the resource includes taking the Idempotency-Key's lease.
-// Without a resource, or with WithMaxWait(0), nothing bounds the time to take a lease but the number of requests to the
-// nodes: one to three, or up to 15 if several replicas ask at the same moment. Each takes at most the node timeout, which
-// is a tenth of the TTL but at most 1 s.
+//
+// Without a resource, or with WithMaxWait(0), there is no waiting, but taking a lease has no time limit of its own. It
+// takes one to three requests to the nodes, or up to 15 if several replicas ask at the same moment. Each request takes at
+// most the node timeout, which is a tenth of the TTL but at most 1 s.
 //
 // If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
@@ -88,8 +89,8 @@
 // Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With an
 // Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer,
 // inside this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is
-// recorded. Compression may go on either side. If compression is outside, it hides the connection, so responses are never
-// streamed (rule 4).
+// recorded. Compression may go on either side. If it is outside, its ResponseWriter hides the connection, which cannot be
+// broken then, so responses are never streamed (rule 4).
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are

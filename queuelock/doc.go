@@ -18,8 +18,8 @@
 //     asynq (a UUID), from [ID] or from a [Scheduler]. Any other id is foreign. A task with a foreign id may run again
 //     after its completion. A foreign id identifies a task only within one queue.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
-//     ([WithKey]), if it has one. Both are held until the handler returns, or until a grace period after its context has
-//     ended ([WithGrace]).
+//     ([WithKey]), if it has one. Both are held until the handler returns. If a handler goes on after its context has
+//     ended, they are held for a grace period more ([WithGrace]), and then run out.
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
 //     task is given back: asynq delivers it again, and counts no retry. A last attempt, one without retries left, waits as
 //     long as it can; then asynq archives the task.
@@ -33,41 +33,39 @@
 // # Guarantee
 //
 // At most one handler per key has a context that has not ended. Two handlers of one key can overlap only if the first goes
-// on after its context has ended. The second then has to wait for the first one's lease, which is kept for the grace period
-// and then runs out. If the first one's lease was lost, the second need not wait. Closing the Locker ([core.Locker.Close])
-// counts as a loss.
+// on after its context has ended. Even then, the second does not start before the grace period of the first is over, unless
+// the first has lost its lease. Closing the Locker ([core.Locker.Close]) counts as a loss.
 //
-// Within the retention, a completed task is not run again if its completion was recorded: its delivery returns nil, once
-// the record can be read.
+// Within the retention, a task whose completion was recorded does not run again. If asynq delivers it again, the middleware
+// returns nil without calling the handler.
 //
 // # Non-guarantee
 //
 // Tasks do not keep their order: one that was given back may be overtaken. If order matters, give tasks a sequence number,
 // and check it in the store.
 //
-// Effects happen once only if the store does one of three things: it rejects a fencing token smaller than the largest it
-// has seen, commits each effect together with a record of it, or recognizes an effect by the task's identity (see
-// [FromContext] for token and identity). A completed task runs again if it is delivered after the retention, if its id is
-// foreign, or if its completion could not be recorded. The limits of package core apply: a process that is paused does not
-// notice that its lease has ended, and nodes that lose their memory lose records.
+// For effects that happen exactly once, the store must help. It can commit each effect together with a record of it, or
+// recognize an effect by the task's identity, or reject a fencing token smaller than the largest it has seen ([FromContext]
+// has token and identity). A completed task runs again if it is delivered after the retention, if its id is foreign, or if
+// its completion could not be recorded. The limits of package core apply: a process that is paused does not notice that its
+// lease has ended, and nodes that lose their memory lose records.
 //
 // # How long a delivery waits
 //
 // A delivery waits in a worker. If somebody else has the lease, it also needs a waiting place, so that waiting deliveries
-// never take all workers. A server has a quarter as many waiting places as workers, rounded up ([WithWaiters]).
+// never take all workers. A server has a waiting place for every four workers or fewer ([WithWaiters]), but none if it has
+// one worker only.
 //
-//	somebody else has the lease                    half of the time to the task's deadline
-//	… and the server has no free waiting place     not at all
-//	… and its cooldown lasts over a second more    not at all
-//	no quorum of lock nodes answers                5 s, or half of the time to the deadline if that is less
-//	the Locker is closed                           not at all
-//	last attempt, in each of these cases           until a second before the deadline
+//	somebody else has the lease                       half of the time to the task's deadline
+//	the same, but no waiting place is free            not at all
+//	the key is in a cooldown for more than a second   not at all
+//	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
+//	the Locker is closed                              not at all
+//	last attempt, in each of these cases              until shortly before the deadline (1 s at most)
 //
-// A last attempt needs no waiting place. If it has less than 10 s to its deadline, it stops waiting when a tenth of that is
-// left.
-//
-// The wait for lock nodes leaves tasks to servers that can reach the nodes. A task that comes back to the same server
-// within 5 s waits for 0.16 to 1.25 s only, because no other server has taken it.
+// A last attempt needs no waiting place. While a server cannot reach the lock nodes, its waiting workers fetch no further
+// tasks, so servers that can reach them get more. A task that was given back for this reason waits less if it returns to
+// the same server at once.
 //
 // # What becomes of a delivery
 //
@@ -104,7 +102,7 @@
 //
 // Producers must give two tasks that are the same work the same id, such as ID("charge", paymentID). Neither asynq.Unique
 // nor a key from the payload ([WithKey]) replaces the id. asynq may aggregate the same tasks twice. An aggregator must
-// therefore set such an id on the task that it returns, and derive the id from the member tasks.
+// therefore give the task that it returns an [ID] that is made from the member tasks.
 //
 // At the first task of a type with a foreign id, such as TaskID("report:daily"), the log warns that completions of that
 // type are not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means
@@ -123,13 +121,12 @@
 //
 // # Cost
 //
-// A task that waits occupies a worker. With a Concurrency of 1 there is no waiting place. Then a task whose key is held
-// comes back at the next check for delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have
-// not).
+// A task that waits occupies a worker. Without a waiting place, a task whose key is held comes back at the next check for
+// delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have not).
 //
-// A server gives back at most ten tasks per second and worker (four at once). A task beyond that stays in its worker until
-// its turn has come or its deadline is near. Tasks whose key is in a cooldown do not count. So a backlog of one key costs
-// asynq's Redis up to ten deliveries per second and worker.
+// A server limits how many tasks it gives back: ten per second for each worker, and a burst of four for each. Beyond that,
+// a task stays in its worker until the limit allows it or its deadline is near. Tasks whose key is in a cooldown do not
+// count. So a backlog of one key costs asynq's Redis up to ten deliveries per second and worker.
 //
 // # Last attempts
 //
@@ -160,7 +157,7 @@
 //
 // If asynq's Redis does not answer, replicas try to enqueue a tick until the next one is due, for ten minutes at most. Then
 // the log and EventTickMissed report it. As with asynq, a tick is lost if all replicas are down when it is due. It is also
-// lost if all replicas are suspended for as long as they would try to enqueue it.
+// lost if all replicas are suspended for these ten minutes.
 //
 // # Shutdown
 //

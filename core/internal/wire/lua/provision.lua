@@ -24,11 +24,12 @@ end
 local memory, of, since, new, m, claim = guarding(g)
 local known = of == h
 if not known then since = now end
-local rest = since + math.max(tonumber(ARGV[4]), math.min(tonumber(m or 0), 86400000)) + tonumber(ARGV[5]) - now
+local longest = math.max(tonumber(ARGV[4]), math.min(tonumber(m or 0), 86400000))
+local rest = since + longest + tonumber(ARGV[5]) - now
 if known and (new ~= '' or rest <= 0) then return claim ~= '' and 'UNUSED ' .. memory .. ' ' .. claim or 'OK ' .. memory end
 if known and claim ~= '' then
   if ARGV[6] ~= claim then return 'NEW ' .. claim end
-  redis.call('SET', KEYS[1], memory .. '! ' .. m .. ' ' .. claim)
+  redis.call('SET', KEYS[1], memory .. '! ' .. int(longest) .. ' ' .. claim)
   return 'UNUSED ' .. memory .. '! ' .. claim
 end
 return 'QUARANTINED ' .. int(now) .. ' ' .. int(rest)
