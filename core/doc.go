@@ -30,9 +30,9 @@
 // With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
 // renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. Tokens grow: if lease A was granted before lease B on the same key was asked
-// for, the token of B is greater. If a node loses its data while the restart guard is off, later tokens may be smaller than
-// earlier ones.
+// Every lease has a fencing token, a number. The token of a lease is greater than that of every lease on the key that was
+// granted before this one was asked for. If a node loses its data while the restart guard is off, later tokens may be
+// smaller than earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.
@@ -87,7 +87,7 @@
 // call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
-//	WithClockWindow    500ms                how much clocks may differ; a lease is valid for 2.2 times this (1.1s) less than its TTL
+//	WithClockWindow    500ms                how much clocks may differ; the validity of a lease is its TTL minus 2.2 times this (1.1s)
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
 //	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end

@@ -9,9 +9,9 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which runs its jobs. A job may also have a host, a cron library that runs it (see Hosts);
-// the engine then decides which tick starts. With [WithElector], only the leader starts ticks. Package core explains nodes,
-// quorum and lease.
+// Each [Service] has an engine, which decides when a tick of a job starts. It also calls the job's function, unless the job
+// has a host: a cron library that does so instead (see Hosts). With [WithElector], only the leader starts ticks. Package
+// core explains nodes, quorum and lease.
 //
 // # The rules
 //
@@ -59,8 +59,8 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. The other replicas also learn up to a TTL late that a run is over, if its replica has stopped
-// leading or has removed the job.
+// most the TTL of the Locker. If a replica stops leading or removes the job during a run, the other replicas may notice the
+// end of that run up to a TTL late.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.

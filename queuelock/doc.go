@@ -53,19 +53,19 @@
 // # How long a delivery waits
 //
 // A delivery waits in a worker. If somebody else has the lease, it also needs a waiting place, so that waiting deliveries
-// never take all workers. A server has a waiting place for every four workers or fewer ([WithWaiters]), but none if it has
-// one worker only.
+// never take all workers. A server has a quarter as many waiting places as workers, rounded up ([WithWaiters]). A server
+// with one worker has none.
 //
 //	somebody else has the lease                       half of the time to the task's deadline
 //	the same, but no waiting place is free            not at all
 //	the key is in a cooldown for more than a second   not at all
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
-//	last attempt, in each of these cases              until shortly before the deadline (1 s at most)
+//	last attempt, in each of these cases              until at most 1 s is left to the deadline
 //
 // A last attempt needs no waiting place. While a server cannot reach the lock nodes, its waiting workers fetch no further
-// tasks, so servers that can reach them get more. A task that was given back for this reason waits less if it returns to
-// the same server at once.
+// tasks, so servers that can reach the nodes get more. If such a task is given back and the same server gets it again at
+// once, it waits for less than 5 s.
 //
 // # What becomes of a delivery
 //
@@ -102,7 +102,7 @@
 //
 // Producers must give two tasks that are the same work the same id, such as ID("charge", paymentID). Neither asynq.Unique
 // nor a key from the payload ([WithKey]) replaces the id. asynq may aggregate the same tasks twice. An aggregator must
-// therefore give the task that it returns an [ID] that is made from the member tasks.
+// therefore make an [ID] from the member tasks, and set it on the task that it returns.
 //
 // At the first task of a type with a foreign id, such as TaskID("report:daily"), the log warns that completions of that
 // type are not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means
@@ -156,8 +156,8 @@
 // decides when a tick is enqueued.
 //
 // If asynq's Redis does not answer, replicas try to enqueue a tick until the next one is due, for ten minutes at most. Then
-// the log and EventTickMissed report it. As with asynq, a tick is lost if all replicas are down when it is due. It is also
-// lost if all replicas are suspended for these ten minutes.
+// the log and EventTickMissed report it. A tick is also lost if no replica runs at its time: as with asynq, nobody enqueues
+// it later.
 //
 // # Shutdown
 //
