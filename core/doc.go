@@ -18,9 +18,9 @@
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
 // The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
-// wait alone. A call returns ErrHeld if its context is that of a lease that you have on the key already; with [Reentrant],
-// Do and TryDo run under that lease. [Open] makes the go-redis clients. [New] takes yours; for Sentinel and Cluster
-// clients, see docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
+// wait alone. If you hold a lease on a key and pass its context to a call for the same key, the call returns ErrHeld. With
+// [Reentrant], Do and TryDo run under that lease instead. [Open] makes the go-redis clients. [New] takes yours; for
+// Sentinel and Cluster clients, see docs/operations.md. A key has 1 to 512 bytes; [Key] builds one from parts.
 //
 // # Guarantee
 //
@@ -30,8 +30,8 @@
 // With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
 // renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. The token of a lease is greater than that of every lease on the key that was
-// granted before this one was asked for. If a node loses its data while the restart guard is off, later tokens may be
+// Every lease has a fencing token, a number. Of two leases on a key, the second has the greater token if the first was
+// granted before the second was requested. If a node loses its data while the restart guard is off, later tokens may be
 // smaller than earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the

@@ -113,5 +113,6 @@
 // The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. Each start of a
 // tick has a record under "start", and each completed tick has one under "end". A record is valid for 100 ticks, but for at
 // least the grace plus an hour, and for at most a year. Redis keeps it for two hours more. A tick takes about 750 bytes on
-// each node (TestFootprintOfATick): 165 kB for a job that runs every minute, 8 MB for one that runs every second.
+// each node (TestFootprintOfATick). All records of a job together take 165 kB if it runs every minute, and 8 MB if it runs
+// every second.
 package cronlock

@@ -64,8 +64,8 @@
 //	last attempt, in each of these cases              until at most 1 s is left to the deadline
 //
 // A last attempt needs no waiting place. While a server cannot reach the lock nodes, its waiting workers fetch no further
-// tasks, so servers that can reach the nodes get more. If such a task is given back and the same server gets it again at
-// once, it waits for less than 5 s.
+// tasks, so servers that can reach the nodes get more. If a task is given back because the lock nodes did not answer, and
+// the same server gets it again at once, the task waits for less than 5 s.
 //
 // # What becomes of a delivery
 //
@@ -89,9 +89,9 @@
 // EventRefused is also reported if so many nodes have lost their memory that nobody can tell who has the lease. A task that
 // was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
 //
-// asynq shows a task that was given back in the state "retry" until it is due, and then in the state "pending", although it
-// counts no retry. The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and
-// lockctl show the holder of the key. Middleware outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
+// When a task has been given back, asynq shows it as "retry" until it is due, and then as "pending", but counts no retry.
+// The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the
+// holder of the key. Middleware outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
 //
 // The context of a handler is asynq's. It also ends when a lease is lost, with a cause that matches [core.ErrLost]. If a
 // handler returns nil because its context has ended, as in "case <-ctx.Done(): return nil", its task is recorded as
