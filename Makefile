@@ -44,6 +44,8 @@ RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
 
 # How many packages are tested at a time: one more than there are processors, since they also wait.
 AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
+# How many tests of a package run at a time: those with real servers mostly wait.
+IN_PARALLEL = $$(($$(getconf _NPROCESSORS_ONLN) * 2))
 
 # Required: a test that needs Redis or promtool fails without it, instead of skipping.
 WITH_TOOLS := LOCKKIT_REDIS=required LOCKKIT_PROMTOOL=required
@@ -210,7 +212,7 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 unit: tools ## all tests with the race detector, on real Redis
 	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
 	# The packages that take longest come first, lest one be left over.
-	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) ./core ./queuelock ./cronlock ./...
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock ./...
 	# On Debian the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere it is if there is a browser.
 	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && $(has-chromium); then
 		$(need-chromium)
