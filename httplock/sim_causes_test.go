@@ -20,7 +20,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 			q.Count("excused: the key rests for longer")
 		}
 		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "job" || s.Do == "complete" }) ||
-			q.others(now, q.alike) > 0
+			q.others(now, q.alike) > 0 || q.Is("lost") > 0 && now.Sub(q.whole()) >= q.ttl()/10 // an attempt of its own has it, unanswered
 	case EventDone:
 		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "complete" })
 	case EventQueueFull:
