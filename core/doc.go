@@ -73,21 +73,21 @@
 // run NTP.
 //
 // With the restart guard, a node that may have lost its data is in quarantine: it answers, but casts no vote. The
-// quarantine begins with the first request after the loss, from whichever process, and lasts for the max TTL plus the
-// replica lag (WithReplicaLag). By then every lease that the node may have forgotten is over. A new node is in quarantine,
-// too, because the guard cannot tell it from one that lost its data. To skip the wait for nodes that were never used, call
-// Provision of package admin once. Never call it for nodes that lost their data.
+// quarantine begins when any process first asks the node for a vote after the loss (New does so, too), and lasts for the
+// max TTL plus the replica lag (WithReplicaLag). By then every lease that the node may have forgotten is over. A new node
+// is in quarantine, too, because the guard cannot tell it from one that lost its data. To skip the wait for nodes that were
+// never used, call Provision of package admin once. Never call it for nodes that lost their data.
 //
 // New fails on problems that will not go away on their own, and says which node is affected and how to fix it. Other
 // problems (no connection, LOADING) are logged, and the node is examined again later.
 //
 // # Options
 //
-// Options whose names begin with "With" can be given to New and Open only. All other options can also be given to a single
-// call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
+// Options whose names begin with "With" are for New and Open, and hold for all calls. All other options can also be given
+// to a single call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
-//	WithClockWindow    500ms                how much clocks may differ; the validity of a lease is its TTL minus 2.2 times this (1.1s)
+//	WithClockWindow    500ms                how much clocks may differ; a lease is shorter by 2.2 times as much (1.1s)
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
 //	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end

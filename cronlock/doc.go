@@ -21,15 +21,17 @@
 //     returns an error before the run's context has ended.
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if nobody has
 //     started that tick and the tick is not older than the grace. The default grace is a minute, or three TTLs if that is
-//     longer; see [WithGrace]. Ticks before the latest are superseded: they never start.
+//     longer; see [WithGrace]. Earlier ticks that nobody has started by then are superseded: they are not started any
+//     more.
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, before any later tick and whatever its
 //     age. It is given up after n starts, or when 100 later ticks are due.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
 //     call of [Job.RunDue], [Job.Claim] or [Job.RunNow], its context also ends with the context passed to the call. With
-//     an elector, the context also ends when the replica stops leading, except in runs by hand (RunNow).
+//     an elector, the context also ends when the leadership is lost, except in runs by hand (RunNow). A leader that
+//     resigns finishes its runs first.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks without being called: at each tick, after each run and each failure,
-//     and at least once a minute.
+//     and, while ticks are to come, at least once a minute.
 //
 // # Guarantee
 //
@@ -40,7 +42,7 @@
 // job lasts longer than the grace. With an elector, such a replica must also lead. Once the tick is due and the job's
 // previous run is over, the tick starts after at most
 //
-//	2 s                                    normally
+//	2 s                                    normally; for later starts see What follows from the rules
 //	7 s                                    if the host drops or refuses the call
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
@@ -59,8 +61,8 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. If a replica stops leading or removes the job during a run, the other replicas may notice the
-// end of that run up to a TTL late.
+// most the TTL of the Locker. The other replicas may notice the end of a run up to a TTL late in three cases: its replica
+// does not lead, has removed the job, or has closed its Service.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.
@@ -73,8 +75,8 @@
 // uncompleted tick is started again only if the new schedule has it, too. Removing a job or closing the Service does not
 // stop a run whose start is already being recorded.
 //
-// If a job without a host panics, the engine recovers and logs the panic with its stack. Errors that a function returns are
-// not logged; see [Past].
+// If a run that the engine began panics, the engine recovers and logs the panic with its stack. In a run that a call began,
+// such as RunDue, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
 //
 // # Every tick
 //
@@ -105,8 +107,8 @@
 //
 // First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
 // start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first, Close
-// returns the names of the jobs that still run. Those runs go on. Closing the elector ends the contexts of all runs but
-// those by hand; closing the Locker ends the contexts of all runs.
+// returns the names of the jobs that still run. Those runs go on. Closing the elector also waits for the runs; when its ctx
+// ends, it ends the contexts of all runs but those by hand. Closing the Locker ends the contexts of all runs.
 //
 // # Records
 //

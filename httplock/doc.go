@@ -13,8 +13,8 @@
 //     GET, HEAD, OPTIONS and TRACE requests pass without a lease.
 //  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. The request then
 //     waits for its resource in a bounded first-come queue. It stops waiting when its client leaves, its time to wait is
-//     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held, the request is
-//     refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
+//     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held when the time
+//     is over, the request is refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
 //  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
 //     leases are released, and the response is sent when the nodes have confirmed that, or after 100 ms. If a lease was
 //     lost, a refusal with status 503 is sent instead.

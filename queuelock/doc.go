@@ -23,8 +23,8 @@
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
 //     task is given back: asynq delivers it again, and counts no retry. A last attempt, one without retries left, waits as
 //     long as it can; then asynq archives the task.
-//  4. A task that was given back is delivered again at asynq's next check for delayed tasks, 250 ms later at most. If its
-//     key is in a cooldown ([Cooldown]), it is delivered again after the cooldown.
+//  4. A task that was given back is delivered again when asynq next checks for delayed tasks (every 250 ms by default) and
+//     a worker is free. If its key is in a cooldown ([Cooldown]), it is delivered again after the cooldown.
 //  5. If a handler returns nil or asynq.RevokeTask, the completion is recorded before asynq gets the result, unless the id
 //     is foreign. If a handler returns [Cooldown], the task is given back. asynq gets every other error as it is. If a
 //     lease was lost, the error also matches [core.ErrLost].
@@ -37,7 +37,7 @@
 // the first has lost its lease. Closing the Locker ([core.Locker.Close]) counts as a loss.
 //
 // Within the retention, a task whose completion was recorded does not run again. If asynq delivers it again, the middleware
-// returns nil without calling the handler.
+// returns nil without calling the handler. If no quorum of nodes answers, the delivery waits or is given back, as below.
 //
 // # Non-guarantee
 //
@@ -52,9 +52,8 @@
 //
 // # How long a delivery waits
 //
-// A delivery waits in a worker. If somebody else has the lease, it also needs a waiting place, so that waiting deliveries
-// never take all workers. A server has a quarter as many waiting places as workers, rounded up ([WithWaiters]). A server
-// with one worker has none.
+// A delivery waits in a worker. If somebody else has the lease, it also needs a waiting place. A server has a quarter as
+// many waiting places as workers, rounded up ([WithWaiters]). A server with one worker has none.
 //
 //	somebody else has the lease                       half of the time to the task's deadline
 //	the same, but no waiting place is free            not at all
@@ -139,8 +138,8 @@
 // The keys of its tasks are free within the TTL. asynq finds the tasks after 55 to 120 s, counts a retry for each, and
 // delivers each one after the retry delay. This includes tasks that were only waiting for a lease.
 //
-// If a server is cut off from asynq's Redis, tasks that it has fetched may start late. If it stays cut off for longer than
-// a task's timeout, or than asynq's own lease on the task (30 s), asynq counts a retry for the task.
+// If a server is cut off from asynq's Redis, tasks that it has fetched may start late. If a task's timeout or asynq's own
+// lease on the task (30 s) ends before the server is back, asynq counts a retry for the task.
 //
 // # Schedules
 //

@@ -22,9 +22,10 @@
 //
 // # Metrics
 //
-// The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do
-// about it. The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute
-// error.type is set on failures only. An acquisition that finds the key held has not failed: its outcome is "held".
+// The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do about it.
+// The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute error.type is set on
+// failures only. An acquisition that does not get a held key has not failed: its outcome is "held", or "timeout" if it
+// waited.
 //
 // # Spans
 //
@@ -36,12 +37,12 @@
 // A lost lease always gets a span. Its name says when the loss was noticed:
 //
 //	lockkit.hold      while the lease was held; a child of the span under which the key was acquired
-//	lockkit.release   at Release; a child of the span that called Release
+//	lockkit.release   only at Release; a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as above
 //
 // The first two also link to their parent, because it may already have ended. If the parent is still open, it gets the
 // event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no observer can
-// delay that end.
+// delay that end. If a Release reports a loss that was noticed before, its span is in a new trace.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
 // So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace
