@@ -87,7 +87,7 @@
 // to a single call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
-//	WithClockWindow    500ms                how much clocks may differ; a lease is shorter by 2.2 times as much (1.1s)
+//	WithClockWindow    500ms                how much clocks may differ; 2.2 times this (1.1s) is taken off the time that a lease is valid
 //	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
 //	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end

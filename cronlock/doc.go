@@ -42,8 +42,8 @@
 // job lasts longer than the grace. With an elector, such a replica must also lead. Once the tick is due and the job's
 // previous run is over, the tick starts after at most
 //
-//	2 s                                    normally; for later starts see What follows from the rules
-//	7 s                                    if the host drops or refuses the call
+//	2 s                                    normally; what may take longer is said under What follows from the rules
+//	7 s                                    if the host drops a call that it should make
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
@@ -61,8 +61,8 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. The other replicas may notice the end of a run up to a TTL late in three cases: its replica
-// does not lead, has removed the job, or has closed its Service.
+// most the TTL of the Locker. The other replicas may notice the end of a run up to a TTL late if the replica that ran it
+// has removed the job, has closed its Service, or, with an elector, is not the leader.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.
