@@ -108,6 +108,9 @@ endef
 # Of a simulation's -v: what failed, and the counts of faults and outcomes that show what it reached.
 quiet := grep -vE '^(=== | *--- PASS|redis: )'
 
+# Passes on a test's -v, and fails if the test was skipped, or has another name by now.
+must-run = awk -v test='$(1)' '{ print } index($$0, "--- PASS: " test " ") == 1 { ran = 1 } END { if (!ran) { print test " did not run" > "/dev/stderr"; exit 1 } }'
+
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -298,7 +301,7 @@ sim: ## the simulations, long campaign (SEEDS=20000, FROM=0)
 .PHONY: lean
 lean: tools ## what scripts do on a straight way beside their complete code, on 100000 random states of each kind of node
 	@echo "==> lean: the plain ways of the scripts beside the complete code, on 100000 random states"
-	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(quiet)
+	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(call must-run,TestPlainIsComplete) | $(quiet)
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, with the race detector
@@ -405,7 +408,7 @@ microbench: tools ## an HTTP request beside other lockers
 .PHONY: servercost
 servercost: tools ## the instructions that a server executes for a lock, none of which may get 5 % dearer: needs valgrind
 	@echo "==> servercost: instructions of redis-server for each request, under valgrind"
-	LOCKKIT_CALLGRIND=yes go test ./core -run '^TestServerCost$$' -count=1 -v | grep -E '^ +[a-z_]+\.go|FAIL|ok'
+	LOCKKIT_CALLGRIND=yes go test ./core -run '^TestServerCost$$' -count=1 -v | $(call must-run,TestServerCost) | grep -E '^ +[a-z_]+\.go|FAIL|ok'
 
 .PHONY: dashboards
 dashboards: tools ## start Prometheus on the otel example and on failures: panels that stay empty, alerts that do not come

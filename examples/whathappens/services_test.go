@@ -55,26 +55,50 @@ func TestRequestsWhileRedisIsAway(t *testing.T) {
 	t.Run("1 node", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { requestsWhileAway(t, 1) }) })
 }
 
-func requestsWhileAway(t *testing.T, n int) {
-	l := locktest.NewOn(t, testutil.NewNodes(t, n))
-	m, err := httplock.New(l.Locker, "shop", httplock.ByFunc(func(*http.Request) (string, error) { return "42", nil }))
+// An order is behind a route that one request at a time has: all lock the key "42".
+type order struct {
+	route  http.Handler
+	inside chan bool // closed by the request that stays until its context ends
+}
+
+func newOrder(t *testing.T, l *locktest.Locker) *order {
+	m, err := httplock.New(l.Locker, "shop", httplock.ByKey(func(*http.Request) (string, error) { return "42", nil }))
 	if err != nil {
 		t.Fatal(err)
 	}
-	mux := http.NewServeMux()
-	inside := make(chan bool)
+	t.Cleanup(func() {
+		if err := m.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	o, mux := &order{inside: make(chan bool)}, http.NewServeMux()
 	mux.Handle("PUT /order", m.LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.RawQuery == "stay" {
-			close(inside)
+			close(o.inside)
 			<-r.Context().Done()
 		}
 	})))
+	o.route = mux
+	return o
+}
+
+// ask returns the status of a request, and how long that took.
+func (o *order) ask(url string) (status int, took time.Duration) {
+	began, w := time.Now(), httptest.NewRecorder()
+	o.route.ServeHTTP(w, httptest.NewRequest(http.MethodPut, url, nil))
+	return w.Code, time.Since(began)
+}
+
+// fullWait is how long a request takes that is refused when its time to wait is over.
+var fullWait = span{5 * time.Second, 5100 * time.Millisecond}
+
+func requestsWhileAway(t *testing.T, n int) {
+	l := locktest.NewOn(t, testutil.NewNodes(t, n))
+	o := newOrder(t, l)
 	ask := func(url string, want int, within span) {
-		began, w := time.Now(), httptest.NewRecorder()
-		mux.ServeHTTP(w, httptest.NewRequest(http.MethodPut, url, nil))
-		took := time.Since(began)
-		if t.Log(w.Code, took); w.Code != want || took < within.from || took > within.to {
-			t.Errorf("%s: %d after %v, want %d within %v", url, w.Code, took, want, within)
+		status, took := o.ask(url)
+		if t.Log(status, took); status != want || took < within.from || took > within.to {
+			t.Errorf("%s: %d after %v, want %d within %v", url, status, took, want, within)
 		}
 	}
 	ask("/order", http.StatusOK, atOnce)
@@ -83,27 +107,23 @@ func requestsWhileAway(t *testing.T, n int) {
 		defer close(stays)
 		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
 	}()
-	<-inside
-	wait := span{5 * time.Second, 5100 * time.Millisecond}
+	<-o.inside
 	waits := make(chan bool)
 	go func() {
 		defer close(waits)
 		time.Sleep(3 * time.Second)
-		ask("/order", http.StatusConflict, wait) // it waits when the nodes go away
+		ask("/order", http.StatusConflict, fullWait) // it waits when the nodes go away
 	}()
-	ask("/order", http.StatusConflict, wait)
+	ask("/order", http.StatusConflict, fullWait)
 	away(30 * time.Second)(l)
-	ask("/order", http.StatusConflict, wait) // the holder is known
+	ask("/order", http.StatusConflict, fullWait) // the holder is known
 	<-waits
 	<-stays
 	for range 3 {
-		ask("/order", http.StatusServiceUnavailable, wait)
+		ask("/order", http.StatusServiceUnavailable, fullWait)
 	}
 	time.Sleep(10 * time.Second)
 	ask("/order", http.StatusOK, span{0, time.Second})
-	if err := m.Close(t.Context()); err != nil {
-		t.Error(err)
-	}
 }
 
 // HTTP clients while the key of a replica that was killed is taken: 409 after the wait, or 200 if the key is free by then.
@@ -114,33 +134,24 @@ func TestRequestsAfterAKill(t *testing.T) {
 		if _, err := killed.Acquire(context.WithoutCancel(t.Context()), "42"); err != nil {
 			t.Fatal(err)
 		}
-		m, err := httplock.New(killed.Replica().Locker, "shop", httplock.ByKey(func(*http.Request) (string, error) { return "42", nil }))
-		if err != nil {
-			t.Fatal(err)
-		}
-		mux := http.NewServeMux()
-		mux.Handle("PUT /order", m.LockHandler(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})))
+		o := newOrder(t, killed.Replica())
 		time.Sleep(25 * time.Second)
 		struck := time.Now()
 		killed.Link.Kill()
 		var requests sync.WaitGroup
 		for range 12 {
 			requests.Go(func() {
-				began, w := time.Now(), httptest.NewRecorder()
-				mux.ServeHTTP(w, httptest.NewRequest(http.MethodPut, "/order", nil))
-				switch took, at := time.Since(began), time.Since(struck); {
-				case w.Code == http.StatusOK && at > taken.from:
-				case w.Code == http.StatusConflict && took >= 5*time.Second && took < 5100*time.Millisecond && at < taken.to:
+				status, took := o.ask("/order")
+				switch at := time.Since(struck); {
+				case status == http.StatusOK && at > taken.from:
+				case status == http.StatusConflict && took >= fullWait.from && took <= fullWait.to && at < taken.to:
 				default:
-					t.Errorf("%d after %v, %v after the kill", w.Code, took, at)
+					t.Errorf("%d after %v, %v after the kill", status, took, at)
 				}
 			})
 			time.Sleep(time.Second)
 		}
 		requests.Wait()
-		if err := m.Close(t.Context()); err != nil {
-			t.Error(err)
-		}
 	})
 }
 
