@@ -19,10 +19,9 @@
 //  2. A tick is started at most n times; n is 1 unless [AtLeastOnce] sets it. A quorum of nodes records each start before
 //     the function is called. A tick is completed when the function returns nil. It is also completed when the function
 //     returns an error before the run's context has ended.
-//  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if nobody has
-//     started that tick and the tick is not older than the grace. The default grace is a minute, or three TTLs if that is
-//     longer; see [WithGrace]. Earlier ticks that nobody has started by then are superseded: they are not started any
-//     more.
+//  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has not
+//     been started and is not older than the grace. The default grace is a minute, or three TTLs if that is longer; see
+//     [WithGrace]. Earlier ticks that have not been started by then are superseded: they never start.
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, before any later tick and whatever its
 //     age. It is given up after n starts, or when 100 later ticks are due.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a

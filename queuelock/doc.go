@@ -52,10 +52,10 @@
 //
 // # How long a delivery waits
 //
-// A delivery waits in a worker. If somebody else has the lease, it also needs a waiting place. A server has a quarter as
-// many waiting places as workers, rounded up ([WithWaiters]). A server with one worker has none.
+// A delivery waits in a worker. If another delivery or caller has the lease, it also needs a waiting place. A server has a
+// quarter as many waiting places as workers, rounded up ([WithWaiters]). A server with one worker has none.
 //
-//	somebody else has the lease                       half of the time to the task's deadline
+//	another delivery or caller has the lease          half of the time to the task's deadline
 //	the same, but no waiting place is free            not at all
 //	the key is in a cooldown for more than a second   not at all
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
@@ -85,8 +85,8 @@
 //	handler does not return      leases expire after the grace period   EventAbandoned
 //
 // A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention.
-// EventRefused is also reported if so many nodes have lost their memory that nobody can tell who has the lease. A task that
-// was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
+// EventRefused is also reported if so many nodes have lost their memory that the holder of the lease is not known. A task
+// that was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
 //
 // When a task has been given back, asynq shows it as "retry" until it is due, and then as "pending", but counts no retry.
 // The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the
@@ -155,8 +155,8 @@
 // decides when a tick is enqueued.
 //
 // If asynq's Redis does not answer, replicas try to enqueue a tick until the next one is due, for ten minutes at most. Then
-// the log and EventTickMissed report it. A tick is also lost if no replica runs at its time: as with asynq, nobody enqueues
-// it later.
+// the log and EventTickMissed report it. A tick may also be lost if no replica runs at its time: as with asynq, it is not
+// enqueued later.
 //
 // # Shutdown
 //
