@@ -41,7 +41,7 @@
 // job lasts longer than the grace. With an elector, such a replica must also lead. Once the tick is due and the job's
 // previous run is over, the tick starts after at most
 //
-//	2 s                                    normally; what may take longer is said under What follows from the rules
+//	2 s                                    normally; for exceptions see the section "What follows from the rules"
 //	7 s                                    if the host drops a call that it should make
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
@@ -60,8 +60,9 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. The other replicas may notice the end of a run up to a TTL late if the replica that ran it
-// has removed the job, has closed its Service, or, with an elector, is not the leader.
+// most the TTL of the Locker. The other replicas may also notice the end of a run up to a TTL late. That happens if the
+// replica that ran it has removed the job or closed its Service. With an elector, it also happens if that replica is not
+// the leader.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.
@@ -106,8 +107,9 @@
 //
 // First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
 // start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first, Close
-// returns the names of the jobs that still run. Those runs go on. Closing the elector also waits for the runs; when its ctx
-// ends, it ends the contexts of all runs but those by hand. Closing the Locker ends the contexts of all runs.
+// returns the names of the jobs that still run. Those runs go on. The elector's Close also waits for the runs. If the ctx
+// passed to it ends first, Close ends the contexts of all runs except those by hand. Closing the Locker ends the contexts
+// of all runs.
 //
 // # Records
 //

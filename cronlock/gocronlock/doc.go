@@ -4,7 +4,8 @@
 // gocron calls a job at its ticks; the records of the service decide which tick runs. If gocron drops or delays a call, the
 // engine makes gocron call the job again. Shut the scheduler down before you close the service.
 //
-// gocron's own definitions (DurationJob, DailyJob and so on) do not expose their times, so Add takes a
-// [cronlock.Schedule]. To keep such a definition, pass an Elector of package leader to gocron.WithDistributedElector, on
-// a scheduler other than the one given to Add. Ticks of that scheduler that fall due without a leader are lost.
+// gocron's own definitions (DurationJob, DailyJob and so on) do not expose their times, so Add takes a [cronlock.Schedule].
+// To keep such a definition, do not use Add for that job. Create a second gocron scheduler with
+// gocron.WithDistributedElector and an Elector of package leader, and define the job there. Its ticks that fall due without
+// a leader are lost.
 package gocronlock
