@@ -11,7 +11,7 @@ require (
 	github.com/go-redsync/redsync/v4 v4.18.0
 	github.com/hibiken/asynq v0.26.0
 	github.com/lockkit/lockkit v0.0.0
-	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/go-redis/v9 v9.22.0
 	github.com/redis/rueidis v1.0.79
 	golang.org/x/sys v0.48.0
 	gonum.org/v1/plot v0.17.0
@@ -48,7 +48,7 @@ require (
 	github.com/twitchyliquid64/golang-asm v0.15.1 // indirect
 	github.com/ugorji/go/codec v1.2.11 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
-	go.uber.org/atomic v1.12.0 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/arch v0.3.0 // indirect
 	golang.org/x/crypto v0.54.0 // indirect
 	golang.org/x/image v0.39.0 // indirect
@@ -60,3 +60,6 @@ require (
 )
 
 replace github.com/lockkit/lockkit => ..
+
+// As in ../go.mod, like go-redis, so that what all modules need is built once.
+replace golang.org/x/sys => golang.org/x/sys v0.42.0

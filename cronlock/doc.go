@@ -17,8 +17,8 @@
 //
 //  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
 //  2. A tick is started at most n times; n is 1 unless [AtLeastOnce] sets it. A quorum of nodes records each start before
-//     the function is called. A tick is completed when the function returns nil. It is also completed when the function
-//     returns an error before the run's context has ended.
+//     the function is called. A tick is completed when the function returns. An error completes it too, unless the run's
+//     context ended before the function returned.
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has not
 //     been started and is not older than the grace. The default grace is a minute, or three TTLs if that is longer; see
 //     [WithGrace]. Earlier ticks that have not been started by then are superseded: they never start.
@@ -60,9 +60,9 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. The other replicas may also notice the end of a run up to a TTL late. That happens if the
-// replica that ran it has removed the job or closed its Service. With an elector, it also happens if that replica is not
-// the leader.
+// most the TTL of the Locker. The other replicas may also notice the end of a run up to a TTL late. That happens if, when
+// the run ends, the replica that ran it has removed the job, has closed its Service, or, with an elector, is not the
+// leader. A run by hand (RunNow), for example, needs no leadership.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.

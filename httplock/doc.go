@@ -86,11 +86,11 @@
 //
 // # Where to put it
 //
-// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With an
-// Idempotency-Key, put middleware that writes the response after the handler has returned, such as an error renderer,
-// inside this one. Otherwise an empty response is recorded. Keep Recovery outside. Otherwise its response to a panic is
-// recorded. Compression may go on either side. If it is outside, its ResponseWriter hides the connection, which cannot be
-// broken then, so responses are never streamed (rule 4).
+// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With Idempotency-Keys,
+// put an error renderer inside this middleware, and whatever else writes the response after the handler has returned. If it
+// is outside, an empty response is recorded. Keep Recovery outside. If it is inside, its response to a panic is recorded.
+// Compression may go on either side. If it is outside, its ResponseWriter hides the connection, which cannot be broken
+// then, so responses are never streamed (rule 4).
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are

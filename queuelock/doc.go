@@ -107,9 +107,9 @@
 // type are not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means
 // the same task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the application's name to ID.
 //
-// To drop a task while another task with its key runs, leave out WithKey and use TryDo in the handler. core.ErrHeld may
-// also mean that contenders split the votes, or that an earlier delivery of this task has the lease. So drop the task only
-// if a quorum names another holder:
+// To drop a task while another task with its key runs, leave out WithKey and use TryDo in the handler. But core.ErrHeld
+// does not prove that another task runs: the holder may be an earlier delivery of this task, and if several callers ask at
+// once, it may be that none gets the lease. So drop the task only if a quorum names another holder:
 //
 //	run, _ := queuelock.FromContext(ctx)
 //	err := locker.TryDo(ctx, key, report, core.Note(run.Identity)) // at most 128 bytes: keep ids short, or hash them
@@ -143,7 +143,8 @@
 //
 // # Schedules
 //
-// asynq's own Scheduler enqueues each tick once per replica. A [Scheduler] enqueues it once for all replicas:
+// With asynq.Scheduler, each replica enqueues each tick. With the [Scheduler] of this package, the replicas together
+// enqueue each tick once:
 //
 //	scheduler, err := ql.NewScheduler(client, "billing", time.UTC)
 //	…

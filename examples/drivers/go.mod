@@ -9,7 +9,7 @@ require (
 	github.com/hibiken/asynq v0.26.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lockkit/lockkit v0.0.0
-	github.com/redis/go-redis/v9 v9.23.0
+	github.com/redis/go-redis/v9 v9.22.0
 	go.etcd.io/etcd/client/v3 v3.7.2
 	modernc.org/sqlite v1.60.1
 )
@@ -74,7 +74,7 @@ require (
 	github.com/robfig/cron/v3 v3.0.1 // indirect
 	github.com/spf13/cast v1.10.0 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
-	go.uber.org/atomic v1.12.0 // indirect
+	go.uber.org/atomic v1.11.0 // indirect
 	golang.org/x/sys v0.48.0
 	golang.org/x/time v0.15.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
@@ -84,3 +84,9 @@ require (
 )
 
 replace github.com/lockkit/lockkit => ../..
+
+// As in ../../go.mod, like go-redis, so that what all modules need is built once.
+replace (
+	github.com/ugorji/go/codec => github.com/ugorji/go/codec v1.2.11
+	golang.org/x/sys => golang.org/x/sys v0.42.0
+)

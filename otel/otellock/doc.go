@@ -42,7 +42,8 @@
 //
 // The first two also link to their parent, because it may already have ended. If the parent is still open, it gets the
 // event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no observer can
-// delay that end. If a Release reports a loss that was noticed before, its span is in a new trace.
+// delay that end. A Release after such a loss was noticed fails as well. The span of that failure is in a new trace, like
+// that of any failed release.
 //
 // The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
 // So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace
