@@ -26,13 +26,12 @@
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, delayed or
-// duplicated, and if a node's clock jumps by less than a day: clocks are checked, unless [WithClockWindow] turns that off.
-// With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
+// duplicated. It also holds if a node's clock jumps by less than a day, unless [WithClockWindow] turns the check of clocks
+// off. With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
 // renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. Of two leases on a key, the second has the greater token if the first was
-// granted before the second was requested. If a node loses its data while the restart guard is off, later tokens may be
-// smaller than earlier ones.
+// Every lease has a fencing token, a number. If lease A is granted before lease B on the same key is requested, B has the
+// greater token. If a node loses its data while the restart guard is off, later tokens may be smaller than earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.
@@ -88,7 +87,7 @@
 //
 //	TTL                10s                  how long a key stays taken after its holder dies
 //	WithClockWindow    500ms                how much clocks may differ; 2.2 times this (1.1s) is taken off the time that a lease is valid
-//	WithMaxTTL         the TTL              the longest TTL in use, which is how long a quarantine lasts
+//	WithMaxTTL         the TTL              the longest TTL in use; a quarantine lasts that long, plus the replica lag
 //	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL
 //	MaxHold            no limit             ends the lease of a holder that is stuck; Lease.Extend moves the end
 //	Retention          24h                  how long completion records are kept

@@ -9,9 +9,9 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which decides when a tick of a job starts. It also calls the job's function, unless the job
-// has a host: a cron library that does so instead (see Hosts). With [WithElector], only the leader starts ticks. Package
-// core explains nodes, quorum and lease.
+// Each [Service] has an engine, which decides when a tick of a job starts, and then calls the job's function. A job can
+// have a host, a cron library that calls the function instead (see Hosts). With [WithElector], only the leader starts
+// ticks. Package core explains nodes, quorum and lease.
 //
 // # The rules
 //
@@ -20,8 +20,8 @@
 //     the function is called. A tick is completed when the function returns. An error completes it too, unless the run's
 //     context ended before the function returned.
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has not
-//     been started and is not older than the grace. The default grace is a minute, or three TTLs if that is longer; see
-//     [WithGrace]. Earlier ticks that have not been started by then are superseded: they never start.
+//     been started and is not older than the grace. All earlier ticks that have not been started are then superseded: they
+//     never start. The default grace is a minute, or three TTLs if that is longer; see [WithGrace].
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, before any later tick and whatever its
 //     age. It is given up after n starts, or when 100 later ticks are due.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
@@ -30,19 +30,20 @@
 //     resigns finishes its runs first.
 //  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks without being called: at each tick, after each run and each failure,
-//     and, while ticks are to come, at least once a minute.
+//     and at least once a minute until the schedule has no more ticks.
 //
 // # Guarantee
 //
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// The latest due tick starts if, during its grace, at least one replica and a quorum of nodes are well, and no run of the
-// job lasts longer than the grace. With an elector, such a replica must also lead. Once the tick is due and the job's
-// previous run is over, the tick starts after at most
+// A due tick starts, unless its grace ends or the next tick is due before. It needs a quorum of nodes and a replica, with an
+// elector the leader. Once the tick is due and the job's previous run is over, it starts after at most
 //
-//	2 s                                    normally; for exceptions see the section "What follows from the rules"
+//	2 s                                    normally
 //	7 s                                    if the host drops a call that it should make
+//	the TTL + 2 s                          if the replica that ran the job last has removed it, closed its Service,
+//	                                       or, with an elector, is not the leader
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
@@ -60,9 +61,7 @@
 // # What follows from the rules
 //
 // If a replica dies while it has the job's lease, no replica starts the job until that lease has run out, which takes at
-// most the TTL of the Locker. The other replicas may also notice the end of a run up to a TTL late. That happens if, when
-// the run ends, the replica that ran it has removed the job, has closed its Service, or, with an elector, is not the
-// leader. A run by hand (RunNow), for example, needs no leadership.
+// most the TTL of the Locker.
 //
 // If a job takes longer than its period, and the grace is at least as long as the period, the job runs back to back. Each
 // run is for the latest tick.
@@ -72,16 +71,15 @@
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
 // If replicas disagree about n, as during a deploy, the smaller number counts. After a change of a job's schedule, an
-// uncompleted tick is started again only if the new schedule has it, too. Removing a job or closing the Service does not
-// stop a run whose start is already being recorded.
+// uncompleted tick is started again only if the new schedule has it, too.
 //
 // If a run that the engine began panics, the engine recovers and logs the panic with its stack. In a run that a call began,
 // such as RunDue, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
 //
 // # Every tick
 //
-// Superseded ticks are not queued. A job that must act for every tick does so in one run, for all ticks after
-// [Run.Previous], the last tick known to have completed without an error:
+// Superseded ticks are not queued. A job that must act for every tick can do so in one run. [Run.Previous] is the last tick
+// known to have completed without an error. The run acts for all ticks after that one:
 //
 //	run, _ := cronlock.FromContext(ctx)
 //	tick := run.Tick // zero in a run by hand
@@ -90,8 +88,8 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero before the first success, and if none of the last 100 ticks was started. The loop then acts for run.Tick
-// alone. A watermark that the job stores with its work is better still.
+// Previous is zero until a tick has succeeded, and again once no tick has started for 100 ticks. The loop then acts for
+// run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //
@@ -105,17 +103,13 @@
 //
 // # Shutdown
 //
-// First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Close lets nothing
-// start any more and waits for the runs of this replica. It does not end their contexts. If its deadline comes first, Close
-// returns the names of the jobs that still run. Those runs go on. The elector's Close also waits for the runs. If the ctx
-// passed to it ends first, Close ends the contexts of all runs except those by hand. Closing the Locker ends the contexts
-// of all runs.
+// First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Service.Close waits
+// for the runs of this replica, and does not end their contexts. If its deadline comes first, it returns the names of the
+// jobs that still run. When the Locker is closed, the contexts of all runs end.
 //
 // # Records
 //
 // The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. Each start of a
-// tick has a record under "start", and each completed tick has one under "end". A record is valid for 100 ticks, but for at
-// least the grace plus an hour, and for at most a year. Redis keeps it for two hours more. A tick takes about 750 bytes on
-// each node (TestFootprintOfATick). All records of a job together take 165 kB if it runs every minute, and 8 MB if it runs
-// every second.
+// tick has a record under "start", and each completed tick has one under "end". docs/operations.md says how long records
+// are kept and how much memory they take.
 package cronlock

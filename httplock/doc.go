@@ -16,15 +16,15 @@
 //     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held when the time
 //     is over, the request is refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
 //  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
-//     leases are released, and the response is sent when the nodes have confirmed that, or after 100 ms. If a lease was
-//     lost, a refusal with status 503 is sent instead.
+//     leases are released. The response is sent as soon as the nodes have confirmed the release, but after 100 ms at the
+//     latest. If a lease was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
 //     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
 //     or has an Idempotency-Key, or if another middleware hides the connection (see Where to put it). It is then held back
 //     whole, up to 16 MiB. A larger one is refused with 500, and the log names the route.
 //  5. With an Idempotency-Key, the response is recorded before it is sent. A response that asks for another try (429, 503,
-//     an error with Retry-After) is not recorded. If a response is above 60 KiB, or broke off before its Content-Length,
-//     only its status is recorded, and repetitions get 410.
+//     an error with Retry-After) is not recorded. If a response is larger than 60 KiB, or shorter than its
+//     Content-Length, only its status is recorded, and repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may
 //     succeed. [WithReply] sets a function that writes refusals instead.
 //
@@ -75,22 +75,22 @@
 //	releasing the leases                     100 ms
 //	recording, with an Idempotency-Key       1 s
 //
-// These are the longest times. If a request has a deadline or the server a WriteTimeout, waiting takes at most three
-// quarters of the time that is left when it begins. Waiting for the resource includes taking the Idempotency-Key's lease.
+// These are the longest times. If a request has a deadline, or the server has a WriteTimeout, a wait takes at most three
+// quarters of the time that is left when the wait begins. Waiting for the resource includes taking the Idempotency-Key's
+// lease.
 //
-// Without a resource, or with WithMaxWait(0), there is no waiting, but taking a lease has no time limit of its own. It
-// takes one to three requests to the nodes, or up to 15 if several replicas ask at the same moment. Each request takes at
-// most the node timeout, which is a tenth of the TTL but at most 1 s.
+// Without a resource, or with WithMaxWait(0), a request does not wait for others. To take its leases, it still needs one to
+// three requests to the nodes, or up to 15 if several replicas ask at the same moment. Each of them takes at most the node
+// timeout, which is a tenth of the TTL but at most 1 s.
 //
 // If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
 // # Where to put it
 //
-// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. With Idempotency-Keys,
-// put an error renderer inside this middleware, and whatever else writes the response after the handler has returned. If it
-// is outside, an empty response is recorded. Keep Recovery outside. If it is inside, its response to a panic is recorded.
-// Compression may go on either side. If it is outside, its ResponseWriter hides the connection, which cannot be broken
-// then, so responses are never streamed (rule 4).
+// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. Put middleware that
+// writes the response after the handler has returned, such as an error renderer, inside this one if there are
+// Idempotency-Keys: outside, it finds an empty response recorded. Compression may go on either side. If it is outside, its
+// ResponseWriter hides the connection, so responses are never streamed (rule 4).
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are
@@ -114,10 +114,5 @@
 //	…
 //	err := errors.Join(server.Shutdown(ctx), m.Close(ctx), locker.Close(ctx)) // ctx with a deadline
 //
-// # Coming from a middleware of your own
-//
-// Replicas with the old middleware and replicas with this one do not exclude each other. During a rolling release, let the
-// new replicas use both, the old one inside: r.PUT("/orders/:id", m.Lock, oldLock, update). The 409 of an old idempotency
-// middleware must have a Retry-After header, or this middleware records it as the response (rule 5). Remove the old
-// middleware when its last record has expired.
+// Coming from a middleware of your own: docs/migrate.md.
 package httplock

@@ -14,9 +14,9 @@
 //
 // # The rules
 //
-//  1. The identity of a task is its id. The completion of a task is remembered ([WithRetention]) if its id comes from
-//     asynq (a UUID), from [ID] or from a [Scheduler]. Any other id is foreign. A task with a foreign id may run again
-//     after its completion. A foreign id identifies a task only within one queue.
+//  1. The identity of a task is its id. The completion of a task is remembered ([WithRetention]) if its id was made by
+//     asynq (a UUID), by the function [ID] or by a [Scheduler]. Any other id is foreign. A task with a foreign id may run
+//     again after its completion. A foreign id identifies a task only within one queue.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
 //     ([WithKey]), if it has one. Both are held until the handler returns. If a handler goes on after its context has
 //     ended, they are held for a grace period more ([WithGrace]), and then run out.
@@ -28,7 +28,8 @@
 //  5. If a handler returns nil or asynq.RevokeTask, the completion is recorded before asynq gets the result, unless the id
 //     is foreign. If a handler returns [Cooldown], the task is given back. asynq gets every other error as it is. If a
 //     lease was lost, the error also matches [core.ErrLost].
-//  6. A tick, one due instant of a schedule, is a task whose id consists of service, name and instant ([Scheduler]).
+//  6. A [Scheduler] enqueues a task for each tick of a schedule. The task's id consists of the service, the name of the
+//     schedule and the instant of the tick.
 //
 // # Guarantee
 //
@@ -52,19 +53,16 @@
 //
 // # How long a delivery waits
 //
-// A delivery waits in a worker. If another delivery or caller has the lease, it also needs a waiting place. A server has a
-// quarter as many waiting places as workers, rounded up ([WithWaiters]). A server with one worker has none.
+// A delivery waits in a worker. To wait for a lease that another delivery or caller has, it also needs a waiting place. By
+// default, a server has one waiting place for every four workers, rounded up ([WithWaiters]). A server with one worker has
+// none.
 //
 //	another delivery or caller has the lease          half of the time to the task's deadline
 //	the same, but no waiting place is free            not at all
 //	the key is in a cooldown for more than a second   not at all
-//	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
+//	no quorum of lock nodes answers                   at most 5 s, and at most half of the time to the deadline
 //	the Locker is closed                              not at all
-//	last attempt, in each of these cases              until at most 1 s is left to the deadline
-//
-// A last attempt needs no waiting place. While a server cannot reach the lock nodes, its waiting workers fetch no further
-// tasks, so servers that can reach the nodes get more. If a task is given back because the lock nodes did not answer, and
-// the same server gets it again at once, the task waits for less than 5 s.
+//	last attempt, in each of these cases              almost until the deadline, without a waiting place
 //
 // # What becomes of a delivery
 //
@@ -75,18 +73,17 @@
 //	key completed                a failure, and an error in the log     EventNoKey
 //	last attempt without lease   archived, and an error in the log      EventArchived
 //	handler returns nil          recorded, then nil
-//	… after its context ended    the same, and a warning in the log     EventNilAfterCancel
-//	… record not confirmed       tried for 30 s, less if a deadline is near,
-//	                             then nil, and an error in the log      EventUnrecorded
-//	… lease granted to another   core.ErrLost, a failure                EventRefused
+//	  its context had ended      the same, and a warning in the log     EventNilAfterCancel
+//	  the record fails           nil, and an error in the log           EventUnrecorded
+//	  another has the lease      core.ErrLost, a failure                EventRefused
 //	handler fails or panics      leases released; asynq gets the error
 //	handler returns Cooldown     given back; the key is in a cooldown   EventCooldown
-//	… on a last attempt          archived; the key is in a cooldown     EventArchived
+//	  on a last attempt          archived; the key is in a cooldown     EventArchived
 //	handler does not return      leases expire after the grace period   EventAbandoned
 //
-// A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention.
-// EventRefused is also reported if so many nodes have lost their memory that the holder of the lease is not known. A task
-// that was revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
+// A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention. A
+// record is tried for 30 s, or for less if the deadline is near. A task that was revoked (asynq.RevokeTask) stays revoked,
+// whatever becomes of its record.
 //
 // When a task has been given back, asynq shows it as "retry" until it is due, and then as "pending", but counts no retry.
 // The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the
@@ -107,25 +104,16 @@
 // type are not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means
 // the same task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the application's name to ID.
 //
-// To drop a task while another task with its key runs, leave out WithKey and use TryDo in the handler. But core.ErrHeld
-// does not prove that another task runs: the holder may be an earlier delivery of this task, and if several callers ask at
-// once, it may be that none gets the lease. So drop the task only if a quorum names another holder:
-//
-//	run, _ := queuelock.FromContext(ctx)
-//	err := locker.TryDo(ctx, key, report, core.Note(run.Identity)) // at most 128 bytes: keep ids short, or hash them
-//	if errors.Is(err, core.ErrHeld) {
-//		if now, _ := locker.Inspect(ctx, key); now.Holder != nil && now.Holder.Note != run.Identity { return nil }
-//	}
-//	return err // if it is not nil, asynq tries again
+// To drop a task while another task with its key runs, see docs/recipes.md.
 //
 // # Cost
 //
 // A task that waits occupies a worker. Without a waiting place, a task whose key is held comes back at the next check for
 // delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have not).
 //
-// A server limits how many tasks it gives back: ten per second for each worker, and a burst of four for each. Beyond that,
-// a task stays in its worker until the limit allows it or its deadline is near. Tasks whose key is in a cooldown do not
-// count. So a backlog of one key costs asynq's Redis up to ten deliveries per second and worker.
+// A server gives back at most ten tasks per second and worker, beside a first burst of four per worker. Other tasks stay in
+// their workers until the limit allows them, or their deadline is near. Tasks whose key is in a cooldown do not count. So a
+// backlog of one key costs asynq's Redis up to ten deliveries per second and worker.
 //
 // # Last attempts
 //

@@ -13,7 +13,7 @@ const (
 	EventArchived       core.EventKind = "archived_unrun"        // a last attempt had no lease, or returned Cooldown: archived
 	EventAbandoned      core.EventKind = "lease_abandoned"       // a handler did not return within the grace period
 	EventUnrecorded     core.EventKind = "completion_unrecorded" // a handler succeeded and its completion could not be recorded
-	EventRefused        core.EventKind = "completion_refused"    // a handler succeeded after another delivery had been granted the lease
+	EventRefused        core.EventKind = "completion_refused"    // a handler succeeded after another delivery had been granted the lease, or the nodes have forgotten whose it is
 	EventForeignID      core.EventKind = "foreign_id"            // the first task of its type whose completions are not remembered
 	EventTickMissed     core.EventKind = "tick_missed"           // a Scheduler gave up trying to enqueue a tick
 )

@@ -18,7 +18,7 @@ import (
 
 // Schedules that lost tasks before, each with its outcome now.
 
-// dropping is what a handler does that drops its task if another one runs under the key, as the package document has it.
+// dropping is what a handler does that drops its task if another one runs under the key, as docs/recipes.md has it.
 func dropping(ctx context.Context, locker *core.Locker, key string, work func(context.Context) error) error {
 	run, _ := FromContext(ctx)
 	err := locker.TryDo(ctx, key, work, core.Note(run.Identity))

@@ -9,10 +9,10 @@
 //
 // # Guarantee
 //
-// Every acquisition, lease, renewal, release and completion is measured once, however it ends. The numbers of waiters and
-// leases are zero when nobody waits and no lease is held. Keys appear in no metric and no span. Of all attributes only
-// the name can have many values: from the 129th name on, names are counted together as "_other". With no-op providers
-// nothing is allocated.
+// Every acquisition, lease, renewal, release and completion is measured once, however it ends. The counters of waiters and
+// leases return to zero: each increase has its decrease. Keys appear in no metric and no span. Of all attributes only the
+// name can have many values: from the 129th name on, names are counted together as "_other". With no-op providers nothing
+// is allocated.
 //
 // # Non-guarantee
 //
@@ -24,8 +24,7 @@
 //
 // The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do about it.
 // The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute error.type is set on
-// failures only. An acquisition that does not get a held key has not failed: its outcome is "held", or "timeout" if it
-// waited.
+// failures only. It is no failure if a key is held: the outcome is then "held", or "timeout" after a wait.
 //
 // # Spans
 //
@@ -36,17 +35,16 @@
 //
 // A lost lease always gets a span. Its name says when the loss was noticed:
 //
-//	lockkit.hold      while the lease was held; a child of the span under which the key was acquired
-//	lockkit.release   only at Release; a child of the span that called Release
+//	lockkit.hold      before Release or Complete; a child of the span under which the key was acquired
+//	lockkit.release   at Release; a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as above
 //
-// The first two also link to their parent, because it may already have ended. If the parent is still open, it gets the
-// event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no observer can
-// delay that end. A Release after such a loss was noticed fails as well. The span of that failure is in a new trace, like
-// that of any failed release.
+// A lockkit.hold or lockkit.release span also links to its parent, which may already have ended. If the parent has not
+// ended, the parent gets the event "lockkit.lost" and the status Error. The lease's context ends before the event is
+// recorded, and no observer can delay that end.
 //
-// The span of an acquisition that had to wait links to the span under which the holder acquired the key, in any process.
-// So a slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace
-// context of its holder. The link is missing if the holder had no sampled span, or if a renewal brought its lease back
-// after nodes had lost it. If the key changed hands during the wait, the link leads to the last holder that was seen.
+// An acquisition that had to wait links to the span under which the holder, in whatever process, acquired the key. So a
+// slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace context of
+// its holder. The link is missing if the holder had no sampled span, or if a renewal brought its lease back after nodes had
+// lost it. If the key changed hands during the wait, the link leads to the last holder that was seen.
 package otellock

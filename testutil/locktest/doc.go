@@ -1,7 +1,7 @@
-// Package locktest helps you test code that runs under leases of package core:
-// a [Locker] on embedded nodes, more processes on the same nodes, a network for
-// each process that can be cut off, a lease that is lost when the test says so,
-// and observers that count, wait and record.
+// Package locktest helps you test code that runs under leases of package core.
+// It has a [Locker] on embedded nodes, and further processes on the same nodes.
+// A test can take a lease away, or cut one process off from the nodes. Observers
+// count events, wait for one, or record a history.
 //
 // What does a handler do when it loses its lease?
 //
