@@ -37,13 +37,14 @@
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// A due tick starts, unless its grace ends or the next tick is due before. It needs a quorum of nodes and a replica, with an
-// elector the leader. Once the tick is due and the job's previous run is over, it starts after at most
+// A tick that is due is started, unless its grace ends first or the next tick is due first. Starting it takes a quorum of
+// nodes and one replica, which must be the leader if there is an elector. Once the tick is due and the job's previous run
+// is over, it starts after at most
 //
 //	2 s                                    normally
 //	7 s                                    if the host drops a call that it should make
-//	the TTL + 2 s                          if the replica that ran the job last has removed it, closed its Service,
-//	                                       or, with an elector, is not the leader
+//	the TTL + 2 s                          if the replica that had the previous run has removed the job, has closed its
+//	                                       Service, or, with an elector, is not the leader
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
@@ -88,8 +89,8 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero until a tick has succeeded, and again once no tick has started for 100 ticks. The loop then acts for
-// run.Tick alone. A watermark that the job stores with its work is better still.
+// Previous is zero until a tick has succeeded. If no tick starts for 100 ticks or for a year, it becomes zero again. If it
+// is zero, the loop acts for run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //

@@ -67,7 +67,7 @@ func WithHost(call func()) JobOption {
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 
 // Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again. Runs
-// under way go on.
+// under way go on. A run whose start is already being recorded still begins.
 func (j *Job) Remove() {
 	j.remove(core.ErrClosed)
 	s := j.service

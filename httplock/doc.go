@@ -16,8 +16,8 @@
 //     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held when the time
 //     is over, the request is refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
 //  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
-//     leases are released. The response is sent as soon as the nodes have confirmed the release, but after 100 ms at the
-//     latest. If a lease was lost, a refusal with status 503 is sent instead.
+//     leases are released. The response is sent when the nodes have confirmed the release, or have not done so for 100 ms.
+//     If a lease was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
 //     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
 //     or has an Idempotency-Key, or if another middleware hides the connection (see Where to put it). It is then held back
@@ -79,18 +79,21 @@
 // quarters of the time that is left when the wait begins. Waiting for the resource includes taking the Idempotency-Key's
 // lease.
 //
-// Without a resource, or with WithMaxWait(0), a request does not wait for others. To take its leases, it still needs one to
-// three requests to the nodes, or up to 15 if several replicas ask at the same moment. Each of them takes at most the node
+// Without a resource, or with WithMaxWait(0), a request does not wait for others. Each lease still takes one to three
+// requests to the nodes, or up to 15 if several replicas ask at the same moment. Each request takes at most the node
 // timeout, which is a tenth of the TTL but at most 1 s.
 //
 // If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
 // # Where to put it
 //
-// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. Put middleware that
-// writes the response after the handler has returned, such as an error renderer, inside this one if there are
-// Idempotency-Keys: outside, it finds an empty response recorded. Compression may go on either side. If it is outside, its
-// ResponseWriter hides the connection, so responses are never streamed (rule 4).
+// Put the middleware inside Recovery, logging, authentication, rate limits and what sets a deadline. If it were outside of
+// Recovery, the response to a panic would be recorded for the Idempotency-Key. Put middleware that writes the response
+// after the handler has returned, such as an error renderer, inside this one. If that were outside, an empty response would
+// be recorded.
+//
+// Compression may go on either side. If it is outside, its ResponseWriter hides the connection, so responses are never
+// streamed (rule 4).
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are

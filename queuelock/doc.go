@@ -14,9 +14,9 @@
 //
 // # The rules
 //
-//  1. The identity of a task is its id. The completion of a task is remembered ([WithRetention]) if its id was made by
-//     asynq (a UUID), by the function [ID] or by a [Scheduler]. Any other id is foreign. A task with a foreign id may run
-//     again after its completion. A foreign id identifies a task only within one queue.
+//  1. The identity of a task is its id. The completion of a task is remembered ([WithRetention]) if its id is a random
+//     UUID, as asynq makes them, or was made by the function [ID] or by a [Scheduler]. Any other id is foreign. A task
+//     with a foreign id may run again after its completion. A foreign id identifies a task only within one queue.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
 //     ([WithKey]), if it has one. Both are held until the handler returns. If a handler goes on after its context has
 //     ended, they are held for a grace period more ([WithGrace]), and then run out.
@@ -26,10 +26,10 @@
 //  4. A task that was given back is delivered again when asynq next checks for delayed tasks (every 250 ms by default) and
 //     a worker is free. If its key is in a cooldown ([Cooldown]), it is delivered again after the cooldown.
 //  5. If a handler returns nil or asynq.RevokeTask, the completion is recorded before asynq gets the result, unless the id
-//     is foreign. If a handler returns [Cooldown], the task is given back. asynq gets every other error as it is. If a
-//     lease was lost, the error also matches [core.ErrLost].
-//  6. A [Scheduler] enqueues a task for each tick of a schedule. The task's id consists of the service, the name of the
-//     schedule and the instant of the tick.
+//     is foreign. If a handler returns [Cooldown], the task is given back. asynq gets every other error. If a lease was
+//     lost, that error also matches [core.ErrLost].
+//  6. A tick is one due instant of a schedule. A [Scheduler] makes one task of it, for all replicas together. The task's
+//     id consists of the service, the name of the schedule and the instant.
 //
 // # Guarantee
 //
@@ -60,26 +60,31 @@
 //	another delivery or caller has the lease          half of the time to the task's deadline
 //	the same, but no waiting place is free            not at all
 //	the key is in a cooldown for more than a second   not at all
-//	no quorum of lock nodes answers                   at most 5 s, and at most half of the time to the deadline
+//	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
-//	last attempt, in each of these cases              almost until the deadline, without a waiting place
+//
+// A last attempt waits in each of these cases, until 1 s before its deadline, or a tenth of its time if that is less. It
+// needs no waiting place.
+//
+// While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
+// nodes get more.
 //
 // # What becomes of a delivery
 //
-//	task on record as completed  nil: asynq removes the task            EventDuplicate
-//	key held                     waits, or is given back                EventContended
-//	locks unavailable            waits, then is given back; never run   EventUnavailable
-//	no key can be made of it     a failure, and an error in the log     EventNoKey
-//	key completed                a failure, and an error in the log     EventNoKey
-//	last attempt without lease   archived, and an error in the log      EventArchived
-//	handler returns nil          recorded, then nil
-//	  its context had ended      the same, and a warning in the log     EventNilAfterCancel
-//	  the record fails           nil, and an error in the log           EventUnrecorded
-//	  another has the lease      core.ErrLost, a failure                EventRefused
-//	handler fails or panics      leases released; asynq gets the error
-//	handler returns Cooldown     given back; the key is in a cooldown   EventCooldown
-//	  on a last attempt          archived; the key is in a cooldown     EventArchived
-//	handler does not return      leases expire after the grace period   EventAbandoned
+//	task on record as completed     nil: asynq removes the task           EventDuplicate
+//	key held                        waits, or is given back               EventContended
+//	locks unavailable               waits, then is given back; never run  EventUnavailable
+//	no key can be made of it        a failure, and an error in the log    EventNoKey
+//	key completed                   a failure, and an error in the log    EventNoKey
+//	last attempt without lease      archived, and an error in the log     EventArchived
+//	handler returns nil             recorded, then nil
+//	nil, but its context had ended  the same, and a warning in the log    EventNilAfterCancel
+//	nil, but the record fails       nil, and an error in the log          EventUnrecorded
+//	nil, but another got the lease  core.ErrLost, a failure               EventRefused
+//	handler fails or panics         leases released; asynq gets the error
+//	handler returns Cooldown        given back; the key is in a cooldown  EventCooldown
+//	Cooldown, on a last attempt     archived; the key is in a cooldown    EventArchived
+//	handler does not return         leases expire after the grace period  EventAbandoned
 //
 // A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention. A
 // record is tried for 30 s, or for less if the deadline is near. A task that was revoked (asynq.RevokeTask) stays revoked,
@@ -111,9 +116,10 @@
 // A task that waits occupies a worker. Without a waiting place, a task whose key is held comes back at the next check for
 // delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have not).
 //
-// A server gives back at most ten tasks per second and worker, beside a first burst of four per worker. Other tasks stay in
-// their workers until the limit allows them, or their deadline is near. Tasks whose key is in a cooldown do not count. So a
-// backlog of one key costs asynq's Redis up to ten deliveries per second and worker.
+// A server gives back at most ten tasks per second and worker, and, after a quiet time, a burst of four per worker. Beyond
+// that, a task that is to be given back stays in its worker until the limit allows it, or until its deadline is near. Tasks
+// whose key is in a cooldown do not count. So a backlog of one key costs asynq's Redis up to ten deliveries per second and
+// worker.
 //
 // # Last attempts
 //
@@ -132,7 +138,7 @@
 // # Schedules
 //
 // With asynq.Scheduler, each replica enqueues each tick. With the [Scheduler] of this package, the replicas together
-// enqueue each tick once:
+// enqueue each tick at most once:
 //
 //	scheduler, err := ql.NewScheduler(client, "billing", time.UTC)
 //	…

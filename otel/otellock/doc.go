@@ -24,7 +24,8 @@
 //
 // The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do about it.
 // The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute error.type is set on
-// failures only. It is no failure if a key is held: the outcome is then "held", or "timeout" after a wait.
+// failures only. An acquisition that ends without the key because another has it is no failure: its outcome is "held", or
+// "timeout" after a wait.
 //
 // # Spans
 //
@@ -38,6 +39,8 @@
 //	lockkit.hold      before Release or Complete; a child of the span under which the key was acquired
 //	lockkit.release   at Release; a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as above
+//
+// Releasing a lease that is known to be lost fails, too. That has a lockkit.release span in a new trace, as above.
 //
 // A lockkit.hold or lockkit.release span also links to its parent, which may already have ended. If the parent has not
 // ended, the parent gets the event "lockkit.lost" and the status Error. The lease's context ends before the event is

@@ -1,7 +1,8 @@
 // Package locktest helps you test code that runs under leases of package core.
-// It has a [Locker] on embedded nodes, and further processes on the same nodes.
-// A test can take a lease away, or cut one process off from the nodes. Observers
-// count events, wait for one, or record a history.
+// It has a [Locker] on embedded nodes. [Locker.Replica] adds another Locker on the
+// same nodes, which stands for another process of your service. A test can take a
+// lease away, or cut one Locker off from the nodes. Observers count events, wait
+// for one, or record a history.
 //
 // What does a handler do when it loses its lease?
 //
