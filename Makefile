@@ -23,7 +23,7 @@ LEASES ?=
 # How many seeds of each simulation `sim` tries, and from which on.
 SEEDS ?= 20000
 FROM ?= 0
-SHORT_SEEDS := 250
+SHORT_SEEDS := 150
 # The packages beside core that have a simulation.
 SIMULATED := ./cronlock ./httplock ./queuelock
 
@@ -212,21 +212,22 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 	[ -z "$$failed" ]
 
 .PHONY: unit
-unit: tools ## all tests with the race detector, on real Redis
-	@echo "==> unit: all tests with the race detector, in random order, on real Redis"
+unit: tools ## all tests, those of libraries with the race detector, on real Redis
+	@echo "==> unit: the tests of all libraries with the race detector, in random order, on real Redis"
 	# The packages that take longest come first, lest one be left over.
-	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock ./...
+	libraries=$$(go list ./... | grep -v /examples/)
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$libraries
 	# On Debian the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere it is if there is a browser.
 	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && $(has-chromium); then
 		$(need-chromium)
 		export LOCKKIT_CHROMIUM=required
 	fi
-	nested() {
+	beside() { # the tests of a module, or of the examples: without the race detector, which `soak` has for the examples
 		echo "==> unit: the tests of $$1"
 		cd "$$1" && $(WITH_TOOLS) go test -vet=off -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet) # -v: what is skipped is said
 	}
-	export -f nested
-	printf '%s\n' $(NESTED) | xargs -n 1 -P 2 bash -eu -o pipefail -c 'nested "$$0"' # they mostly wait
+	export -f beside
+	printf '%s\n' examples $(NESTED) | xargs -n 1 -P 3 bash -eu -o pipefail -c 'beside "$$0"' # they mostly wait
 
 # Debian has Chromium as a package; Ubuntu has one of that name that is none.
 has-chromium := grep -qs '^ID=debian' /etc/os-release
@@ -265,7 +266,7 @@ screenshots: tools ## the playground's page on a desktop and on a phone, light a
 .PHONY: sweeps
 sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
-	files=$$(grep -rl --include='*_test.go' 'race\.Campaign(t)' .)
+	files=$$(grep -rl --include='*_test.go' --exclude-dir=examples 'race\.Campaign(t)' .) # the examples have run without it
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
 	ran=$$(GOGC=400 go test -vet=off -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
 	for name in $$names; do
@@ -273,12 +274,12 @@ sweeps: tools ## the tests of a great many cases, which `unit` leaves out, witho
 	done
 
 .PHONY: sim-short
-sim-short: tools ## the simulations on a few hundred seeds, and the tests that the race detector would spoil
+sim-short: tools ## the simulations on a hundred seeds and more, and the tests that the race detector would spoil
 	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
 	$(WITH_TOOLS) GOGC=400 go test -vet=off ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
 	for package in $(SIMULATED); do # with Go's own pace of collecting: pools keep what a program used until the second collection
-		go test -vet=off $$package -run '^TestSimulation' -count=1 -sim.seeds=100 -sim.for=20s -timeout 20m -v | $(quiet)
+		go test -vet=off $$package -run '^TestSimulation' -count=1 -sim.seeds=100 -sim.for=10s -timeout 20m -v | $(quiet)
 	done
 	# `unit` skips these: here they must have run.
 	for package in ./core ./otel/otellock; do
@@ -304,9 +305,10 @@ lean: tools ## what scripts do on a straight way beside their complete code, on 
 	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(call must-run,TestPlainIsComplete) | $(quiet)
 
 .PHONY: soak
-soak: tools ## the core tests 20 times over, with the race detector
-	@echo "==> soak: the core tests 20 times over, with the race detector"
+soak: tools ## the core tests 20 times over, and those of the examples, with the race detector
+	@echo "==> soak: the core tests 20 times over, and those of the examples, with the race detector"
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -count=20 -timeout 0 ./core/...
+	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on ./examples/...
 
 .PHONY: chaos-cron
 chaos-cron: tools ## four replicas with cron jobs and clocks of their own, killed and stopped for two minutes, without an elector and with one

@@ -13,7 +13,7 @@
 //	Do, TryDo             run a function under a key; TryDo does not wait
 //	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
 //	OnceResult            as Once, with a result, which later calls return
-//	Acquire, TryAcquire   return a Lease, which Release or Complete ends
+//	Acquire, TryAcquire   return a Lease; to end it, call its Release or Complete
 //	With                  other options on the same nodes
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //

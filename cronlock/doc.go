@@ -43,8 +43,7 @@
 //
 //	2 s                                    normally
 //	7 s                                    if the host drops a call that it should make
-//	the TTL + 2 s                          if the replica that had the previous run has removed the job, has closed its
-//	                                       Service, or, with an elector, is not the leader
+//	the TTL + 2 s                          if the replica that ran the job last no longer takes part
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
@@ -74,8 +73,8 @@
 // If replicas disagree about n, as during a deploy, the smaller number counts. After a change of a job's schedule, an
 // uncompleted tick is started again only if the new schedule has it, too.
 //
-// If a run that the engine began panics, the engine recovers and logs the panic with its stack. In a run that a call began,
-// such as RunDue, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
+// The engine recovers from the panics of runs that it began, and logs each with its stack. In a run that a call began, such
+// as RunDue, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
 //
 // # Every tick
 //
@@ -89,8 +88,8 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero until a tick has succeeded. If no tick starts for 100 ticks or for a year, it becomes zero again. If it
-// is zero, the loop acts for run.Tick alone. A watermark that the job stores with its work is better still.
+// Previous is taken from the records of the last 100 ticks. If these know of no success, it is zero, and the loop acts for
+// run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //

@@ -63,8 +63,8 @@
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
 //
-// A last attempt waits in each of these cases, until 1 s before its deadline, or a tenth of its time if that is less. It
-// needs no waiting place.
+// A last attempt waits in each of these cases, and needs no waiting place. It stops when 1 s is left to its deadline, or
+// less if its time is short.
 //
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.
@@ -86,9 +86,9 @@
 //	Cooldown, on a last attempt     archived; the key is in a cooldown    EventArchived
 //	handler does not return         leases expire after the grace period  EventAbandoned
 //
-// A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention. A
-// record is tried for 30 s, or for less if the deadline is near. A task that was revoked (asynq.RevokeTask) stays revoked,
-// whatever becomes of its record.
+// A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention. If
+// the nodes do not confirm a record, the middleware tries again for 30 s, or until the deadline is near. A task that was
+// revoked (asynq.RevokeTask) stays revoked, whatever becomes of its record.
 //
 // When a task has been given back, asynq shows it as "retry" until it is due, and then as "pending", but counts no retry.
 // The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the
@@ -116,10 +116,10 @@
 // A task that waits occupies a worker. Without a waiting place, a task whose key is held comes back at the next check for
 // delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have not).
 //
-// A server gives back at most ten tasks per second and worker, and, after a quiet time, a burst of four per worker. Beyond
-// that, a task that is to be given back stays in its worker until the limit allows it, or until its deadline is near. Tasks
-// whose key is in a cooldown do not count. So a backlog of one key costs asynq's Redis up to ten deliveries per second and
-// worker.
+// For each of its workers, a server gives back at most ten tasks per second. After a quiet time, it may give back four more
+// at once. Beyond that, a task that is to be given back stays in its worker until the limit allows it, or until its
+// deadline is near. Tasks whose key is in a cooldown do not count. So a backlog of one key costs asynq's Redis up to ten
+// deliveries per second and worker.
 //
 // # Last attempts
 //
