@@ -30,8 +30,9 @@
 // off. With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
 // renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. If lease A is granted before lease B on the same key is requested, B has the
-// greater token. If a node loses its data while the restart guard is off, later tokens may be smaller than earlier ones.
+// Every lease has a fencing token, a number. All leases on a key that are requested after a lease was granted have greater
+// tokens than that lease. A caller that waits requests the lease anew when it is its turn. If a node loses its data while
+// the restart guard is off, later tokens may be smaller than earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.

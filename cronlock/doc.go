@@ -9,9 +9,8 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which decides when a tick of a job starts, and then calls the job's function. A job can
-// have a host, a cron library that calls the function instead (see Hosts). With [WithElector], only the leader starts
-// ticks. Package core explains nodes, quorum and lease.
+// Each [Service] has an engine, which decides when a tick of a job starts, and calls the job's function. With
+// [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
 //
 // # The rules
 //
@@ -28,7 +27,8 @@
 //     call of [Job.RunDue], [Job.Claim] or [Job.RunNow], its context also ends with the context passed to the call. With
 //     an elector, the context also ends when the leadership is lost, except in runs by hand (RunNow). A leader that
 //     resigns finishes its runs first.
-//  6. A call by a host makes the engine look for a due tick. The call does not choose the tick, so calls may be late,
+//  6. A job can have a host: a cron library that calls the job at its ticks (see Hosts). Such a call makes the engine look
+//     for a due tick, and the function runs inside the call. The call does not choose the tick, so calls may be late,
 //     early, double or dropped. The engine also looks without being called: at each tick, after each run and each failure,
 //     and at least once a minute until the schedule has no more ticks.
 //
@@ -43,7 +43,8 @@
 //
 //	2 s                                    normally
 //	7 s                                    if the host drops a call that it should make
-//	the TTL + 2 s                          if the replica that ran the job last no longer takes part
+//	the TTL + 2 s                          if the replica that had the previous run has since closed its Service, or
+//	                                       removed the job
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //

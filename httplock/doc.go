@@ -16,8 +16,8 @@
 //     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held when the time
 //     is over, the request is refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
 //  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
-//     leases are released. The response is sent when the nodes have confirmed the release, or have not done so for 100 ms.
-//     If a lease was lost, a refusal with status 503 is sent instead.
+//     leases are released. The response is sent once the nodes have confirmed the release, or after 100 ms without their
+//     answer. If a lease was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
 //     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
 //     or has an Idempotency-Key, or if another middleware hides the connection (see Where to put it). It is then held back
@@ -80,8 +80,8 @@
 // lease.
 //
 // Without a resource, or with WithMaxWait(0), a request does not wait for others. Each lease still takes one to three
-// requests to the nodes, or up to 15 if several replicas ask at the same moment. Each request takes at most the node
-// timeout, which is a tenth of the TTL but at most 1 s.
+// requests to the nodes, or up to 15 if several replicas ask at the same moment. Each of these requests takes at most the
+// node timeout, which is a tenth of the TTL but at most 1 s.
 //
 // If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
 //
@@ -89,8 +89,8 @@
 //
 // Put the middleware inside Recovery, logging, authentication and rate limits, and inside whatever sets a deadline. If it
 // were outside of Recovery, the response to a panic would be recorded for the Idempotency-Key. Put middleware that writes
-// the response after the handler has returned, such as an error renderer, inside this one. If that were outside, an empty
-// response would be recorded.
+// the response after the handler has returned, such as an error renderer, inside this one. Otherwise an empty response
+// would be recorded.
 //
 // Compression may go on either side. If it is outside, its ResponseWriter hides the connection, so responses are never
 // streamed (rule 4).
@@ -105,8 +105,8 @@
 // [ByKey] stays the same, and can be shared with other routes, tasks and jobs.
 //
 // With net/http the middleware goes inside the router, around the handler of a route, because it must see the route's whole
-// template. In chi (v5.3 or later) use r.With, or r.Use in an r.Group. Do not use it with r.Use inside r.Route or behind
-// http.StripPrefix: it then sees a part of the template only, and different routes share their keys.
+// template. In chi (v5.3 or later) use r.With, or r.Use in an r.Group. With r.Use in an r.Route, or behind
+// http.StripPrefix, it sees a part of the template only, and different routes share their keys.
 //
 // A request must not take one key twice: a second Lock with the same key is refused with 500. Locks with different keys may
 // be nested, in the same order on all routes.

@@ -54,8 +54,8 @@
 // # How long a delivery waits
 //
 // A delivery waits in a worker. To wait for a lease that another delivery or caller has, it also needs a waiting place. By
-// default, a server has one waiting place for every four workers, rounded up ([WithWaiters]). A server with one worker has
-// none.
+// default, a server has one waiting place for every four workers, rounded up ([WithWaiters]), but none if it has only one
+// worker.
 //
 //	another delivery or caller has the lease          half of the time to the task's deadline
 //	the same, but no waiting place is free            not at all
@@ -63,8 +63,8 @@
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
 //
-// A last attempt waits in each of these cases, and needs no waiting place. It stops when 1 s is left to its deadline, or
-// less if its time is short.
+// A last attempt waits in each of these cases, and needs no waiting place. It stops shortly before its deadline (1 s or
+// less).
 //
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.
@@ -73,7 +73,7 @@
 //
 //	task on record as completed     nil: asynq removes the task           EventDuplicate
 //	key held                        waits, or is given back               EventContended
-//	locks unavailable               waits, then is given back; never run  EventUnavailable
+//	locks unavailable               waits, then is given back             EventUnavailable
 //	no key can be made of it        a failure, and an error in the log    EventNoKey
 //	key completed                   a failure, and an error in the log    EventNoKey
 //	last attempt without lease      archived, and an error in the log     EventArchived
@@ -116,10 +116,9 @@
 // A task that waits occupies a worker. Without a waiting place, a task whose key is held comes back at the next check for
 // delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have not).
 //
-// For each of its workers, a server gives back at most ten tasks per second. After a quiet time, it may give back four more
-// at once. Beyond that, a task that is to be given back stays in its worker until the limit allows it, or until its
-// deadline is near. Tasks whose key is in a cooldown do not count. So a backlog of one key costs asynq's Redis up to ten
-// deliveries per second and worker.
+// For each of its workers, a server gives back at most ten tasks per second on average. Beyond that, a task that is to be
+// given back stays in its worker until the limit allows it, or until its deadline is near. Tasks whose key is in a cooldown
+// do not count. So a backlog of one key costs asynq's Redis up to ten deliveries per second and worker.
 //
 // # Last attempts
 //

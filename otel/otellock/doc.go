@@ -40,10 +40,9 @@
 //	lockkit.release   at Release; a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as above
 //
-// The parent of such a span may already have ended, so the span also links to it. If the parent has not ended, the parent
-// gets the event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and no
-// observer can delay that end. A Release that follows a lockkit.hold has a span of its own, like any other release that
-// failed.
+// lockkit.hold and lockkit.release also link to their parent, which may already have ended. If the parent has not ended,
+// the parent gets the event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and
+// no observer can delay that end.
 //
 // An acquisition that had to wait links to the span under which the holder, in whatever process, acquired the key. So a
 // slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace context of
