@@ -14,7 +14,7 @@
 //	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
 //	OnceResult            as Once, with a result, which later calls return
 //	Acquire, TryAcquire   return a Lease; to end it, call its Release or Complete
-//	With                  other options on the same nodes
+//	With                  a Locker on the same nodes with other options
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
 // The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait] limits the
@@ -30,9 +30,9 @@
 // off. With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
 // renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. All leases on a key that are requested after a lease was granted have greater
-// tokens than that lease. A caller that waits requests the lease anew when it is its turn. If a node loses its data while
-// the restart guard is off, later tokens may be smaller than earlier ones.
+// Every lease has a fencing token, a number. A later lease on the same key has a greater token (docs/guarantees.md says
+// precisely when a lease counts as later). If a node loses its data while the restart guard is off, later tokens may be
+// smaller than earlier ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.

@@ -28,8 +28,8 @@
 //     an elector, the context also ends when the leadership is lost, except in runs by hand (RunNow). A leader that
 //     resigns finishes its runs first.
 //  6. A job can have a host: a cron library that calls the job at its ticks (see Hosts). Such a call makes the engine look
-//     for a due tick, and the function runs inside the call. The call does not choose the tick, so calls may be late,
-//     early, double or dropped. The engine also looks without being called: at each tick, after each run and each failure,
+//     for a due tick, and the function runs inside the call. The call does not choose the tick, so calls may come late,
+//     early, twice or never. The engine also looks without being called: at each tick, after each run and each failure,
 //     and at least once a minute until the schedule has no more ticks.
 //
 // # Guarantee
@@ -37,16 +37,14 @@
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// A tick that is due is started, unless its grace ends first or the next tick is due first. Starting it takes a quorum of
-// nodes and one replica, which must be the leader if there is an elector. Once the tick is due and the job's previous run
-// is over, it starts after at most
+// A due tick starts when the job's previous run is over and a quorum of nodes and a replica can be reached. With an
+// elector, that replica must lead. If the tick's grace ends before, or the next tick is due, the tick does not start. Once
+// it is due and the previous run is over, it starts after at most
 //
-//	2 s                                    normally
-//	7 s                                    if the host drops a call that it should make
-//	the TTL + 2 s                          if the replica that had the previous run has since closed its Service, or
-//	                                       removed the job
-//	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
-//	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
+//	2 s              normally
+//	7 s              if the host drops a call that it should make
+//	the TTL + 10 s   after a replica was stopped, or after a fault of replicas, nodes or the network ended
+//	the TTL + 70 s   after a majority of the nodes had wrong clocks
 //
 // plus the time of the requests to the nodes. The same times hold for a tick that is started again.
 //
@@ -79,8 +77,8 @@
 //
 // # Every tick
 //
-// Superseded ticks are not queued. A job that must act for every tick can do so in one run. [Run.Previous] is the last tick
-// known to have completed without an error. The run acts for all ticks after that one:
+// Superseded ticks are not queued. A job that must act for every tick can catch up in one run. [Run.Previous] is the last
+// tick known to have completed without an error. The run acts for all ticks after that one:
 //
 //	run, _ := cronlock.FromContext(ctx)
 //	tick := run.Tick // zero in a run by hand
@@ -110,7 +108,7 @@
 //
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job). The key "run" is held while the job runs. Each start of a
-// tick has a record under "start", and each completed tick has one under "end". docs/operations.md says how long records
-// are kept and how much memory they take.
+// The keys of a job start with core.Key("cron", service, job). "run" comes next in the key that is held while the job runs,
+// "start" in the records of the starts of its ticks, and "end" in those of completed ticks. docs/operations.md says how
+// long records are kept and how much memory they take.
 package cronlock

@@ -87,10 +87,10 @@
 //
 // # Where to put it
 //
-// Put the middleware inside Recovery, logging, authentication and rate limits, and inside whatever sets a deadline. If it
-// were outside of Recovery, the response to a panic would be recorded for the Idempotency-Key. Put middleware that writes
-// the response after the handler has returned, such as an error renderer, inside this one. Otherwise an empty response
-// would be recorded.
+// Put the middleware inside Recovery, logging, authentication and rate limits, and inside whatever sets a deadline.
+// Recovery turns a panic into a response. If it did so inside this middleware, that response would be recorded for the
+// Idempotency-Key. Put middleware that writes the response after the handler has returned, such as an error renderer,
+// inside this one. Otherwise an empty response would be recorded.
 //
 // Compression may go on either side. If it is outside, its ResponseWriter hides the connection, so responses are never
 // streamed (rule 4).

@@ -19,15 +19,15 @@
 //     with a foreign id may run again after its completion. A foreign id identifies a task only within one queue.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
 //     ([WithKey]), if it has one. Both are held until the handler returns. If a handler goes on after its context has
-//     ended, they are held for a grace period more ([WithGrace]), and then run out.
+//     ended, the leases are renewed for a grace period ([WithGrace]), and then expire.
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
 //     task is given back: asynq delivers it again, and counts no retry. A last attempt, one without retries left, waits as
 //     long as it can; then asynq archives the task.
 //  4. A task that was given back is delivered again when asynq next checks for delayed tasks (every 250 ms by default) and
 //     a worker is free. If its key is in a cooldown ([Cooldown]), it is delivered again after the cooldown.
 //  5. If a handler returns nil or asynq.RevokeTask, the completion is recorded before asynq gets the result, unless the id
-//     is foreign. If a handler returns [Cooldown], the task is given back. asynq gets every other error. If a lease was
-//     lost, that error also matches [core.ErrLost].
+//     is foreign. If a handler returns [Cooldown], the task is given back. All other errors go to asynq. If a lease was
+//     lost, the error also matches [core.ErrLost].
 //  6. A tick is one due instant of a schedule. A [Scheduler] makes one task of it, for all replicas together. The task's
 //     id consists of the service, the name of the schedule and the instant.
 //
@@ -63,8 +63,7 @@
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
 //
-// A last attempt waits in each of these cases, and needs no waiting place. It stops shortly before its deadline (1 s or
-// less).
+// A last attempt waits in all five cases, even without a waiting place. It gives up at most one second before its deadline.
 //
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.
@@ -105,9 +104,9 @@
 // nor a key from the payload ([WithKey]) replaces the id. asynq may aggregate the same tasks twice. An aggregator must
 // therefore make an [ID] from the member tasks, and set it on the task that it returns.
 //
-// At the first task of a type with a foreign id, such as TaskID("report:daily"), the log warns that completions of that
-// type are not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means
-// the same task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the application's name to ID.
+// The log warns once per type of task if a task has a foreign id, such as TaskID("report:daily"), because its completion is
+// not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means the same
+// task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the application's name to ID.
 //
 // To drop a task while another task with its key runs, see docs/recipes.md.
 //
@@ -116,9 +115,9 @@
 // A task that waits occupies a worker. Without a waiting place, a task whose key is held comes back at the next check for
 // delayed tasks (DelayedTaskCheckInterval, which Configure sets to 250 ms if you have not).
 //
-// For each of its workers, a server gives back at most ten tasks per second on average. Beyond that, a task that is to be
-// given back stays in its worker until the limit allows it, or until its deadline is near. Tasks whose key is in a cooldown
-// do not count. So a backlog of one key costs asynq's Redis up to ten deliveries per second and worker.
+// For each of its workers, a server gives back at most ten tasks per second on average. So a backlog of one key costs
+// asynq's Redis up to ten deliveries per second and worker. Beyond the limit, a task that is to be given back stays in its
+// worker until the limit allows it, or until its deadline is near. Tasks whose key is in a cooldown do not count.
 //
 // # Last attempts
 //
@@ -131,8 +130,8 @@
 // The keys of its tasks are free within the TTL. asynq finds the tasks after 55 to 120 s, counts a retry for each, and
 // delivers each one after the retry delay. This includes tasks that were only waiting for a lease.
 //
-// If a server is cut off from asynq's Redis, tasks that it has fetched may start late. If a task's timeout or asynq's own
-// lease on the task (30 s) ends before the server is back, asynq counts a retry for the task.
+// If a server is cut off from asynq's Redis, and a task's timeout or asynq's own lease on the task (30 s) ends before the
+// server is back, asynq counts a retry for the task.
 //
 // # Schedules
 //

@@ -45,7 +45,7 @@
 // no observer can delay that end.
 //
 // An acquisition that had to wait links to the span under which the holder, in whatever process, acquired the key. So a
-// slow request leads to the one it waited for. For this link, a lease carries 24 bytes on the nodes, the trace context of
-// its holder. The link is missing if the holder had no sampled span, or if a renewal brought its lease back after nodes had
-// lost it. If the key changed hands during the wait, the link leads to the last holder that was seen.
+// slow request leads to the one it waited for. For this link, the nodes keep 24 bytes with each lease: the trace context of
+// its holder. The link is missing if the holder had no sampled span, or if nodes lost the holder's lease and a renewal
+// restored it. If the key changed hands during the wait, the link leads to the last holder that was seen.
 package otellock
