@@ -37,14 +37,14 @@
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// A due tick starts when the job's previous run is over and a quorum of nodes and a replica can be reached. With an
-// elector, that replica must lead. If the tick's grace ends before, or the next tick is due, the tick does not start. Once
-// it is due and the previous run is over, it starts after at most
+// A due tick waits until the job's previous run is over, and until a replica reaches a quorum of nodes. With an elector, it
+// waits for the leader to reach one. If the tick's grace ends during the wait, or the next tick is due, the tick never
+// starts. After the wait, it starts within
 //
 //	2 s              normally
 //	7 s              if the host drops a call that it should make
-//	the TTL + 10 s   after a replica was stopped, or after a fault of replicas, nodes or the network ended
-//	the TTL + 70 s   after a majority of the nodes had wrong clocks
+//	the TTL + 10 s   if a replica was stopped, or if replicas, nodes or the network had a fault
+//	the TTL + 70 s   if a majority of the nodes had wrong clocks
 //
 // plus the time of the requests to the nodes. The same times hold for a tick that is started again.
 //
@@ -108,7 +108,11 @@
 //
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job). "run" comes next in the key that is held while the job runs,
-// "start" in the records of the starts of its ticks, and "end" in those of completed ticks. docs/operations.md says how
-// long records are kept and how much memory they take.
+// The keys of a job start with core.Key("cron", service, job). The next part of a key says what it is:
+//
+//	run     held while the job runs
+//	start   the record of a start of a tick
+//	end     the record of a completed tick
+//
+// docs/operations.md says how long records are kept and how much memory they take.
 package cronlock

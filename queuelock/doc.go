@@ -63,7 +63,8 @@
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
 //
-// A last attempt waits in all five cases, even without a waiting place. It gives up at most one second before its deadline.
+// A last attempt waits in all five cases, even if the Locker is closed, and needs no waiting place. It gives up when a
+// second or less is left to its deadline.
 //
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.

@@ -37,8 +37,8 @@
 // A lost lease always gets a span. Its name says when the loss was noticed:
 //
 //	lockkit.hold      before Release or Complete; a child of the span under which the key was acquired
-//	lockkit.release   at Release; a child of the span that called Release
-//	lockkit.complete  at Complete; in a new trace, as above
+//	lockkit.release   at Release; here a child of the span that called Release
+//	lockkit.complete  at Complete; in a new trace, as other failures
 //
 // lockkit.hold and lockkit.release also link to their parent, which may already have ended. If the parent has not ended,
 // the parent gets the event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and
