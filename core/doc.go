@@ -26,13 +26,13 @@
 //
 // At any time at most one lease on a key has a live context, across all processes that use the same nodes. A lease's
 // context ends, with a cause, before the key can be granted again. This holds even if messages are lost, delayed or
-// duplicated. It also holds if a node's clock jumps by less than a day, unless [WithClockWindow] turns the check of clocks
-// off. With the restart guard (see Nodes), it also holds if nodes crash, hang or lose all their data. Locks are granted and
-// renewed while a quorum, more than half of the nodes, is well.
+// duplicated. It also holds if a node's clock jumps by less than a day, because processes check the clocks of the nodes.
+// [WithClockWindow] can turn that check off. With the restart guard (see Nodes), it also holds if nodes crash, hang or lose
+// all their data. Locks are granted and renewed while a quorum, more than half of the nodes, is well.
 //
-// Every lease has a fencing token, a number. A later lease on the same key has a greater token (docs/guarantees.md says
-// precisely when a lease counts as later). If a node loses its data while the restart guard is off, later tokens may be
-// smaller than earlier ones.
+// Every lease has a fencing token, a number. A later lease on the same key has a greater token (precisely: guarantee 3 in
+// docs/guarantees.md). If a node loses its data while the restart guard is off, later tokens may be smaller than earlier
+// ones.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of the
 // nodes keeps its record: the only node, two of three, or three of five.

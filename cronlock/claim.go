@@ -54,8 +54,8 @@ func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
 
 // RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
 // and takes no tick away. RunNow waits up to a second for the lease, which a look for ticks also holds for a moment. The
-// run is not bound to the leadership and leaves no record. After a run on a replica that does not lead, the next tick may
-// start up to a TTL late. The errors are those of RunDue.
+// run is not bound to the leadership and leaves no record. If this replica does not lead, a tick that falls due during the
+// run may start up to a TTL after the end of the run. The errors are those of RunDue.
 func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
 
 func run(c *Claim, err error) error {

@@ -9,8 +9,8 @@
 //	})
 //	defer service.Close(ctx)
 //
-// Each [Service] has an engine, which decides when a tick of a job starts, and calls the job's function. With
-// [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
+// Each [Service] has an engine, which decides when a tick of a job starts, and calls the job's function, directly or
+// through a host (rule 6). With [WithElector], only the leader starts ticks. Package core explains nodes, quorum and lease.
 //
 // # The rules
 //
@@ -37,16 +37,17 @@
 // No tick is started more than n times. No two runs of a job have live contexts at the same time. Both hold under the
 // assumptions of package core.
 //
-// A due tick waits until the job's previous run is over, and until a replica reaches a quorum of nodes. With an elector, it
-// waits for the leader to reach one. If the tick's grace ends during the wait, or the next tick is due, the tick never
-// starts. After the wait, it starts within
+// Once the job's previous run is over, a due tick starts within
 //
-//	2 s              normally
-//	7 s              if the host drops a call that it should make
-//	the TTL + 10 s   if a replica was stopped, or if replicas, nodes or the network had a fault
-//	the TTL + 70 s   if a majority of the nodes had wrong clocks
+//	2 s                                    normally
+//	7 s                                    if the host drops a call that it should make
+//	the TTL + 2 s                          if the replica of that run has removed the job or closed its Service
+//	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
+//	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
-// plus the time of the requests to the nodes. The same times hold for a tick that is started again.
+// plus the time of the requests to the nodes. The same times hold for a tick that is started again. With an elector, they
+// hold while there is a leader that has not resigned. If a tick cannot start before its grace ends, or before the next tick
+// is due, it never starts.
 //
 // # Non-guarantee
 //
@@ -87,8 +88,8 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is taken from the records of the last 100 ticks. If these know of no success, it is zero, and the loop acts for
-// run.Tick alone. A watermark that the job stores with its work is better still.
+// Previous is zero until a tick has succeeded. It is zero again if the last start of a tick was more than 100 ticks or a
+// year ago. The loop then acts for run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //

@@ -18,8 +18,8 @@
 //     UUID, as asynq makes them, or was made by the function [ID] or by a [Scheduler]. Any other id is foreign. A task
 //     with a foreign id may run again after its completion. A foreign id identifies a task only within one queue.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
-//     ([WithKey]), if it has one. Both are held until the handler returns. If a handler goes on after its context has
-//     ended, the leases are renewed for a grace period ([WithGrace]), and then expire.
+//     ([WithKey]), if it has one. Both are held until the handler returns. If asynq ends the context of a handler and the
+//     handler goes on, the leases are renewed for a grace period ([WithGrace]), and then expire.
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
 //     task is given back: asynq delivers it again, and counts no retry. A last attempt, one without retries left, waits as
 //     long as it can; then asynq archives the task.
@@ -63,8 +63,8 @@
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
 //
-// A last attempt waits in all five cases, even if the Locker is closed, and needs no waiting place. It gives up when a
-// second or less is left to its deadline.
+// The table does not apply to last attempts. A last attempt always waits, and needs no waiting place. It gives up a second
+// before its deadline, or later if it had less than ten seconds in all.
 //
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.
@@ -101,13 +101,14 @@
 //
 // # Ids
 //
-// Producers must give two tasks that are the same work the same id, such as ID("charge", paymentID). Neither asynq.Unique
-// nor a key from the payload ([WithKey]) replaces the id. asynq may aggregate the same tasks twice. An aggregator must
-// therefore make an [ID] from the member tasks, and set it on the task that it returns.
+// If two tasks are the same work, producers must give them the same id, such as ID("charge", paymentID). Neither
+// asynq.Unique nor a key from the payload ([WithKey]) replaces the id. If asynq aggregates tasks, the aggregator must make
+// an [ID] from the member tasks and set it on the task that it returns, because asynq may aggregate the same tasks twice.
 //
-// The log warns once per type of task if a task has a foreign id, such as TaskID("report:daily"), because its completion is
-// not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same id means the same
-// task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the application's name to ID.
+// In each process, the log warns once per type of task if a task has a foreign id, such as TaskID("report:daily"), because
+// its completion is not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same
+// id means the same task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the application's name to
+// ID.
 //
 // To drop a task while another task with its key runs, see docs/recipes.md.
 //
@@ -118,7 +119,8 @@
 //
 // For each of its workers, a server gives back at most ten tasks per second on average. So a backlog of one key costs
 // asynq's Redis up to ten deliveries per second and worker. Beyond the limit, a task that is to be given back stays in its
-// worker until the limit allows it, or until its deadline is near. Tasks whose key is in a cooldown do not count.
+// worker until the limit allows it. If its deadline would come first, it is given back at once. Tasks whose key is in a
+// cooldown do not count.
 //
 // # Last attempts
 //
@@ -131,8 +133,8 @@
 // The keys of its tasks are free within the TTL. asynq finds the tasks after 55 to 120 s, counts a retry for each, and
 // delivers each one after the retry delay. This includes tasks that were only waiting for a lease.
 //
-// If a server is cut off from asynq's Redis, and a task's timeout or asynq's own lease on the task (30 s) ends before the
-// server is back, asynq counts a retry for the task.
+// A server that is cut off from asynq's Redis may be late to start the tasks that it has fetched. If a task's timeout or
+// asynq's own lease on the task (30 s) ends before the server is back, asynq counts a retry for the task.
 //
 // # Schedules
 //

@@ -40,9 +40,8 @@
 //	lockkit.release   at Release; here a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as other failures
 //
-// lockkit.hold and lockkit.release also link to their parent, which may already have ended. If the parent has not ended,
-// the parent gets the event "lockkit.lost" and the status Error. The lease's context ends before the event is recorded, and
-// no observer can delay that end.
+// If the parent has not ended, it gets the event "lockkit.lost" and the status Error. The lease's context ends before the
+// event is recorded, and no observer can delay that end.
 //
 // An acquisition that had to wait links to the span under which the holder, in whatever process, acquired the key. So a
 // slow request leads to the one it waited for. For this link, the nodes keep 24 bytes with each lease: the trace context of
