@@ -104,10 +104,10 @@
 // # How it works
 //
 // A request goes to all nodes at once, as one script that is atomic on each (Redlock, see
-// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). A quorum of grants is a lease; without one,
-// what was granted is taken back. The validity of a lease counts from the moment its request was sent, on the monotonic
-// clock. It is the TTL minus an allowance for clock drift and for the difference between clocks. The context ends a margin
-// earlier:
+// https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/). A quorum of grants is a lease. If fewer nodes
+// grant it, their grants are taken back. The validity of a lease counts from the moment its request was sent, on the
+// monotonic clock. It is the TTL minus an allowance for clock drift and for the difference between clocks. The context ends
+// a margin earlier:
 //
 //	sent ─────────────── context live ────────────┤ margin ┤ drift, window ┤ TTL on the nodes
 //	                                              │        │               │

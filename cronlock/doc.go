@@ -41,13 +41,13 @@
 //
 //	2 s                                    normally
 //	7 s                                    if the host drops a call that it should make
-//	the TTL + 2 s                          if the replica of that run has removed the job or closed its Service
+//	the TTL + 2 s                          if the replica of the previous run has removed the job or closed its Service
 //	the TTL + 10 s after the fault ended   if replicas, nodes or the network had a fault
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
 // plus the time of the requests to the nodes. The same times hold for a tick that is started again. With an elector, they
-// hold while there is a leader that has not resigned. If a tick cannot start before its grace ends, or before the next tick
-// is due, it never starts.
+// hold while there is a leader that has not resigned. A tick that has not started when its grace ends, or when the next
+// tick is due, never starts.
 //
 // # Non-guarantee
 //
@@ -73,8 +73,8 @@
 // If replicas disagree about n, as during a deploy, the smaller number counts. After a change of a job's schedule, an
 // uncompleted tick is started again only if the new schedule has it, too.
 //
-// The engine recovers from the panics of runs that it began, and logs each with its stack. In a run that a call began, such
-// as RunDue, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
+// The engine recovers from the panics of runs that it began, and logs each with its stack. If a call such as RunDue began
+// the run, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
 //
 // # Every tick
 //

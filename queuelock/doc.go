@@ -63,8 +63,8 @@
 //	no quorum of lock nodes answers                   5 s, or half of the time to the deadline if that is less
 //	the Locker is closed                              not at all
 //
-// The table does not apply to last attempts. A last attempt always waits, and needs no waiting place. It gives up a second
-// before its deadline, or later if it had less than ten seconds in all.
+// The table does not apply to last attempts. A last attempt always waits, and needs no waiting place. It gives up within
+// the last second before its deadline.
 //
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.

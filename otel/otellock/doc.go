@@ -24,7 +24,7 @@
 //
 // The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do about it.
 // The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute error.type is set on
-// failures only. An acquisition that ends without the key because another has it is no failure: its outcome is "held", or
+// failures only. If a caller does not get a key because another has it, that is no failure: the outcome is "held", or
 // "timeout" after a wait.
 //
 // # Spans
@@ -37,14 +37,14 @@
 // A lost lease always gets a span. Its name says when the loss was noticed:
 //
 //	lockkit.hold      before Release or Complete; a child of the span under which the key was acquired
-//	lockkit.release   at Release; here a child of the span that called Release
+//	lockkit.release   at Release; unlike other releases, a child of the span that called Release
 //	lockkit.complete  at Complete; in a new trace, as other failures
 //
-// If the parent has not ended, it gets the event "lockkit.lost" and the status Error. The lease's context ends before the
-// event is recorded, and no observer can delay that end.
+// The first two mark their parent, if it has not ended: the parent gets the event "lockkit.lost" and the status Error. The
+// lease's context ends before the event is recorded, and no observer can delay that end.
 //
-// An acquisition that had to wait links to the span under which the holder, in whatever process, acquired the key. So a
-// slow request leads to the one it waited for. For this link, the nodes keep 24 bytes with each lease: the trace context of
-// its holder. The link is missing if the holder had no sampled span, or if nodes lost the holder's lease and a renewal
-// restored it. If the key changed hands during the wait, the link leads to the last holder that was seen.
+// An acquisition that had to wait links to the span under which the holder, in whatever process, acquired the key. So from
+// a slow request one finds the request that held the key. For this link, the nodes keep 24 bytes with each lease: the trace
+// context of its holder. The link is missing if the holder had no sampled span, or if nodes lost the holder's lease and a
+// renewal restored it. If the key changed hands during the wait, the link leads to the last holder that was seen.
 package otellock
