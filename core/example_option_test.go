@@ -73,7 +73,7 @@ func ExampleMaxHold() {
 	err := locker.Do(ctx, "import", func(ctx context.Context) error {
 		<-ctx.Done() // hangs
 		return context.Cause(ctx)
-	}, core.MaxHold(50*time.Millisecond))
+	}, core.MaxHold(200*time.Millisecond))
 	var lost *core.OpError
 	fmt.Println(errors.Is(err, core.ErrLost), errors.As(err, &lost) && lost.Reason == core.LossMaxHold)
 	// Output: true true
@@ -88,7 +88,7 @@ func ExampleMaxWait() {
 	defer other.Close(ctx)
 
 	err := one.Do(ctx, "invoice:42", func(ctx context.Context) error {
-		_, err := other.Acquire(context.Background(), "invoice:42", core.MaxWait(20*time.Millisecond))
+		_, err := other.Acquire(context.Background(), "invoice:42", core.MaxWait(200*time.Millisecond))
 		return err
 	})
 	fmt.Println(errors.Is(err, core.ErrHeld))

@@ -133,7 +133,7 @@ func ExampleLocker_Once() {
 func ExampleLocker_Acquire() {
 	node := testutil.StartNode()
 	defer node.Close()
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.MaxWait(100*time.Millisecond))
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.MaxWait(200*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -209,7 +209,7 @@ func ExampleLocker_With() {
 	}
 	defer locker.Close(ctx) // closes those derived from it, too
 
-	impatient, err := locker.With(core.Name("reports"), core.MaxWait(20*time.Millisecond))
+	impatient, err := locker.With(core.Name("reports"), core.MaxWait(200*time.Millisecond))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -295,6 +295,10 @@ func Example_healthCheck() {
 
 	ctx, giveWay := context.WithCancelCause(context.Background())
 	defer giveWay(nil)
+	lease, err := locker.Acquire(ctx, "import") // not with Detached
+	if err != nil {
+		log.Fatal(err)
+	}
 	go func() {
 		for range time.Tick(10 * time.Millisecond) { // in earnest, a few seconds
 			if err := check(); err != nil {
@@ -303,10 +307,6 @@ func Example_healthCheck() {
 			}
 		}
 	}()
-	lease, err := locker.Acquire(ctx, "import") // not with Detached
-	if err != nil {
-		log.Fatal(err)
-	}
 	<-lease.Context().Done() // the lease is not renewed any more
 	fmt.Println(context.Cause(lease.Context()))
 	// Output: no row for a minute
