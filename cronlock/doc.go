@@ -88,8 +88,8 @@
 //	}
 //	for ; !tick.IsZero() && !tick.After(run.Tick); tick = schedule.Next(tick) { … }
 //
-// Previous is zero until a tick has succeeded. It is zero again if the last start of a tick was more than 100 ticks or a
-// year ago. The loop then acts for run.Tick alone. A watermark that the job stores with its work is better still.
+// Previous is zero until a tick has succeeded. It is zero again if the job has started no tick for more than 100 ticks or
+// more than a year. The loop then acts for run.Tick alone. A watermark that the job stores with its work is better still.
 //
 // # Hosts
 //

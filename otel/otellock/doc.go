@@ -37,8 +37,8 @@
 // A lost lease always gets a span. Its name says when the loss was noticed:
 //
 //	lockkit.hold      before Release or Complete; a child of the span under which the key was acquired
-//	lockkit.release   at Release; unlike other releases, a child of the span that called Release
-//	lockkit.complete  at Complete; in a new trace, as other failures
+//	lockkit.release   at Release; a child of the span that called Release, not in a new trace
+//	lockkit.complete  at Complete; in a new trace
 //
 // The first two mark their parent, if it has not ended: the parent gets the event "lockkit.lost" and the status Error. The
 // lease's context ends before the event is recorded, and no observer can delay that end.
