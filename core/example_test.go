@@ -299,6 +299,7 @@ func Example_healthCheck() {
 	if err != nil {
 		log.Fatal(err)
 	}
+	defer lease.Release(context.Background())
 	go func() {
 		for range time.Tick(10 * time.Millisecond) { // in earnest, a few seconds
 			if err := check(); err != nil {

@@ -53,17 +53,16 @@ func (x *exchange) end(w *response, panicked bool) {
 // settle ends the leases, and records an answer that is whole, unless it asks for another try, which is to run again. The
 // error is that of the loss of a lease before.
 func (x *exchange) settle(w *response, whole bool) error {
-	leases, loss := x.leases, x.lost()
+	leases, lost := x.leases, loss(x.leases)
 	x.leases = nil
-	outer, _ := core.FromContext(x.r.Context()) // of a Lock further out, which refuses what has lost it
 	asksAgain := w.status >= 400 && w.fixed.Get("Retry-After") != "" || w.status == 429 || w.status == 503
-	if x.once && whole && cmp.Or(loss, outer.Lost()) == nil && !asksAgain {
-		if loss = x.release(leases[1:]); loss == nil {
+	if x.once && whole && lost == nil && loss(x.held()) == nil && !asksAgain { // also further out
+		if lost = x.release(leases[1:]); lost == nil {
 			return x.record(leases[0], x.encode(w))
 		}
 		leases = leases[:1]
 	}
-	return cmp.Or(loss, x.release(leases))
+	return cmp.Or(lost, x.release(leases))
 }
 
 const largestRecord = 60 << 10
@@ -170,15 +169,15 @@ func (x *exchange) refuse(err error) {
 
 // answer sends an answer that is not the handler's.
 func (x *exchange) answer(status int, h http.Header, write func(http.ResponseWriter, *http.Request)) {
-	r := x.request()
-	w := newResponse(r.Context(), x, status)
+	w := newResponse(x.r.Context(), x, status)
+	defer w.forget() // after a panic
 	maps.Copy(w.header, h)
 	if c := x.gin; c != nil {
 		c.Abort()
 		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
 		c.Writer = w
 	}
-	write(w, r)
+	x.show(func(r *http.Request) { write(w, r) })
 	w.on(begun)
 	w.on(returned)
 }

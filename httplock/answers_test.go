@@ -172,9 +172,11 @@ func TestGinWriter(t *testing.T) {
 		m := middleware(w, w.holding(), ByParam("id"))
 		r := router()
 		status := 0
-		r.Use(func(c *gin.Context) { c.Next(); status = c.Writer.Status() })
+		r.Use(func(c *gin.Context) { c.Status(206); c.Next(); status = c.Writer.Status() })
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
-			c.Writer.WriteHeader(-1)
+			if c.Writer.WriteHeader(-1); c.Writer.Status() != 206 {
+				w.Errorf("a status that was set further out is %d", c.Writer.Status())
+			}
 			c.Status(201)
 			c.Status(202)
 			if c.Writer.Written() || c.Writer.Size() != 0 || c.Writer.Status() != 202 || c.Writer.Pusher() != nil {

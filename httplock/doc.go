@@ -109,7 +109,7 @@
 // http.StripPrefix, it sees a part of the template only, and different routes share their keys.
 //
 // A request must not take one key twice: a second Lock with the same key is refused with 500. Locks with different keys may
-// be nested, in the same order on all routes.
+// be nested, in the same order on all routes; for those of two parameters of one route see [ByParam].
 //
 // # Shutdown
 //

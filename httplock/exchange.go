@@ -28,49 +28,60 @@ type exchange struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	route string // its template
+	found int    // the status that was set further out
 	came  time.Time
 
 	body []byte
 
-	key         string // of the resource; empty: nothing makes one
-	once        bool   // it runs once, under an Idempotency-Key
-	onceKey     string
-	identity    string
-	fingerprint [sha256.Size]byte
+	key               string // of the resource; empty: nothing makes one
+	once              bool   // it runs once, under an Idempotency-Key
+	onceKey, identity string
+	fingerprint       [sha256.Size]byte
 
 	leases []*core.Lease   // not settled yet: that of the Idempotency-Key, that of the resource
 	room   [2]*core.Lease  // for them
 	inner  context.Context // of the last of them, or of the request
 }
 
-// request returns the request for a function of the user's, with its body at the beginning.
-func (x *exchange) request() *http.Request {
-	x.rewind()
-	if x.gin == nil {
-		return x.r
-	}
-	return x.r.WithContext(context.WithValue(x.r.Context(), ginKey{}, x.gin))
+// show calls a function of the user's with the request.
+func (x *exchange) show(f func(*http.Request)) {
+	r := x.with(context.WithValue(x.r.Context(), contextKey("gin"), x.gin))
+	f(r)
+	x.r.Form, x.r.PostForm, x.r.MultipartForm = r.Form, r.PostForm, r.MultipartForm // net/http removes its files at the end
 }
 
-type ginKey struct{}
+// A contextKey leads to what the context of a request carries.
+type contextKey string
 
 // GinContext returns gin's context, for a function that [ByFunc], [ByKey], [WithTenant] or [WithReply] was given. It
 // returns false if the request did not come by gin.
 func GinContext(r *http.Request) (*gin.Context, bool) {
-	c, ok := r.Context().Value(ginKey{}).(*gin.Context)
-	return c, ok
+	c, _ := r.Context().Value(contextKey("gin")).(*gin.Context)
+	return c, c != nil
 }
 
-// rewind makes what reads the body next begin at its beginning.
-func (x *exchange) rewind() {
+// with returns the request with a context, and with its body at the beginning.
+func (x *exchange) with(ctx context.Context) *http.Request {
 	if x.body != nil {
 		x.r.Body = io.NopCloser(bytes.NewReader(x.body))
 	}
+	return x.r.WithContext(ctx)
 }
 
-// lost returns why a lease of the request ended before the handlers have returned.
-func (x *exchange) lost() (err error) {
-	for _, lease := range x.leases {
+// held returns the leases that the request has: of x, of Locks further out, and of package core around each.
+func (x *exchange) held() (all []*core.Lease) {
+	for ; x != nil; x, _ = x.r.Context().Value(contextKey("exchange")).(*exchange) {
+		all = append(all, x.leases...)
+		if lease, ok := core.FromContext(x.r.Context()); ok {
+			all = append(all, lease)
+		}
+	}
+	return all
+}
+
+// loss returns why one of the leases ended before the handlers have returned.
+func loss(leases []*core.Lease) (err error) {
+	for _, lease := range leases {
 		err = cmp.Or(err, lease.Lost())
 	}
 	return err
@@ -239,7 +250,7 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(b []byte) (int, error) {
 	w.on(begun)
-	n, err := int64(len(b)), w.x.lost()
+	n, err := int64(len(b)), loss(w.x.leases)
 	switch {
 	case err != nil:
 		return 0, err
@@ -271,7 +282,7 @@ func (w *response) Flush() { _ = w.FlushError() } // http.Flusher has no error
 
 func (w *response) FlushError() error {
 	w.on(begun)
-	if err := w.x.lost(); err != nil || !w.streams {
+	if err := loss(w.x.leases); err != nil || !w.streams {
 		return err
 	}
 	if w.on(flushed); w.state != streaming {

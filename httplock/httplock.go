@@ -52,7 +52,8 @@ func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	}
 	d.faults.Check(!d.hasKey() && !d.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
 	d.faults.Check(d.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
-	d.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, 16*d.maxWaiters)
+	d.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, max(16*d.maxWaiters, d.maxWaiters)) // also where that overflows
+
 	var err error // a handler may outlast its request
 	d.locker, err = m.locker.With(core.Detached(true), core.Retention(max(d.retention, time.Second)))
 	d.faults.Check(err != nil, "%w", err)
@@ -117,7 +118,8 @@ var defaults = config{
 // with gin (/files/*path). With net/http (/files/{path...}) it is empty, and the request is refused with 400.
 //
 // The parts of a key add up: ByParam and ByJSON together make a key of both. Those that With is given replace those of its
-// receiver.
+// receiver. A key has the values of its parts, and not their names: if a route has two Locks, one by user and one by order,
+// give one of them ByKey, or user 5 and order 5 share a key.
 func ByParam(names ...string) Option {
 	return func(c *config) {
 		c.faults.Check(len(names) == 0, "ByParam: no name")
@@ -151,8 +153,7 @@ func ByJSON(path ...string) Option {
 		c.parts = append(c.parts, func(x *exchange) (string, error) {
 			value, err := jsonfield.Of(x.body, path)
 			if err != nil {
-				detail := fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err)
-				return "", &rejection{EventKeyMissing, detail, err}
+				return "", &rejection{EventKeyMissing, fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err), err}
 			}
 			return value, nil
 		})
@@ -187,7 +188,10 @@ func WithTenant(f func(r *http.Request) (string, error)) Option {
 // function makes a part of a function of the user's.
 func function(c *config, option string, f func(*http.Request) (string, error)) part {
 	c.faults.Check(f == nil, "%s: the function is nil", option)
-	return func(x *exchange) (string, error) { return f(x.request()) }
+	return func(x *exchange) (value string, err error) {
+		x.show(func(r *http.Request) { value, err = f(r) })
+		return value, err
+	}
 }
 
 // WithIdempotency makes a request with the header Idempotency-Key run once; see "Idempotency-Key" in the package document.

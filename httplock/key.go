@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net/url"
 	"regexp"
 	"strings"
 
@@ -60,10 +59,8 @@ func (x *exchange) makeOnceKey(tenant string) error {
 	x.onceKey = core.Key("http/idempotent", x.m.service, tenant, x.r.Method, strings.ToLower(x.r.Host), x.route, key)
 	x.identity = fmt.Sprintf("%x", sha256.Sum256([]byte(x.onceKey)))
 
-	target := x.r.RequestURI // which http.StripPrefix leaves as it was
-	if u, err := url.ParseRequestURI(target); err == nil && u.Host != "" {
-		target = u.RequestURI() // the same target in absolute form
-	}
+	// RequestURI is as it was sent, also inside http.StripPrefix; the same target may come in absolute form.
+	target := strings.TrimPrefix(x.r.RequestURI, x.r.URL.Scheme+"://"+x.r.URL.Host)
 	parts := []string{target, x.r.URL.EscapedPath(), x.r.URL.RawQuery, string(x.body)}
 	if x.m.tenant == nil { // who sends it
 		for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {

@@ -307,6 +307,8 @@ func TestLargestLimits(t *testing.T) {
 		r.PUT("/orders/:id", m.Lock, g.handle)
 		r.PUT("/echo/:id", m.Lock, func(c *gin.Context) { b, _ := c.GetRawData(); c.String(200, "%s", b) })
 		call(r, "PUT", "/echo/1", "body").ok(w, "body")
+		r.PUT("/many/:id", middleware(w, w.locker, ByParam("id"), WithMaxWaiters(math.MaxInt)).Lock, text("ran"))
+		call(r, "PUT", "/many/1", "").ok(w, "ran")
 		put := func() func() reply { return background(func() reply { return call(r, "PUT", "/orders/1", "body") }) }
 		all := []func() reply{put()}
 		<-g.runs

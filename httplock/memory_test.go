@@ -131,6 +131,13 @@ func TestMemoryOfAnswers(t *testing.T) {
 		})
 		call(r, "PUT", "/orders/1", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
 		call(r, "PUT", "/orders/1", strings.Repeat("b", 500)).ok(w, strings.Repeat("x", 2000))
+		r.PUT("/broken", with(m, WithReply(func(rw http.ResponseWriter, _ *http.Request, _ Refusal) {
+			fmt.Fprint(rw, "half")
+			panic("in a template")
+		})).Lock)
+		if got := call(r, "PUT", "/broken", strings.Repeat("b", 1001)); got.status != 500 {
+			w.Errorf("%+v", got)
+		}
 		if n := len(m.admission.used); n != 0 {
 			w.Errorf("left in use: %v", m.admission.used)
 		}

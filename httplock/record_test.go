@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -164,7 +165,7 @@ func TestHostIsPartOfTheIdentity(t *testing.T) {
 		}
 		for _, target := range []string{"http://bob.example/payments", "/payments"} {
 			req := newRequest("POST", "/payments")
-			req.Host, req.RequestURI = "bob.example", target
+			req.Host, req.RequestURI, req.URL = "bob.example", target, must(url.ParseRequestURI(target)) // as net/http does
 			req.Header.Set("Idempotency-Key", "k")
 			serveWith(mux, req).ok(w, "2 for bob.example")
 		}

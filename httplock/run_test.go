@@ -26,30 +26,33 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	alone(t, 1, func(w *world) {
 		spooled := 0
-		everywhere(w, middleware(w, w.locker, ByParam("id"), WithIdempotency(false)), func(_ http.ResponseWriter, r *http.Request) {
-			if err := r.ParseMultipartForm(1); err != nil {
-				w.Error(err)
-			}
-			files, _ := os.ReadDir(os.TempDir())
-			spooled += len(files)
-		}, func(of string, host host, s *server, protocol string) {
-			if host.name == "http.TimeoutHandler" { // which leaves them as well
-				return
-			}
-			for _, key := range []string{"", `"` + of + `"`} {
-				var body strings.Builder
-				form := multipart.NewWriter(&body)
-				file, _ := form.CreateFormFile("file", "large")
-				fmt.Fprint(file, strings.Repeat("x", 100<<10))
-				form.Close()
-				spooled = 0
-				s.do(context.Background(), protocol, "PUT", "/orders/1", body.String(), "Content-Type", form.FormDataContentType(), "Idempotency-Key", key).ok(w, "")
-				synctest.Wait() // the request is over
-				if files, err := os.ReadDir(os.TempDir()); err != nil || len(files) > 0 || spooled != 1 {
-					w.Errorf("%s: %d of %d files are left, %v", of, len(files), spooled, err)
+		parsed := ByFunc(func(r *http.Request) (string, error) { return "key", r.ParseMultipartForm(1) })
+		for i, by := range []Option{ByParam("id"), parsed} {
+			everywhere(w, middleware(w, w.locker, by, WithIdempotency(false)), func(_ http.ResponseWriter, r *http.Request) {
+				if err := r.ParseMultipartForm(1); err != nil {
+					w.Error(err)
 				}
-			}
-		})
+				files, _ := os.ReadDir(os.TempDir())
+				spooled += len(files)
+			}, func(of string, host host, s *server, protocol string) {
+				if host.name == "http.TimeoutHandler" { // which leaves them as well
+					return
+				}
+				for _, key := range []string{"", fmt.Sprintf(`"%s %d"`, of, i)} {
+					var body strings.Builder
+					form := multipart.NewWriter(&body)
+					file, _ := form.CreateFormFile("file", "large")
+					fmt.Fprint(file, strings.Repeat("x", 100<<10))
+					form.Close()
+					spooled = 0
+					s.do(context.Background(), protocol, "PUT", "/orders/1", body.String(), "Content-Type", form.FormDataContentType(), "Idempotency-Key", key).ok(w, "")
+					synctest.Wait() // the request is over
+					if files, err := os.ReadDir(os.TempDir()); err != nil || len(files) > 0 || spooled != 1 {
+						w.Errorf("%s: %d of %d files are left, %v", of, len(files), spooled, err)
+					}
+				}
+			})
+		}
 	})
 }
 
@@ -181,21 +184,35 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	})
 }
 
-// The context of an idempotent request, which does not end with its client, ends with the lease of a Lock around it.
-func TestLockAroundAnIdempotentRequest(t *testing.T) {
+// The context of an idempotent request, which does not end with its client, ends with the lease of each Lock around it, and
+// the answer is not recorded then.
+func TestLocksAroundAnIdempotentRequest(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		all := middleware(w, w.holding(), ByKey(func(*http.Request) (string, error) { return "all", nil }))
-		h := all.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, outer *http.Request) {
-			outer.Pattern = "/inner"
-			middleware(w, w.locker, WithIdempotency(true)).LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				expire(outer.Context())
+		var around [2]context.Context
+		lost, runs := 0, 0
+		h := middleware(w, w.locker, WithIdempotency(true)).LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if runs++; runs == 1 {
+				expire(around[lost])
 				if cause := context.Cause(r.Context()); r.Context().Err() == nil || !errors.Is(cause, core.ErrLost) {
-					w.Errorf("the context ended with %v, %v", r.Context().Err(), cause)
+					w.Errorf("lease %d: the context ended with %v, %v", lost, r.Context().Err(), cause)
 				}
-			})).ServeHTTP(rw, outer)
+			}
+			fmt.Fprint(rw, runs)
 		}))
+		for i := range around {
+			inner, by := h, ByKey(func(*http.Request) (string, error) { return fmt.Sprint(i), nil })
+			h = middleware(w, w.holding(), by).LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				around[i], r.Pattern = r.Context(), "/inner"
+				inner.ServeHTTP(rw, r)
+			}))
+		}
 		mux := http.NewServeMux()
 		mux.Handle("PUT /orders", h)
-		call(mux, "PUT", "/orders", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
+		for lost = range around {
+			runs = 0
+			call(mux, "PUT", "/orders", "", "Idempotency-Key", fmt.Sprint(lost)).expect(w, 503, EventLost)
+			time.Sleep(time.Minute) // the keys are free
+			call(mux, "PUT", "/orders", "", "Idempotency-Key", fmt.Sprint(lost)).ok(w, "2")
+		}
 	})
 }

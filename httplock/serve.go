@@ -20,7 +20,7 @@ import (
 // request, with c.Request.Context() as the package document says. If the request cannot have them, Lock answers in their
 // place: see [EventBusy] and what follows it.
 func (m *Middleware) Lock(c *gin.Context) {
-	x := exchange{m: m, gin: c, w: c.Writer, r: c.Request, route: c.FullPath()}
+	x := exchange{m: m, gin: c, w: c.Writer, r: c.Request, route: c.FullPath(), found: c.Writer.Status()}
 	x.serve(c.Next, func(w *response, r *http.Request) {
 		// Also for what recovers from a panic further out.
 		defer func(w gin.ResponseWriter, r *http.Request) { c.Writer, c.Request = w, r }(c.Writer, c.Request)
@@ -39,7 +39,7 @@ func (m *Middleware) Lock(c *gin.Context) {
 // same pattern there share keys, unless they use [ByKey].
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchange{m: m, w: w, r: r, route: strings.TrimLeft(r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:], " \t")}
+		x := exchange{m: m, w: w, r: r, route: strings.TrimLeft(r.Pattern[strings.IndexAny(r.Pattern, " \t")+1:], " \t"), found: http.StatusOK}
 		x.serve(func() { next.ServeHTTP(w, r) }, func(w *response, r *http.Request) { next.ServeHTTP(w, r) })
 	})
 }
@@ -176,15 +176,12 @@ func (x *exchange) take(key string, until time.Time) error {
 func (x *exchange) handle(run func(*response, *http.Request)) {
 	ctx, stop := x.context()
 	defer stop()
-	x.rewind()
-	r := x.r.WithContext(ctx)
-	w := newResponse(ctx, x, http.StatusOK)
+	r := x.with(ctx)
+	w := newResponse(ctx, x, x.found)
 	w.streams = !x.once && r.ProtoAtLeast(1, 1) && breakable(x.w)
 	panicked := true
 	defer func() {
-		if x.r.MultipartForm == nil { // its files are removed at the end of the request, by net/http
-			x.r.MultipartForm = r.MultipartForm
-		}
+		x.r.MultipartForm = r.MultipartForm // its files, too
 		x.end(w, panicked)
 	}()
 	run(w, r)
@@ -194,16 +191,15 @@ func (x *exchange) handle(run func(*response, *http.Request)) {
 // context returns the context of the handlers. It ends with the leases and with that of the request; but a request that
 // runs once is not over when its client has left, which will ask for the answer.
 func (x *exchange) context() (ctx context.Context, stop func()) {
-	request := x.r.Context()
-	ends := []context.Context{request, x.leases[0].Context()}[:len(x.leases)]
+	ends := []context.Context{x.r.Context(), x.leases[0].Context()}[:len(x.leases)]
 	if x.once {
-		ends[0] = lasting{request}
-		if outer, ok := core.FromContext(request); ok { // of a Lock further out
-			ends = append(ends, outer.Context())
+		ends[0] = lasting{ends[0]}
+		for _, lease := range x.held()[len(x.leases):] { // of what is further out
+			ends = append(ends, lease.Context())
 		}
 	}
 	ctx, stop = join.Contexts(x.inner, ends...)
-	return NewContext(ctx, Run{x.identity, x.leases[len(x.leases)-1].FencingToken()}), stop
+	return NewContext(context.WithValue(ctx, contextKey("exchange"), x), Run{x.identity, x.leases[len(x.leases)-1].FencingToken()}), stop
 }
 
 // A lasting context has the values and the deadline of another, and never ends: what it is joined with ends at the deadline.

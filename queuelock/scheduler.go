@@ -70,9 +70,9 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time
 // by its name. The cronspec is as in asynq, and "@every 30s" is due at the multiples of 30 s since 1970, whenever
 // replicas start.
 //
-// The options of the task and opts are asynq's, except that the id and the retention come from here: asynq.TaskID and
-// asynq.Unique are errors, and so is an asynq.Retention of less than an hour, the default. asynq.NewTask must not be given
-// these. The error names everything that is wrong.
+// The options of the task and opts are asynq's, except that the id and the retention come from here: asynq.TaskID,
+// asynq.Unique and asynq.Group are errors, and so is an asynq.Retention of less than an hour, the default. asynq.NewTask
+// must not be given these. The error names everything that is wrong.
 func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...asynq.Option) error {
 	var f faults.List
 	next, err := parse(cronspec, s.location)
@@ -84,6 +84,7 @@ func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...as
 		if o != nil {
 			retention, ok := o.Value().(time.Duration)
 			f.Check(o.Type() == asynq.TaskIDOpt || o.Type() == asynq.UniqueOpt, "%v is among the options: a tick has an id that makes it unique", o)
+			f.Check(o.Type() == asynq.GroupOpt, "%v is among the options: asynq forgets the id of a task that it aggregates, so a tick could run twice", o)
 			f.Check(o.Type() == asynq.RetentionOpt && ok && retention < tickRetention, "%v is among the options: asynq must know the id of a tick for %v", o, tickRetention)
 		}
 	}

@@ -57,7 +57,7 @@ func TestSchedulerMisuse(t *testing.T) {
 		}
 		wantFaults(t, p.Register("", "* * *", asynq.NewTask("", nil), ID("t"), nil), "cronspec", "name is empty", "no type", theID, "option is nil")
 		wantFaults(t, p.Register("caf\xe9", "* * * * *", nil), "not valid UTF-8", "task is nil")
-		wantFaults(t, p.Register("entry", "* * * * *", task, asynq.Unique(time.Hour), asynq.Retention(time.Hour-1)), "Unique", "Retention", "1h0m0s")
+		wantFaults(t, p.Register("entry", "* * * * *", task, asynq.Unique(time.Hour), asynq.Group("g"), asynq.Retention(time.Hour-1)), "Unique", `Group("g")`, "Retention", "1h0m0s")
 		if err := p.Register("entry", "* * * * *", task, asynq.Retention(time.Hour), asynq.Queue("other")); err != nil {
 			t.Error(err)
 		}
