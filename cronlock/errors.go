@@ -1,6 +1,7 @@
 package cronlock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -37,10 +38,11 @@ func (e *Error) Error() string {
 func (e *Error) Unwrap() error { return e.Err }
 
 // IsExpected reports whether an error of RunDue, RunNow or Claim needs no attention: the run is left to another replica,
-// or this one is shutting down.
+// or this one is shutting down. Of the errors that the function itself returns, only context.Canceled is expected.
 func IsExpected(err error) bool {
+	_, refused := errors.AsType[*Error](err)
 	_, expected := meaningOf(err)
-	return expected
+	return expected && (refused || errors.Is(err, context.Canceled))
 }
 
 // Kinds of events that [core.Observer.Event] receives, with source "cronlock" and the job as name. Those of elections are in

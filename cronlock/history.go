@@ -20,10 +20,10 @@ type Past struct {
 }
 
 // History returns what the nodes know of the latest n ticks that were due, the latest first; n is 1 to 100. Records last
-// for 100 ticks, but at least for the grace plus an hour, and at most for 366 days. The nodes do not know since when a job
-// exists: ticks from before its first start are shown as superseded. History reads two keys for most ticks, and one more
-// for each start that AtLeastOnce allows a tick beside the first; it disturbs no run. The error is that of
-// [core.Locker.Inspect].
+// for 100 ticks, but at least for the grace plus an hour and at most for 366 days, and for 366 days if fewer ticks follow.
+// The nodes do not know since when a job exists: ticks from before its first start are shown as superseded. History reads
+// two keys for most ticks, and one more for each start that AtLeastOnce allows a tick beside the first; it disturbs no run.
+// The error is that of [core.Locker.Inspect].
 func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > mostTicks {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)

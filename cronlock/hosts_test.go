@@ -148,3 +148,43 @@ func TestScheduleThatChanges(t *testing.T) {
 		r.Remove()
 	})
 }
+
+// The last tick of a schedule is started again like any other when its run has ended after more than an hour, without
+// completing.
+func TestLastTickIsStartedAgain(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		p := plan{schedule: At(at(time.Minute).In(zone(t, "Asia/Tokyo"))), core: []core.Option{core.TTL(time.Minute)}, job: []JobOption{AtLeastOnce(3)}}
+		p.work = func(ctx context.Context) error {
+			if run, _ := FromContext(ctx); run.Attempt == 1 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}
+		a := w.replica("a", p)
+		till(90 * time.Second)
+		w.replica("b", p)
+		till(70 * time.Minute)
+		a.locks.Link.Kill()
+		till(75 * time.Minute)
+		if runs := w.ran(); len(runs) != 2 || runs[1].Attempt != 2 || runs[1].Tick != at(time.Minute) { // in UTC
+			t.Errorf("%+v", runs)
+		}
+	})
+}
+
+// What the function itself has failed with is not expected, unless it was told to stop.
+func TestIsExpected(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		var fails error
+		r := w.replica("a", plan{job: uncalled, work: func(context.Context) error { return fails }})
+		for _, c := range []struct {
+			err  error
+			want bool
+		}{{context.DeadlineExceeded, false}, {core.ErrHeld, false}, {core.ErrClosed, false}, {context.Canceled, true}} {
+			fails = c.err
+			if err := r.RunNow(t.Context()); !errors.Is(err, c.err) || IsExpected(err) != c.want {
+				t.Errorf("%v is expected: %v", err, !c.want)
+			}
+		}
+	})
+}

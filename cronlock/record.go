@@ -39,13 +39,13 @@ type record struct {
 const mostTicks = 100
 
 // retention is how long the records of a tick last: for 100 ticks, at least an hour, at most a year, and always for longer
-// than the tick may be started for the first time.
+// than the tick may be started for the first time. If fewer ticks follow, they last for a year.
 func (j *Job) retention(tick time.Time) time.Duration {
 	last := tick
 	for range mostTicks {
 		next := j.schedule.Next(last)
 		if !next.After(last) || last.Sub(tick) > year {
-			break
+			return year
 		}
 		last = next
 	}

@@ -36,9 +36,7 @@ var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron
 // Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the seconds
 // first, as robfig/cron reads them. The zone is in, or, if in is nil, the one that the expression starts with (CRON_TZ=…).
 // When clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. The
-// local time zone is an error, because it may differ between replicas. So is a zone whose clocks change by other than an
-// hour, such as Australia/Lord_Howe, or in mid-hour, as in Pacific/Chatham: the parser names different instants there,
-// depending on when it is asked.
+// local time zone is an error, because it may differ between replicas.
 func Crontab(expression string, in *time.Location) Schedule {
 	s, err := crontab(expression, in)
 	if err != nil {
@@ -47,7 +45,7 @@ func Crontab(expression string, in *time.Location) Schedule {
 	return s
 }
 
-func crontab(expression string, in *time.Location) (*cron.SpecSchedule, error) {
+func crontab(expression string, in *time.Location) (Schedule, error) {
 	named := strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=")
 	switch {
 	case named && in != nil:
@@ -68,31 +66,29 @@ func crontab(expression string, in *time.Location) (*cron.SpecSchedule, error) {
 	if !named {
 		s.Location = in
 	}
-	if s.Location.String() == time.Local.String() {
+	if s.Location == time.Local { // whose name may be that of another
 		return nil, errors.New("the local time zone may differ between replicas: pass time.UTC or one of time.LoadLocation")
 	}
-	if uneven(s.Location) {
-		return nil, fmt.Errorf("the clocks of %v change by other than an hour, or in mid-hour: use UTC", s.Location)
-	}
-	return s, nil
+	return zoned{s}, nil
 }
 
-// uneven reports whether one of the next two changes of a zone's clocks is by other than an hour, or in mid-hour.
-func uneven(zone *time.Location) bool {
-	at := time.Now().In(zone)
-	for range 2 {
-		_, change := at.ZoneBounds()
-		if change.IsZero() {
-			return false
+// A zoned is a cron expression in a time zone. It asks the parser within one offset from UTC at a time, because the parser
+// errs where clocks change.
+type zoned struct{ *cron.SpecSchedule }
+
+func (z zoned) Next(after time.Time) time.Time {
+	for asked, within := after, *z.SpecSchedule; asked.Before(after.Add(5 * year)); {
+		first := asked.Add(1).In(z.Location) // the parser looks for what is later than asked
+		name, offset := first.Zone()
+		within.Location = time.FixedZone(name, offset)
+		next := within.Next(asked)
+		_, end := first.ZoneBounds()
+		if end.IsZero() || !next.IsZero() && next.Before(end) {
+			return next.In(after.Location())
 		}
-		_, before := change.Add(-1).Zone()
-		_, after := change.Zone()
-		if after != before && (after-before != 3600 && before-after != 3600 || (change.Unix()+int64(before))%3600 != 0) {
-			return true
-		}
-		at = change
+		asked = end.Add(-1)
 	}
-	return false
+	return time.Time{}
 }
 
 var epoch = time.Unix(0, 0).UTC()
@@ -147,7 +143,7 @@ func latest(s Schedule, by time.Time) (at, next time.Time) {
 		at = s.Next(by.Add(-back))
 	}
 	if !due(at) {
-		return time.Time{}, s.Next(by)
+		return time.Time{}, s.Next(by).UTC()
 	}
 	none := by // there is no instant from here until by
 	for next = s.Next(at); due(next) && next.After(at); next = s.Next(at) {
@@ -159,5 +155,5 @@ func latest(s Schedule, by time.Time) (at, next time.Time) {
 			none = middle
 		}
 	}
-	return at, next
+	return at.UTC(), next.UTC()
 }

@@ -49,17 +49,16 @@ func Listeners(listeners ...gocron.EventListener) Option {
 }
 
 // Tags adds tags of gocron. The job has one more, of its own.
-func Tags(tags ...string) Option {
-	return func(c *config) { c.tags = append(c.tags, tags...) }
-}
+func Tags(tags ...string) Option { return func(c *config) { c.tags = append(c.tags, tags...) } }
 
 // Add adds a job to the service and makes the scheduler run the job once the scheduler has been started. The errors are
 // those of [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is
 // added.
 //
-// Only schedule says when the job runs: gocron's options on start and stop times, intervals, and limits of runs are not for
-// such jobs. The scheduler's limits of concurrent jobs may delay runs. A scheduler with an elector of its own does not run
-// such jobs: give the elector to cronlock.New ([cronlock.WithElector]).
+// Only schedule says when the job runs: gocron's options on start and stop times, intervals, singleton mode and limits of
+// runs are not for such jobs. The scheduler's limit of concurrent jobs may delay runs; in LimitModeReschedule it may drop
+// runs by hand. A scheduler with an elector of its own does not run such jobs: give the elector to cronlock.New
+// ([cronlock.WithElector]).
 func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, schedule cronlock.Schedule, fn func(ctx context.Context) error, opts ...Option) (*Job, error) {
 	var c config
 	var f faults.List
@@ -83,24 +82,28 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 	}
 	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
 	r := &runs{j.Job.Claim, func() {}, make(chan *run, 1)}
-	handle, err := scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(r.task),
+	j.handle, err = scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(r.task),
 		slices.Concat(j.options, []gocron.JobOption{gocron.WithCronImplementation(instants{schedule}), gocron.WithDistributedJobLocker(r)})...)
-	if err == nil {
-		if _, gone := handle.NextRun(); gone != nil { // NewJob of a scheduler that is shut down does not say so
-			err = fmt.Errorf("%w: the scheduler is shut down", core.ErrClosed)
-		}
-	}
-	if err != nil {
+	if err = j.made(err); err != nil {
 		j.Job.Remove()
 		return nil, fmt.Errorf("gocronlock: job %q: %w", name, err)
 	}
-	j.handle = handle
 	return j, nil
+}
+
+// made returns what NewJob has failed with. Of a scheduler that is shut down it does not say so.
+func (j *Job) made(err error) error {
+	if err == nil {
+		if _, gone := j.handle.NextRun(); gone != nil {
+			err = fmt.Errorf("%w: the scheduler is shut down, or the job was removed", core.ErrClosed)
+		}
+	}
+	return err
 }
 
 // RunNow makes the scheduler run the job by hand on this replica, see [cronlock.Job.RunNow], and does not wait for it. If
 // the scheduler has not been started, the run begins when it is. Listeners hear how the run ends, and why it does not
-// begin. The error is gocron's.
+// begin. The error is gocron's, or core.ErrClosed if the scheduler is shut down or the job was removed.
 func (j *Job) RunNow() error { return j.call(uuid.New(), j.Job.ClaimNow) }
 
 // Handle returns the job as gocron knows it, for its tags and next runs. RunNow of the handle does not run the job by hand:
@@ -130,10 +133,11 @@ func (j *Job) callLate() {
 // call makes the scheduler run what claim takes, by a job of its own that runs once: RunNow of a job whose scheduler does
 // not run blocks gocron's loop for ever.
 func (j *Job) call(id uuid.UUID, claim claimFunc) error {
-	r := &runs{claim, func() { _ = j.scheduler.RemoveJob(id) }, make(chan *run, 1)} // gocron keeps jobs that will not run again
+	// gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for StopJobs.
+	r := &runs{claim, func() { go func() { _ = j.scheduler.RemoveJob(id) }() }, make(chan *run, 1)}
 	_, err := j.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(r.task),
 		append(slices.Clone(j.options), gocron.WithIdentifier(id), gocron.WithDistributedJobLocker(r))...)
-	return err
+	return j.made(err)
 }
 
 // instants is the schedule as gocron asks for it.

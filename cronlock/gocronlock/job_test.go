@@ -7,11 +7,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
 	"github.com/google/uuid"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 )
 
@@ -32,6 +34,34 @@ func TestStoppedScheduler(t *testing.T) {
 		ran := w.ran()
 		if ran[len(ran)-1] != at(5*time.Minute) || len(ran) < 4 {
 			t.Errorf("ran %v", ran)
+		}
+	})
+}
+
+// A run by hand that ends with the scheduler's context does not hold up StopJobs.
+func TestStopJobsDuringARun(t *testing.T) {
+	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
+		r := w.replica(cronlock.Every(time.Hour), nil)
+		runs := make(chan struct{})
+		j, err := Add(r.scheduler, r.service, "long", cronlock.Every(time.Hour), func(ctx context.Context) error {
+			close(runs)
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		till(31 * time.Minute) // the engine has found that nothing is due
+		if err := j.RunNow(); err != nil {
+			t.Fatal(err)
+		}
+		<-runs
+		if err := r.scheduler.StopJobs(); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if n := len(r.scheduler.Jobs()); n != 2 {
+			t.Errorf("gocron keeps %d jobs", n)
 		}
 	})
 }
@@ -86,6 +116,9 @@ func TestAddRefuses(t *testing.T) {
 		}
 		if err := r.scheduler.Shutdown(); err != nil {
 			t.Fatal(err)
+		}
+		if err := r.RunNow(); !errors.Is(err, core.ErrClosed) {
+			t.Errorf("run by hand on a scheduler that is shut down: %v", err)
 		}
 		if _, err := Add(r.scheduler, r.service, "third", cronlock.Every(time.Minute), w.work); err == nil {
 			t.Error("added to a scheduler that is shut down")
