@@ -61,6 +61,20 @@ func TestCancelledWhileWaiting(t *testing.T) {
 	})
 }
 
+// A context whose cause is what became of another key, as errgroup makes it, ends a call like any other that is cancelled.
+func TestCancelledBecauseOfAnotherKey(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		lease := w.holds(w.process(), "k")
+		for _, err := range []error{ErrDone, ErrHeld, ErrUnavailable, ErrClosed, ErrLost, ErrReleased, ErrInvalid} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(&OpError{Op: OpAcquire, Key: "another", Err: err}) })
+			wantOnly(t, p.Do(ctx, "k", func(context.Context) error { return nil }), context.Canceled)
+		}
+		w.release(lease)
+	})
+}
+
 // gocron, gin: release with a context that is cancelled already.
 func TestReleaseWithCancelledContext(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -80,6 +80,21 @@ func TestSilentSubscription(t *testing.T) {
 	})
 }
 
+// A node that is away is not asked for a subscription that nobody needs any more.
+func TestSubscriptionThatNobodyNeeds(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		lease, c := w.waited()
+		w.handsOff(lease, c, 0, time.Second)
+		w.release(c.lease)
+		w.nodes[2].Down()
+		w.pass(10 * queue.SilentFor)
+		if n := entries(&c.p.e.waits, "listening").Len(); n != 0 {
+			t.Errorf("%d subscriptions for nobody", n)
+		}
+		w.nodes[2].Up()
+	})
+}
+
 // A node that takes the right to subscribe away is unfit until it gives it back.
 func TestSubscriptionThatIsDenied(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

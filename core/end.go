@@ -23,9 +23,7 @@ type releaseOptions struct{ cooldown time.Duration }
 // OpError.RetryAfter. The cooldown of the first Release counts: repeating it, in Do as well, neither shortens nor extends
 // it. If no quorum confirms the release before the TTL ends, if the lease was lost, or after Complete, there is no
 // cooldown. Nodes that lose their memory forget it. The default is 0: the key is free at once.
-func Cooldown(d time.Duration) ReleaseOption {
-	return func(o *releaseOptions) { o.cooldown = d }
-}
+func Cooldown(d time.Duration) ReleaseOption { return func(o *releaseOptions) { o.cooldown = d } }
 
 func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 	if len(opts) == 0 {

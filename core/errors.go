@@ -197,9 +197,9 @@ var (
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	switch {
-	case errors.Is(cause, ErrLost) || errors.Is(cause, ErrReleased): // of the lease that ctx runs under, not of this one
-		return fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // what became of another lease is no error of this one
+	switch class := ClassOf(cause); {
+	case err != nil && class != ClassCancelled && class != ClassOther:
+		return fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // what became of another key is no error of this one
 	case !errors.Is(cause, err):
 		return fmt.Errorf("%w: %w", err, cause)
 	}

@@ -47,10 +47,13 @@ func TestLost(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		ctx, end := context.WithCancelCause(t.Context())
+		other := must(p.Acquire(ctx, "other"))
 		released, lost := w.acquire(p, "released"), w.acquire(p, "lost")
 		w.release(released)
 		cancel()
-		for _, lease := range []*Lease{left, released, lost} {
+		end(&OpError{Op: OpHold, Key: "not other", Err: ErrLost}) // as errgroup does
+		for _, lease := range []*Lease{left, released, lost, other} {
 			if err := lease.Lost(); err != nil {
 				t.Errorf("%q: %v", lease.Key(), err)
 			}

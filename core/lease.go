@@ -81,9 +81,7 @@ func (lease *Lease) holdFor(d time.Duration) {
 }
 
 // left is for how long the lease can still be trusted.
-func (lease *Lease) left() time.Duration {
-	return lease.until.Load().Since(lease.e.Clock.Now())
-}
+func (lease *Lease) left() time.Duration { return lease.until.Load().Since(lease.e.Clock.Now()) }
 
 // blocking is a lease to who asks for its key.
 type blocking struct{ *Lease }
@@ -181,7 +179,10 @@ func (lease *Lease) Lost() error {
 	if !lease.made() || lease.ctx.Err() == nil {
 		return nil
 	}
-	if cause := context.Cause(lease.ctx.Context); errors.Is(cause, ErrLost) {
+	cause, outer := context.Cause(lease.ctx.Context), lease.ctx.parent
+	op, own := cause.(*OpError) //nolint:errorlint // this very error
+	own = own && error(op) != context.Cause(outer)
+	if around, _ := FromContext(outer); errors.Is(cause, ErrLost) && (own || around.Lost() != nil) {
 		return cause
 	}
 	return nil

@@ -3,6 +3,8 @@ package core
 import (
 	"context"
 	"slices"
+	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -79,6 +81,28 @@ func TestNodeObserver(t *testing.T) {
 		defer o.mu.Unlock()
 		if first := o.replies[OpAcquire]; !slices.ContainsFunc(first, func(r NodeReply) bool { return r.Latency == 70*time.Millisecond }) {
 			t.Errorf("no slow reply among %+v", first)
+		}
+	})
+}
+
+// A request that is not sent because too many are under way is told of.
+func TestNodeObserverHearsOfOverload(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		o := &pollster{}
+		w.connections = 2
+		p := w.process(WithObserver(o.observer()))
+		w.everywhere(p, "warm")
+		before := len(o.verdicts(OpAcquire, 0))
+		p.links[0].Set(coretest.Fate{ReplyDelay: 800 * time.Millisecond})
+		var calls sync.WaitGroup
+		for i := range 5 {
+			calls.Go(func() { _, _ = p.TryAcquire(t.Context(), Key("k", strconv.Itoa(i))) })
+			time.Sleep(5 * time.Millisecond)
+		}
+		calls.Wait()
+		w.pass(5 * time.Second)
+		if heard := o.verdicts(OpAcquire, 0)[before:]; len(heard) != 5 || !slices.Contains(heard, VerdictCircuitOpen) {
+			t.Errorf("of 5 requests, it heard %v", heard)
 		}
 	})
 }

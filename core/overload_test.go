@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"reflect"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -166,6 +168,35 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 		}
 		for i := range leases {
 			w.wantFree(other, fmt.Sprint(i))
+		}
+	})
+}
+
+// What ends leases does not pile up for a node that hangs: it is dropped once they have run out.
+func TestEndsForANodeThatHangs(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.connections, w.heeds = 10, true
+		p := w.process()
+		result, n := make([]byte, 60<<10), 0
+		waiting := func() int {
+			return reflect.ValueOf(p.e.Buckets[0]).Elem().FieldByName("lanes").Index(2).Elem().FieldByName("urgent").Len()
+		}
+		complete := func(d time.Duration) int {
+			for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+				n++
+				must(p.OnceResult(t.Context(), Key("k", strconv.Itoa(n)), func(context.Context) ([]byte, error) { return result, nil }, Retention(5*time.Second)))
+			}
+			return waiting()
+		}
+		complete(time.Second)
+		w.nodes[2].Hang()
+		if early, late := complete(2*p.p.ttl), complete(2*p.p.ttl); late > early*5/4 || early == 0 {
+			t.Errorf("%d requests wait for it, and %d later", early, late)
+		}
+		w.nodes[2].Up()
+		w.pass(time.Minute)
+		if left := waiting(); left != 0 {
+			t.Errorf("%d requests are left", left)
 		}
 	})
 }

@@ -94,11 +94,6 @@ func (l *lane) next() {
 // ready returns a batch if one may leave, else nil. Whoever asks has it leave then. Called with the lane's lock.
 func (l *lane) ready() *batch {
 	now := l.Clock.Now()
-	for len(l.asking) > 0 && l.asking[0].r.stale(now) { // they would only take room
-		l.asking[0].r.drop(l.n, l.asking[0].b)
-		l.asking[0] = request{}
-		l.asking = l.asking[1:]
-	}
 	if len(l.urgent)+len(l.asking) == 0 || l.underWay >= l.n.Connections {
 		return nil
 	}
@@ -184,12 +179,16 @@ type batch struct {
 
 var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
-// load takes requests from a queue, and returns what is left of it.
-func (f *batch) load(queue []request) []request {
+// load takes requests from a queue, and returns what is left of it. All that is not to be sent any more comes along: it would
+// only take room.
+func (f *batch) load(queue []request, now clock.Instant) []request {
 	n := 0
 	for ; n < len(queue); n++ {
 		weight := max(1+queue[n].r.Bulk/bulkOfOne, queue[n].weight)
-		if queue[n].r.op.Alone() {
+		switch r := queue[n].r; {
+		case r.stale(now):
+			weight = 0
+		case r.op.Alone():
 			weight = MaxBatch
 		}
 		if f.weight += weight; f.weight > MaxBatch && f.weight > weight {
@@ -210,9 +209,9 @@ func (f *batch) run() {
 		runtime.Gosched()
 	}
 	l.mu.Lock()
-	l.urgent = f.load(l.urgent)
+	l.urgent = f.load(l.urgent, l.Clock.Now())
 	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
-		l.asking = f.load(l.asking)
+		l.asking = f.load(l.asking, l.Clock.Now())
 	}
 	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
 	l.mu.Unlock()
@@ -267,7 +266,7 @@ func (f *batch) filter(now clock.Instant) {
 	n, kept := f.l.n, f.requests[:0]
 	for _, q := range f.requests {
 		if !q.r.departs(n.Index, now) {
-			q.r.drop(n, q.b)
+			q.r.drop(n, q.b, now)
 			continue
 		}
 		kept = append(kept, q)

@@ -26,7 +26,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 		}
 		for len(queue) > 0 {
 			var f batch
-			queue = f.load(queue)
+			queue = f.load(queue, 0)
 			loads = append(loads, len(f.requests))
 		}
 		return loads
@@ -44,13 +44,13 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	alone := request{r: &Round{op: wire.OpTouch}}
 	for _, queue := range [][]request{{alone, {r: &Round{}}}, {{r: &Round{}}, alone}, {alone, alone}} {
 		var f batch
-		if left := f.load(queue); len(f.requests) != 1 || len(left) != 1 {
+		if left := f.load(queue, 0); len(f.requests) != 1 || len(left) != 1 {
 			t.Errorf("%d requests travel together, one of which is to be alone", len(f.requests))
 		}
 	}
 	var f batch
-	urgent := f.load([]request{{r: &Round{Bulk: 64 << 10}}})
-	if asking := f.load([]request{{r: &Round{}}}); len(urgent) != 0 || len(asking) != 1 {
+	urgent := f.load([]request{{r: &Round{Bulk: 64 << 10}}}, 0)
+	if asking := f.load([]request{{r: &Round{}}}, 0); len(urgent) != 0 || len(asking) != 1 {
 		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
 	}
 }

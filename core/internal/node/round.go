@@ -211,23 +211,29 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	}
 }
 
-// stale reports whether a request has waited for its turn for so long that it is not to be sent any more. What ends an attempt
-// always is.
+// stale reports whether a request has waited for its turn for so long that it is not to be sent any more. What ends a lease is
+// not when the lease has run out, or it would pile up for a node that hangs.
 func (r *Round) stale(now clock.Instant) bool {
 	switch r.op {
 	case wire.OpAcquire: // half the time is for the answer
 		return now.Since(r.Sent) > r.Timeout/2
 	case wire.OpRenew:
 		return now.Since(r.Sent) > r.Timeout
+	case wire.OpRelease, wire.OpComplete:
+		return now.Since(r.Sent) > r.Head.Load().MaxTTL
 	default:
 		return false
 	}
 }
 
 // drop votes for a node that is not asked.
-func (r *Round) drop(n *Node, b *breaker) {
-	n.leave(b, 0, goredis.ErrOverloaded)
-	r.hear(n.Index, quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded))
+func (r *Round) drop(n *Node, b *breaker, now clock.Instant) {
+	v := quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
+	n.leave(b, 0, v.Err)
+	r.hear(n.Index, v)
+	if r.stale(now) { // else the attempt or the lease has ended
+		r.tellReply(n, &v)
+	}
 }
 
 // departs notes that the request to a node is sent, and reports whether it is to be. It is not where the asker has ended, where
@@ -243,5 +249,5 @@ func (r *Round) departs(node int, now clock.Instant) bool {
 	return true
 }
 
-// ends reports whether the round ends an attempt: it is sent however late.
+// ends reports whether the round ends an attempt: it is sent also when the round is over.
 func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }

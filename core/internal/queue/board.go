@@ -110,7 +110,7 @@ func (b *Board) listen(s source) {
 		began := b.g.Clock.Now()
 		err := b.session(s)
 		switch {
-		case errors.Is(err, errNeedless):
+		case errors.Is(err, errNeedless), b.dismiss(s):
 			return
 		case goredis.Denied(err):
 			pause = node.RecheckEvery

@@ -254,9 +254,7 @@ func (t *Tally) RetryAfter() time.Duration {
 
 // MayHold are the nodes on which the attempt may own the key, now or when a late request arrives. All others have
 // refused, or were not asked.
-func (t *Tally) MayHold() Set {
-	return t.With(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed)
-}
+func (t *Tally) MayHold() Set { return t.With(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed) }
 
 // Revoked reports whether a node knows that the attempt was revoked.
 func (t *Tally) Revoked() bool { return t.Where(func(v *Vote) bool { return v.Revoked }) != 0 }
@@ -265,9 +263,7 @@ func (t *Tally) Revoked() bool { return t.Where(func(v *Vote) bool { return v.Re
 func (t *Tally) Outvoted() bool { return t.Count(wire.Gone) > len(t.Votes)-t.Q }
 
 // Confirmed reports whether a quorum confirmed what it was asked for.
-func (t *Tally) Confirmed() bool {
-	return t.Count(wire.Granted, wire.Healed, wire.Passed) >= t.Q
-}
+func (t *Tally) Confirmed() bool { return t.Count(wire.Granted, wire.Healed, wire.Passed) >= t.Q }
 
 // Settled reports whether enough nodes confirmed, or enough cannot.
 func (t *Tally) Settled() bool { return t.Confirmed() || t.Outvoted() }
