@@ -341,12 +341,13 @@ func (w *world) judgePrevious(v *visit) {
 			return
 		}
 		t := before.tick
+		_, doubt := w.between(t, v.Tick) // who started that, and died, may have looked before t ended
 		right := t.ended && !t.wrong || !t.ended && slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t && !v.over.IsZero() && v.err == nil })
 		switch {
 		case t == v.tick || !t.ending || !right:
 			allowed = []time.Time{before.Previous}
 			w.Count("previous after failures")
-		case t.ended:
+		case t.ended && !doubt:
 			allowed = []time.Time{t.at}
 			w.Count("previous")
 		default:
