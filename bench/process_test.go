@@ -28,23 +28,27 @@ func onOne(t *testing.T, test func(context.Context, *nodes)) {
 	}
 }
 
-// failUnlessHung ends the test of a peer that failed, and skips that of one that may hang. rueidislock does if a wait
-// begins when the machine is busy: it may forget the waiter, which no release wakes then.
-func failUnlessHung(t *testing.T, p peer, err error) {
-	t.Helper()
-	switch {
-	case mayHang(p, err):
-		t.Skipf("%s: %v", p.name, err)
-	case err != nil:
-		t.Fatal(err)
+// withPeer runs a test of a peer on one server, and once more if a peer other than lockkit hung: rueidislock does if a wait
+// begins when the machine is busy, once in a great while. It may forget the waiter, which no release wakes then.
+func withPeer(t *testing.T, p peer, test func(context.Context, *nodes) error) {
+	var err error
+	for range 2 {
+		onOne(t, func(ctx context.Context, on *nodes) { err = test(ctx, on) })
+		if !mayHang(p, err) {
+			break
+		}
+		t.Logf("%s: %v", p.name, err)
+	}
+	if err != nil {
+		t.Error(err)
 	}
 }
 
 func TestHandOver(t *testing.T) {
 	for _, p := range allWaiting {
 		t.Run(p.name, func(t *testing.T) {
-			onOne(t, func(ctx context.Context, on *nodes) {
-				err := inProcesses(ctx, 1, 1, p, on, func(others []*process) error {
+			withPeer(t, p, func(ctx context.Context, on *nodes) error {
+				return inProcesses(ctx, 1, 1, p, on, func(others []*process) error {
 					l, err := p.open(ctx, on.addrs(), ttl)
 					if err != nil {
 						return err
@@ -75,7 +79,6 @@ func TestHandOver(t *testing.T) {
 					}
 					return nil
 				})
-				failUnlessHung(t, p, err)
 			})
 		})
 	}
@@ -84,12 +87,12 @@ func TestHandOver(t *testing.T) {
 func TestThrong(t *testing.T) {
 	for _, p := range slices.Concat(waitingPeers, wakingPeers) {
 		t.Run(p.name, func(t *testing.T) {
-			onOne(t, func(ctx context.Context, on *nodes) {
+			withPeer(t, p, func(ctx context.Context, on *nodes) error {
 				passed, err := throng{lockers: 4, hold: time.Millisecond, measure: 300 * time.Millisecond}.run(ctx, p, on)
-				failUnlessHung(t, p, err)
-				if len(passed.shares) != 4 || passed.failures != nil {
+				if err == nil && (len(passed.shares) != 4 || passed.failures != nil) {
 					t.Errorf("got %+v", passed)
 				}
+				return err
 			})
 		})
 	}

@@ -35,6 +35,7 @@ type tick struct {
 	ending      bool // its end may be recorded
 	ended       bool // it is
 	wrong       bool // with an error
+	late        bool // when its run had lost the lease: another may have started
 	unrecorded  bool // it was told not to be
 }
 
@@ -114,7 +115,7 @@ func (w *world) ended(p *process, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t, v := w.tick(at), p.closes; !p.dead && v != nil && v.tick == t {
-		t.ended, t.wrong = true, v.err != nil
+		t.ended, t.wrong, t.late = true, v.err != nil, v.lease().Err() != nil
 	}
 }
 
@@ -341,13 +342,13 @@ func (w *world) judgePrevious(v *visit) {
 			return
 		}
 		t := before.tick
-		_, doubt := w.between(t, v.Tick) // who started that, and died, may have looked before t ended
+		_, started := w.between(t, v.Tick) // if t ended late, who started that, and died, may have looked before
 		right := t.ended && !t.wrong || !t.ended && slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t && !v.over.IsZero() && v.err == nil })
 		switch {
 		case t == v.tick || !t.ending || !right:
 			allowed = []time.Time{before.Previous}
 			w.Count("previous after failures")
-		case t.ended && !doubt:
+		case t.ended && !(t.late && started):
 			allowed = []time.Time{t.at}
 			w.Count("previous")
 		default:
