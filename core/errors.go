@@ -194,6 +194,17 @@ var (
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
 )
 
+// fit reports what makes a call impossible, whatever it is for. unmade is the error of what this package did not make.
+func fit(ctx context.Context, made bool, unmade error) error {
+	switch {
+	case !made:
+		return unmade
+	case ctx == nil:
+		return errNoContext
+	}
+	return nil
+}
+
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
 func endOf(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)

@@ -159,16 +159,7 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// fit reports what makes a call impossible, whatever it is for.
-func (lease *Lease) fit(ctx context.Context) error {
-	switch {
-	case !lease.made():
-		return errNoLease
-	case ctx == nil:
-		return errNoContext
-	}
-	return nil
-}
+func (lease *Lease) fit(ctx context.Context) error { return fit(ctx, lease.made(), errNoLease) }
 
 func (lease *Lease) made() bool { return lease != nil && lease.e != nil }
 

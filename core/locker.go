@@ -130,16 +130,7 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	return &Locker{l.e, *p}, nil
 }
 
-// fit reports what makes a call impossible, whatever it is for.
-func (l *Locker) fit(ctx context.Context) error {
-	switch {
-	case !l.made():
-		return errNoLocker
-	case ctx == nil:
-		return errNoContext
-	}
-	return nil
-}
+func (l *Locker) fit(ctx context.Context) error { return fit(ctx, l.made(), errNoLocker) }
 
 func (l *Locker) made() bool { return l != nil && l.e != nil }
 
