@@ -98,24 +98,19 @@ func (e *OpError) LogValue() slog.Value {
 // text is the error, with the key written like that.
 func (e *OpError) text(key string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "lockkit: %s", e.Op)
-	if e.Key != "" {
-		fmt.Fprintf(&b, " %s", key)
+	add := func(there bool, format string, what any) {
+		if there {
+			fmt.Fprintf(&b, format, what)
+		}
 	}
-	if e.Err == ErrHeld && e.Held != HeldUnknown { //nolint:errorlint // what wraps it says more
-		fmt.Fprintf(&b, ": held %v", e.Held)
-	} else {
-		fmt.Fprintf(&b, ": %v", e.Err)
-	}
-	if e.Reason != "" {
-		fmt.Fprintf(&b, " (%s)", e.Reason)
-	}
-	if e.RetryAfter > 0 {
-		fmt.Fprintf(&b, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
-	}
-	if e.Ended != nil {
-		fmt.Fprintf(&b, "; given up: %v", e.Ended)
-	}
+	heldSo := e.Err == ErrHeld && e.Held != HeldUnknown //nolint:errorlint // what wraps it says more
+	add(true, "lockkit: %s", e.Op)
+	add(e.Key != "", " %s", key)
+	add(heldSo, ": held %v", e.Held)
+	add(!heldSo, ": %v", e.Err)
+	add(e.Reason != "", " (%s)", e.Reason)
+	add(e.RetryAfter > 0, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
+	add(e.Ended != nil, "; given up: %v", e.Ended)
 	sep := ": "
 	for _, n := range e.Nodes {
 		if n.Verdict != VerdictPending {
