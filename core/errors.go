@@ -294,9 +294,6 @@ func (c Class) String() string {
 // lost, done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than what its
 // holder returned, and what is known of a key for more than the deadline that ended the wait for it.
 func ClassOf(err error) Class {
-	if err == nil {
-		return ClassNone
-	}
 	for _, c := range classes {
 		if errors.Is(err, c.sentinel) {
 			return c.class
@@ -309,6 +306,7 @@ var classes = []struct {
 	class    Class
 	sentinel error
 }{
-	{ClassLost, ErrLost}, {ClassDone, ErrDone}, {ClassHeld, ErrHeld}, {ClassClosed, ErrClosed}, {ClassUnavailable, ErrUnavailable},
-	{ClassInvalid, ErrInvalid}, {ClassInvalid, ErrReleased}, {ClassCancelled, context.Canceled}, {ClassCancelled, context.DeadlineExceeded},
+	{ClassNone, nil}, {ClassLost, ErrLost}, {ClassDone, ErrDone}, {ClassHeld, ErrHeld}, {ClassClosed, ErrClosed},
+	{ClassUnavailable, ErrUnavailable}, {ClassInvalid, ErrInvalid}, {ClassInvalid, ErrReleased}, {ClassCancelled, context.Canceled},
+	{ClassCancelled, context.DeadlineExceeded},
 }
