@@ -104,16 +104,13 @@ var (
 // Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
 // from, also through leases on other keys: waiting for key would never end. A lease that is over does not count.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
-	for {
-		c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-		if !ok {
-			return nil, false
-		}
+	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
+	for ; ok; c, ok = c.parent.Value(leaseKey{}).(*leaseContext) {
 		if lease := c.lease; lease.e == l.e && lease.lock.Key == key && lease.ctx.Err() == nil {
 			return lease, true
 		}
-		ctx = c.parent
 	}
+	return nil, false
 }
 
 func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
