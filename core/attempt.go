@@ -78,10 +78,17 @@ func (lease *Lease) acquiring(recovering bool) *node.Round {
 	return r
 }
 
-// settleToken fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts
-// only while the lease is on it, for then its next grant must be greater. Where that fails, spoilt are the votes of
-// nodes that do not have the lease any more, or are not known to.
-func (lease *Lease) settleToken(ctx, wait context.Context, t *quorum.Tally) (settled bool, spoilt []node.Reply) {
+// wins reports whether the grants of a round that asked for the key make a lease. A node that had forgotten the longest
+// lease may have voted too soon: what it granted to those who did not bring that along does not count.
+//
+// It fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts only while the lease is on
+// it, for then its next grant must be greater. Where that fails, spoilt are the votes of nodes that do not have the lease
+// any more, or are not known to.
+func (lease *Lease) wins(ctx, wait context.Context, asked *node.Round) (won bool, spoilt []node.Reply) {
+	t := &asked.Tally
+	if _, _, same := t.SameServer(); same || asked.Outdated() || t.Count(wire.Granted) < t.Q {
+		return false, nil
+	}
 	token, stored := t.Token()
 	lease.mu.Lock()
 	lease.token = token

@@ -161,17 +161,6 @@ func (a *acquisition) try(ctx, wait context.Context) (*Lease, result) {
 	return nil, a.failed(ctx, wait, lease, r, spoilt)
 }
 
-// wins reports whether the grants of a round make a lease, and settles its token. spoilt are later votes of nodes that
-// granted. A node that had forgotten the longest lease may have voted too soon: what it granted to those who did not
-// bring that along does not count.
-func (lease *Lease) wins(ctx, wait context.Context, r *node.Round) (won bool, spoilt []node.Reply) {
-	t := &r.Tally
-	if _, _, same := t.SameServer(); same || r.Outdated() || t.Count(wire.Granted) < t.Q {
-		return false, nil
-	}
-	return lease.settleToken(ctx, wait, t)
-}
-
 // failed ends an attempt that did not get the key, and says why it did not.
 func (a *acquisition) failed(ctx, wait context.Context, own *Lease, r *node.Round, spoilt []node.Reply) result {
 	t := &r.Tally
