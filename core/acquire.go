@@ -154,18 +154,14 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 	}
 	since := e.Clock.Now()
 	a.since = time.Now()
-	next := struct { // not a itself, which would leave the stack
-		call
-		lease *Lease
-		asked *node.Round
-	}{call: a.call}
+	next := a.call // not a itself, which would leave the stack
 	entered := e.lines.Enter(wait, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
 		next.lease = next.newLease()
 		next.asked = next.lease.acquiring(false)
 		next.asked.Begin(ctx, quorum.All(len(e.Nodes)))
 		node.Dispatch(release, next.asked)
 	}})
-	a.wait, a.lease, a.asked = next.wait, next.lease, next.asked
+	a.call = next
 	if a.ended(e.lines.Why(a.resource)); a.last.silent != 0 {
 		a.last.silent = max(a.last.silent, since)
 	}

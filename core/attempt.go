@@ -22,6 +22,9 @@ type call struct {
 	carries  string        // what the lease carries
 	since    time.Time     // when it began, where it had to wait for its turn in this process
 	wait     *queue.Waiter // from the first attempt on that failed; nil = none has
+
+	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
+	asked *node.Round
 }
 
 // newLease makes a lease to be: an attempt, which asks the nodes for a key under a name of its own. It is known to the nodes by

@@ -18,9 +18,6 @@ type acquisition struct {
 	observed bool // somebody wants to know its outcome
 	turns    int  // in a row that it shared with others
 
-	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
-	asked *node.Round
-
 	recovering bool   // the next attempt settles a completion record that is not decided
 	last       result // of the attempt before
 	out        Outcome
