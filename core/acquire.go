@@ -48,10 +48,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 	if err != nil {
 		return nil, err
 	}
-	if _, held := l.Holding(ctx, key); held {
-		return nil, &OpError{Op: OpAcquire, Key: key, Err: errNoSecondLease, Held: HeldByCaller}
-	}
-	return l.acquireAs(ctx, key, try, p)
+	return l.acquireAs(ctx, key, try, p, errNoSecondLease)
 }
 
 func checkKey(key string) error {
@@ -72,7 +69,11 @@ func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*pol
 	return l.p.of(opts)
 }
 
-func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy) (*Lease, error) {
+// acquireAs acquires the key, unless ctx runs under a lease on it: then the error is twice.
+func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, twice error) (*Lease, error) {
+	if _, held := l.Holding(ctx, key); held {
+		return nil, &OpError{Op: OpAcquire, Key: key, Err: twice, Held: HeldByCaller}
+	}
 	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: try}}
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)

@@ -34,13 +34,10 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 	if err != nil {
 		return err
 	}
-	if outer, held := l.Holding(ctx, key); held {
-		if !p.reentrant {
-			return &OpError{Op: OpAcquire, Key: key, Err: errNotReentrant, Held: HeldByCaller}
-		}
+	if outer, held := l.Holding(ctx, key); held && p.reentrant {
 		return outer.doAgain(ctx, fn)
 	}
-	lease, err := l.acquireAs(ctx, key, try, p)
+	lease, err := l.acquireAs(ctx, key, try, p, errNotReentrant)
 	if err != nil {
 		return err
 	}
