@@ -27,7 +27,7 @@ func WithClockWindow(d time.Duration) Option { return option(func(c *policy) { c
 // of leases that it has confirmed since. It must be the same in all processes. Turn it on for a primary with replicas; see
 // [WithReplicaLag]. The default is on for three nodes or more, and off for one or two, so that the first lock on a new node
 // need not wait.
-func WithRestartGuard(on bool) Option { return option(func(c *policy) { c.guard = &on }) }
+func WithRestartGuard(on bool) Option { return option(func(c *policy) { c.Guarded = on }) }
 
 // WithReplicaLag sets how long an old primary may go on serving after one of its replicas was promoted
 // (min-replicas-max-lag and a second). For this long, a node that was promoted or restarted confirms no renewal and no

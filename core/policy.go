@@ -41,8 +41,7 @@ func (callOption) ofCall()           {}
 
 // settings belong to a Locker made by New and to all that are derived from it.
 type settings struct {
-	node.Config       // its MaxTTL is unset until it is checked, for that of the TTL
-	guard       *bool // nil = by the number of nodes
+	node.Config // its MaxTTL is unset until it is checked, for that of the TTL
 	tls         *tls.Config
 	observer    Observer
 }
@@ -98,11 +97,8 @@ func thisProcess() string {
 func checked(opts []Option, n int) (policy, error) {
 	var f faults.List
 	p := defaults()
-	faults.Apply(&f, opts, func(o Option) { o.apply(&p) })
 	p.nodes, p.Guarded = n, n >= 3
-	if p.guard != nil {
-		p.Guarded = *p.guard
-	}
+	faults.Apply(&f, opts, func(o Option) { o.apply(&p) })
 	f.Check(p.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	f.Check(len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
