@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
@@ -34,10 +35,7 @@ func (c *call) newLease() *Lease {
 	e := c.e
 	lease := &Lease{e: e, bucket: e.Bucket(c.key), p: c.p, lock: e.Keys.Lock(c.key, c.resource, e.attempts.Add(1)), carries: c.carries, waits: !c.tryOnly}
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
-	lease.nodes = lease.only[:0]
-	if len(e.Nodes) > 1 {
-		lease.nodes = make([]nodeState, 0, len(e.Nodes))
-	}
+	lease.nodes = slices.Grow(lease.only[:0], len(e.Nodes))
 	for i := range e.Nodes {
 		lease.nodes = append(lease.nodes, nodeState{memory: lease.bucket.Memory(i)})
 	}
