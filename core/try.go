@@ -43,7 +43,10 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 			return lease, nil
 		case wait.Err() != nil || a.e.IsClosing():
 			return nil, a.stopped(ctx)
-		case a.triesAtOnce():
+		case a.last.outcome == quorum.Unsettled && !a.recovering:
+			a.recovering = true // the next attempt settles the record, and needs no pause
+			continue
+		case a.last.again: // at once, with what was learnt
 			continue
 		case a.givesUp(wait):
 			return nil, a.stopped(ctx)
@@ -77,16 +80,6 @@ func (a *acquisition) ended(res result) {
 // stopped is the error of an acquisition that ends without a lease.
 func (a *acquisition) stopped(ctx context.Context) error {
 	return a.last.stopped(ctx, a.e.Group, OpAcquire, a.key)
-}
-
-// triesAtOnce reports whether the next attempt needs no pause: it settles a completion record, once, or uses what
-// the last one learnt.
-func (a *acquisition) triesAtOnce() bool {
-	if a.last.outcome == quorum.Unsettled && !a.recovering {
-		a.recovering = true
-		return true
-	}
-	return a.last.again
 }
 
 // maxTries bounds how often TryAcquire asks while the votes are split, so that no contender may have got the key.
