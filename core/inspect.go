@@ -176,8 +176,7 @@ func settle(nodes []KeyOnNode) KeyState {
 				all.Token, all.Since = h.Token, h.Since
 			}
 		}
-		same := func(other KeyOnNode) bool { return other.ballot == n.ballot }
-		if n.Record != nil && s.Record == nil && s.count(same) >= q {
+		if n.Record != nil && s.Record == nil && s.count(func(k KeyOnNode) bool { return k.ballot == n.ballot }) >= q {
 			s.Record = &Record{n.Record.Token, slices.Clone(n.Record.Result)}
 		}
 	}

@@ -97,12 +97,11 @@ func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	d, faults := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}, []error{err}
 	clients := make([]redis.UniversalClient, 0, len(urls))
 	for i, address := range urls {
-		client, err := d.Dial(address)
-		if err != nil {
+		if client, err := d.Dial(address); err != nil {
 			faults = append(faults, fmt.Errorf("node %d: %w", i, err))
-			continue
+		} else {
+			clients = append(clients, client)
 		}
-		clients = append(clients, client)
 	}
 	if err := errors.Join(faults...); err != nil {
 		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))

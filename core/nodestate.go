@@ -83,9 +83,7 @@ func (s *nodeState) confirm(got node.Reply) {
 // stood still since the confirmation before, because more time has passed on the node than can have passed here. Without a
 // clock window nothing shows it.
 func (s *nodeState) confirms(got node.Reply, window time.Duration) (has, slept bool) {
-	switch got.Verdict {
-	case wire.Granted, wire.Healed, wire.Passed:
-	default:
+	if v := got.Verdict; v != wire.Granted && v != wire.Healed && v != wire.Passed {
 		return false, false
 	}
 	if window > 0 && s.clock != 0 {

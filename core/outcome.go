@@ -113,14 +113,11 @@ func (r *result) stopped(ctx context.Context, g *node.Group, op OpKind, key stri
 	case g.IsClosing():
 		failure.Err = ErrClosed
 	}
-	switch ClassOf(failure.Err) {
-	case ClassHeld:
+	class := ClassOf(failure.Err)
+	if class == ClassHeld {
 		failure.Held = r.held
-	case ClassUnavailable:
-	default:
-		return failure
 	}
-	if r.retry > 0 {
+	if r.retry > 0 && (class == ClassHeld || class == ClassUnavailable) {
 		failure.RetryAfter = max(r.retry-g.Clock.Now().Since(r.at), time.Millisecond)
 	}
 	return failure
