@@ -265,13 +265,8 @@ func (lease *Lease) offer(ctx, wait context.Context, rec *wire.Record, ballot ui
 	r := lease.offering(rec, ballot, false)
 	r.Send(ctx, quorum.All(len(lease.nodes)))
 	r.Wait(wait)
-	t := &r.Tally
-	nodes := replies(lease.e.Group, t)
-	if err := fateError(OpComplete, lease.lock.Key, t.Recorded(rec.Token)); err != nil {
-		err.Nodes = nodes
-		return nodes, err
-	}
-	return nodes, nil
+	nodes := replies(lease.e.Group, &r.Tally)
+	return nodes, fateError(OpComplete, lease.lock.Key, r.Recorded(rec.Token), nodes)
 }
 
 // offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be

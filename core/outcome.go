@@ -133,9 +133,9 @@ var fates = [...]struct {
 }
 
 // fateError is the error of an operation that ended so, nil where it is confirmed.
-func fateError(op OpKind, key string, fate quorum.Fate) *OpError {
+func fateError(op OpKind, key string, fate quorum.Fate, nodes []NodeReply) error {
 	if fate == quorum.Confirmed {
 		return nil
 	}
-	return &OpError{Op: op, Key: key, Err: fates[fate].err, Reason: fates[fate].reason}
+	return &OpError{Op: op, Key: key, Err: fates[fate].err, Reason: fates[fate].reason, Nodes: nodes}
 }

@@ -216,19 +216,17 @@ func (r *renewal) sendOff() {
 // lost if no quorum can, and tried again soon otherwise.
 func (r *renewal) conclude() {
 	lease, t := r.lease, &r.Tally
-	failure := fateError(OpRenew, lease.lock.Key, t.Renewed())
-	if failure != nil && failure.Reason != "" {
-		lease.lose(failure.Reason)
+	fate := t.Renewed()
+	reason := fates[fate].reason
+	if reason != "" {
+		lease.lose(reason)
 	}
-	lease.replan(r.Sent, failure == nil, t.Count(wire.Gone) > 0)
+	lease.replan(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
 	if r.end == nil {
 		return
 	}
-	out := Outcome{Token: lease.token, Margin: r.margin, Nodes: replies(lease.e.Group, t)}
-	if failure != nil {
-		failure.Nodes = out.Nodes
-		out.Err, out.Reason = failure, failure.Reason
-	}
+	out := Outcome{Reason: reason, Token: lease.token, Margin: r.margin, Nodes: replies(lease.e.Group, t)}
+	out.Err = fateError(OpRenew, lease.lock.Key, fate, out.Nodes)
 	r.Tasks.Go(func() { r.end(out) })
 }
 
