@@ -105,20 +105,17 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcom
 	if unnoticed {
 		lease.logLoss(reason)
 	}
-	var failure *OpError
-	switch {
-	case reason != "":
-		failure = lease.loss(OpRelease, reason)
-	case !t.Confirmed():
-		lease.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
-		failure = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: max(lease.p.ttl, lease.freedAfter())}
-	}
 	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.token}
-	if failure != nil || observed {
+	if observed || reason != "" || !t.Confirmed() {
 		out.Nodes = replies(lease.e.Group, t)
 	}
-	if failure != nil {
-		failure.Nodes, out.Err = out.Nodes, failure
+	switch {
+	case reason != "":
+		out.Err = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrLost, Reason: reason, Nodes: out.Nodes}
+	case !t.Confirmed():
+		lease.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.token)
+		retryAfter := max(lease.p.ttl, lease.freedAfter())
+		out.Err = &OpError{Op: OpRelease, Key: lease.lock.Key, Err: ErrUnavailable, RetryAfter: retryAfter, Nodes: out.Nodes}
 	}
 	return out
 }
@@ -214,9 +211,8 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	case life.released:
 		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrReleased}
 	case lease.spent():
-		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrLost, Reason: LossExpired}
-	}
-	if !lease.e.gate.Join() {
+		return lease.loss(OpComplete, LossExpired)
+	case !lease.e.gate.Join():
 		return &OpError{Op: OpComplete, Key: lease.lock.Key, Err: ErrClosed}
 	}
 	defer lease.e.gate.Leave()
