@@ -41,19 +41,16 @@ func Dial(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 // may have forgotten what it granted. Without the restart guard it does nothing.
 func Provision(ctx context.Context, l *core.Locker) error {
 	g, leave, err := inside.Enter(ctx, l, nil)
-	if errors.Is(err, core.ErrInvalid) {
-		return err
-	}
 	if err == nil {
 		defer leave()
 		for i := 0; err == nil && g.Conf.Guarded && i < len(g.Buckets); i++ {
 			err = provision(ctx, g.Buckets[i])
 		}
 	}
-	if err != nil {
-		err = fmt.Errorf("lockkit: provision: %w", err)
+	if err == nil || errors.Is(err, core.ErrInvalid) {
+		return err
 	}
-	return err
+	return fmt.Errorf("lockkit: provision: %w", err)
 }
 
 // provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
@@ -222,7 +219,6 @@ func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.G
 	r.Request, r.Must = asked, true
 	r.Send(ctx, quorum.All(len(g.Nodes)))
 	if !r.Wait(ctx) {
-		q.Nodes = nil
 		return q.fails(inside.EndOf(ctx))
 	}
 	q.group, q.Tally, q.Nodes = g, r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
