@@ -46,18 +46,18 @@ const (
 
 // sends notes that a request is about to be sent.
 func (s *nodeState) sends(op wire.Op) {
-	s.unanswered++
 	s.others = s.others || op != wire.OpAcquire
-	if op == wire.OpRelease {
-		s.ends++
-	}
+	s.await(op, 1)
 }
 
 // answers notes that a request was answered.
-func (s *nodeState) answers(op wire.Op) {
-	s.unanswered--
+func (s *nodeState) answers(op wire.Op) { s.await(op, -1) }
+
+// await counts requests that are not answered, more or less of them.
+func (s *nodeState) await(op wire.Op, more int32) {
+	s.unanswered += more
 	if op == wire.OpRelease {
-		s.ends--
+		s.ends += more
 	}
 }
 
