@@ -189,14 +189,10 @@ func settle(nodes []KeyOnNode) KeyState {
 // Unknown reports whether somebody may hold the key of whom no quorum of nodes tells: nodes that are silent, or have lost
 // their memory, may have had the lease that others have, or may all have had one. Its holder may be at work.
 func (s KeyState) Unknown() bool {
-	most := 0
-	for _, n := range s.Nodes {
-		if n.Holder != nil {
-			most = max(most, s.having(n.Holder.Attempt, 0))
-		}
-	}
 	untold := s.count(func(k KeyOnNode) bool { return k.Holder == nil && (!k.told() || k.Verdict == VerdictQuarantined) })
-	return s.Holder == nil && most+untold >= quorum.Of(len(s.Nodes))
+	missing := quorum.Of(len(s.Nodes)) - untold
+	mayHold := func(k KeyOnNode) bool { return k.Holder != nil && s.having(k.Holder.Attempt, 0) >= missing }
+	return s.Holder == nil && (missing <= 0 || slices.ContainsFunc(s.Nodes, mayHold))
 }
 
 // Ready reports whether a lock could be had: nil means that just now a quorum of nodes would have granted a key that
