@@ -135,8 +135,14 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 			a.wait.End()
 			e.waits.End(a.wait)
 		}
+		if lease == nil && a.wait != nil {
+			// Nobody waits until the nodes leave the call out of their queues: where one does not, those behind it wait for
+			// its turn, once.
+			own := a.newLease()
+			own.unqueue()
+			own.free(ctx)
+		}
 		if lease == nil {
-			a.quit(ctx)
 			e.lines.Leave(a.resource)
 		}
 	}()
@@ -167,14 +173,4 @@ func (a *acquisition) enter(ctx, wait context.Context) bool {
 		a.last.silent = max(a.last.silent, since)
 	}
 	return entered
-}
-
-// quit has the nodes leave the call out of their queues. Nobody waits for that: where it fails, those behind it wait
-// for its turn, once.
-func (a *acquisition) quit(ctx context.Context) {
-	if a.wait != nil {
-		own := a.newLease()
-		own.unqueue()
-		own.free(ctx)
-	}
 }
