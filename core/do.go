@@ -54,8 +54,7 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
 	if loss := lease.Lost(); loss != nil {
-		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
-		err = joinLoss(err, loss, cancelled)
+		return joinLoss(err, loss, ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost))
 	}
 	return err
 }

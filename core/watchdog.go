@@ -139,10 +139,9 @@ func (lease *Lease) renewable() bool { return lease.outlivesTrust() && lease.ctx
 // the lease's trusted time is over. Called with the lock.
 func (lease *Lease) plan() {
 	at := lease.until.Load()
-	switch r := lease.renewing; {
-	case r != nil:
+	if r := lease.renewing; r != nil {
 		at = min(at, r.expiresAt)
-	case r == nil && lease.renewable():
+	} else if lease.renewable() {
 		at = min(at, lease.renewAt)
 	}
 	lease.e.watchdog.watch(lease, at)
