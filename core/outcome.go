@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -78,7 +79,6 @@ func refused(g *node.Group, t *quorum.Tally) result {
 // pause is how long the next attempt waits at least and at most, unless the nodes tell it to try: by chance, so that contenders
 // come one after the other. late: it was the turn of others, too, for too often.
 func (r *result) pause(p *policy, late bool) (least, most time.Duration) {
-	least, most = p.retryMin, p.retryMax
 	switch r.outcome {
 	case quorum.Quarantined:
 		// Not for all of it: another node may come back before.
@@ -90,16 +90,14 @@ func (r *result) pause(p *policy, late bool) (least, most time.Duration) {
 		}
 		return 0, p.retryMin
 	case quorum.Held:
-		if r.retry > 0 {
-			return min(least, r.retry), min(most, r.retry+least)
-		}
+		free := cmp.Or(r.retry, p.retryMax)
+		return min(p.retryMin, free), min(p.retryMax, free+p.retryMin)
 	case quorum.Queued:
-		if least, most = queue.FallbackMin, queue.FallbackMax; r.retry > 0 {
-			return min(least, r.retry), min(most, r.retry)
-		}
-	default:
+		free := cmp.Or(r.retry, queue.FallbackMax)
+		return min(queue.FallbackMin, free), min(queue.FallbackMax, free)
+	default: // the nodes are asked again
+		return p.retryMin, p.retryMax
 	}
-	return least, most // the nodes are asked again
 }
 
 // stopped is the error of a call that ends, given what the nodes said last: that, or what else put an end to it.
