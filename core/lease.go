@@ -147,17 +147,12 @@ func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left())
 // because they look at the clock; contexts derived from it, once its timer has fired.
 func (lease *Lease) Context() context.Context {
 	if !lease.made() {
+		ended, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // it has no caller
+		cancel(errNoLease)
 		return ended
 	}
 	return &lease.ctx
 }
-
-// ended is the context of a lease that there never was.
-var ended = func() context.Context {
-	ctx, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // it has no caller
-	cancel(errNoLease)
-	return ctx
-}()
 
 func (lease *Lease) fit(ctx context.Context) error { return fit(ctx, lease.made(), errNoLease) }
 
