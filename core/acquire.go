@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -60,10 +61,7 @@ func checkKey(key string) error {
 
 // asked is the policy of a call, if that is fit.
 func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*policy, error) {
-	if err := l.fit(ctx); err != nil {
-		return nil, err
-	}
-	if err := checkKey(key); err != nil {
+	if err := cmp.Or(l.fit(ctx), checkKey(key)); err != nil {
 		return nil, err
 	}
 	return l.p.of(opts)

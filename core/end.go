@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -48,11 +49,8 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 // and Release is still being tried in the background. An error
 // matching ErrInvalid changes nothing: the lease goes on. ErrClosed: it was not confirmed before the Locker was closed.
 func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
-	if err := lease.fit(ctx); err != nil {
-		return err
-	}
 	keep, err := cooldownOf(opts)
-	if err != nil {
+	if err = cmp.Or(lease.fit(ctx), err); err != nil {
 		return err
 	}
 	lease.expire()
