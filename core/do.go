@@ -122,12 +122,9 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 		}
 	}()
 	result, err = fn(&lease.ctx)
-	_, completed := lease.recorded() // by fn itself
-	switch {
-	case completed:
-	case err != nil:
+	if _, completed := lease.recorded(); !completed && err != nil { // by fn itself
 		err = lease.doneWith(ctx, err)
-	default:
+	} else if !completed {
 		if err = lease.Complete(context.WithoutCancel(ctx), result); errors.Is(err, ErrInvalid) {
 			return result, err
 		}

@@ -109,12 +109,11 @@ func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	return clients, nil
 }
 
-func closeClients(clients []redis.UniversalClient) error {
-	var errs []error
+func closeClients(clients []redis.UniversalClient) (err error) {
 	for _, c := range clients {
-		errs = append(errs, c.Close())
+		err = errors.Join(err, c.Close())
 	}
-	return errors.Join(errs...)
+	return err
 }
 
 // With derives a Locker with other defaults for its calls, which shares nodes, local queue, watchdog and Close with l.
