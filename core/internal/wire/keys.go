@@ -31,17 +31,18 @@ const (
 
 // A Keyspace makes Redis keys, and the requests that name them.
 type Keyspace struct {
-	tags    []string // "<prefix>{<bucket>}"
-	guards  []any    // by bucket, boxed
-	guarded bool
+	tags   []string // "<prefix>{<bucket>}"
+	guards []any    // that requests name, by bucket, boxed; nil where they name none
 }
 
 // NewKeyspace is the one under a prefix, which has no braces. guarded: requests name the guard record of their bucket.
 func NewKeyspace(prefix string, buckets int, guarded bool) *Keyspace {
-	k := &Keyspace{guarded: guarded}
+	k := &Keyspace{tags: make([]string, buckets), guards: make([]any, buckets)}
 	for b := range buckets {
-		tag := prefix + "{" + strconv.Itoa(b) + "}"
-		k.tags, k.guards = append(k.tags, tag), append(k.guards, tag+"g")
+		k.tags[b] = prefix + "{" + strconv.Itoa(b) + "}"
+		if guarded {
+			k.guards[b] = k.Guard(b)
+		}
 	}
 	return k
 }
@@ -69,7 +70,7 @@ func (k *Keyspace) Waiters(key string) string { return k.tags[k.Bucket(key)] + "
 func (k *Keyspace) Guard(bucket int) string { return k.tags[bucket] + "g" }
 
 // GuardQuery is the command that reads a guard record.
-func (k *Keyspace) GuardQuery(bucket int) []any { return []any{"get", k.guards[bucket]} }
+func (k *Keyspace) GuardQuery(bucket int) []any { return []any{"get", k.Guard(bucket)} }
 
 func (k *Keyspace) probe(bucket int) string { return k.tags[bucket] + "p" }
 
@@ -103,26 +104,19 @@ type Lock struct {
 func (k *Keyspace) Lock(key, resource string, n uint64) Lock {
 	var random [16]byte
 	rand.Read(random[:])
-	tag := k.tags[k.Bucket(key)]
+	bucket := k.Bucket(key)
 	var room [128]byte // enough, since a prefix has at most 64 bytes
-	buf := append(append(room[:0], tag...), "x:"...)
+	buf := append(append(room[:0], k.tags[bucket]...), "x:"...)
 	start := len(buf)
 	buf = base64.RawURLEncoding.AppendEncode(buf, random[:]) // short: servers hash names by the byte
 	tombstone := string(strconv.AppendUint(buf, n, 36))
-	return k.lock(key, resource, tombstone, tombstone[start:])
+	return Lock{Key: key, resource: resource, tombstone: tombstone, guard: k.guards[bucket], id: tombstone[start:]}
 }
 
 // LockOf names somebody else's attempt.
 func (k *Keyspace) LockOf(key, attempt string) Lock {
-	return k.lock(key, k.Resource(key), k.tags[k.Bucket(key)]+"x:"+attempt, attempt)
-}
-
-func (k *Keyspace) lock(key, resource, tombstone, id string) Lock {
-	l := Lock{Key: key, resource: resource, tombstone: tombstone, id: id}
-	if k.guarded {
-		l.guard = k.guards[k.Bucket(key)]
-	}
-	return l
+	bucket := k.Bucket(key)
+	return Lock{Key: key, resource: k.Resource(key), tombstone: k.tags[bucket] + "x:" + attempt, guard: k.guards[bucket], id: attempt}
 }
 
 // Resource is the key's name in Redis.

@@ -369,7 +369,7 @@ func (d *differential) compare(seed uint64, sides [2]*side, requests []Request, 
 		var answers [2]Answers
 		for i, s := range sides {
 			call := Call{memory: memory}
-			if len(s.k.guards) == 0 || !s.k.guarded {
+			if s.k.guards[0] == nil {
 				call.memory = NoMemory
 			}
 			var err error

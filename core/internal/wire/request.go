@@ -168,16 +168,12 @@ func (l *Lock) Release(r Release) Request {
 
 // Touch asks a node whether it would grant a key of the bucket.
 func (k *Keyspace) Touch(bucket int) Request {
-	l := &Lock{resource: k.probe(bucket)}
-	if k.guarded {
-		l.guard = k.guards[bucket]
-	}
-	return Request{op: OpTouch, kind: touches, lock: l}
+	return Request{op: OpTouch, kind: touches, lock: &Lock{resource: k.probe(bucket), guard: k.guards[bucket]}}
 }
 
 // Provision asks a node what it is, and declares it new where it was found so under a claim; NoMemory = it is claimed.
 func (k *Keyspace) Provision(bucket int, claim, found string) Request {
-	return Request{op: OpProvision, script: provisionScript, lock: &Lock{resource: k.guards[bucket], id: claim}, tail: []any{found}}
+	return Request{op: OpProvision, script: provisionScript, lock: &Lock{resource: k.Guard(bucket), id: claim}, tail: []any{found}}
 }
 
 // Revoke ends somebody else's attempt. Its tombstone outlives every lease, whatever the holder's options are, which may be
