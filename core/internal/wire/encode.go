@@ -23,22 +23,14 @@ type Head struct {
 
 // NewHead is that of a Locker with these settings.
 func NewHead(window, maxTTL, lag time.Duration) *Head {
-	h := &Head{window: window.Milliseconds(), lag: lag.Milliseconds()}
-	h.know(maxTTL)
-	return h
+	return Head{window: window.Milliseconds(), lag: lag.Milliseconds()}.WithMaxTTL(maxTTL)
 }
 
-// WithMaxTTL is h where a longer lease is in use.
-func (h *Head) WithMaxTTL(d time.Duration) *Head {
-	longer := *h
-	longer.know(d)
-	return &longer
-}
-
-// know sets the longest lease, and with it for how long Redis keeps an idle fencing counter: tokens may be ahead of a node's
-// clock by a part of the longest lease.
-func (h *Head) know(maxTTL time.Duration) {
-	h.MaxTTL, h.maxTTL, h.idle = maxTTL, maxTTL.Milliseconds(), (max(IdleFence, maxTTL) + ClockJump).Milliseconds()
+// WithMaxTTL is h where that is the longest lease in use. With it goes for how long Redis keeps an idle fencing counter: tokens
+// may be ahead of a node's clock by a part of the longest lease.
+func (h Head) WithMaxTTL(d time.Duration) *Head {
+	h.MaxTTL, h.maxTTL, h.idle = d, d.Milliseconds(), (max(IdleFence, d) + ClockJump).Milliseconds()
+	return &h
 }
 
 // A body is the packed argument of a command. The arguments have a pointer to it, which takes no allocation of its own.
