@@ -142,13 +142,12 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 	}
 	// The guard record of a node that remembers that, has not been claimed, and knows of no longer lease.
 	history, since, declared := readMemory(memory)
-	votes := math.Inf(1) // never
+	votes := float64(since + h.maxTTL + h.lag)
 	switch {
 	case since < 0:
+		votes = math.Inf(1) // never
 	case declared:
 		votes = 0
-	default:
-		votes = float64(since + h.maxTTL + h.lag)
 	}
 	const line = "master_replid:"
 	b = append(append(append(b, byte(len(line)+len(history))), line...), history...)
@@ -162,9 +161,12 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 // group packs what stands before count requests that are like r.
 func (h *Head) group(b []byte, r *Request, count int, wall time.Time) []byte {
 	b = append(b, r.kind)
+	if r.kind >= 'a' {
+		return b
+	}
+	b = append(b, byte(count))
 	life := h.idle
-	switch r.kind {
-	case plainAcquire, plainRenew:
+	if r.kind != plainRelease {
 		near := h.maxTTL * 250
 		least, most := math.Inf(-1), math.Inf(1)
 		if h.window > 0 {
@@ -174,13 +176,8 @@ func (h *Head) group(b []byte, r *Request, count int, wall time.Time) []byte {
 		if life <= h.idle+near/1000 { // it is not always the same: none is plain
 			least = math.Inf(1)
 		}
-		b = append(b, byte(count))
 		b = appendFloat(appendFloat(b, least), most)
 		b = appendNumber(appendNumber(b, near), r.lease.ms)
-	case plainRelease:
-		b = append(b, byte(count))
-	default:
-		return b
 	}
 	at := len(b)
 	b = strconv.AppendInt(append(b, 0), life, 10)
