@@ -141,9 +141,7 @@ func (c Holder) Carried() string {
 // ParseCarried takes apart what a lease carries. What was not written by this package is empty.
 func ParseCarried(text string) (c Holder) {
 	in := packed{rest: text}
-	if text != "" {
-		c = Holder{in.text(), in.text(), in.text()}
-	}
+	c = Holder{in.text(), in.text(), in.text()}
 	if in.bad || in.rest != "" || len(c.Note) > MaxNote || len(c.Name) > MaxName || len(c.Hint) > MaxHint {
 		return Holder{}
 	}
@@ -172,20 +170,18 @@ const (
 
 // ParseGuard reads a guard record, as lua/guard.lua has it. history and now are the node's, maxTTL and lag the Locker's.
 func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration) Guard {
-	if history == "" {
-		return Guard{} // what answers is no Redis
-	}
-	quarantine := max(maxTTL, LongestOf(record)) + lag
 	memory, rest, _ := strings.Cut(record, " ")
 	of, since, declared := readMemory(memory)
+	quarantine := max(maxTTL, LongestOf(record)) + lag
+	left := quarantine - now.Since(nodeMillis(since))
 	switch {
+	case history == "":
+		return Guard{} // what answers is no Redis
 	case record == "":
 		return Guard{State: GuardMissing, Left: quarantine}
 	case of != history || since < 0:
 		return Guard{State: GuardChanged, Left: quarantine}
-	}
-	left := quarantine - now.Since(nodeMillis(since))
-	if declared || left <= 0 {
+	case declared || left <= 0:
 		return Guard{State: GuardVoting}
 	}
 	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Left: left}
