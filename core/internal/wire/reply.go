@@ -3,6 +3,7 @@ package wire
 import (
 	"cmp"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -36,42 +37,37 @@ type grammar map[string]struct {
 // revokedWord is the first word of what is said to an attempt that Revoke has ended.
 const revokedWord = "REVOKED"
 
-var (
-	acquireReplies = grammar{
-		"OK": {Granted, "now token expiry memory [record]"}, "HELD": {Held, "now rest owner place [carried]"}, "RESERVED": {Reserved, "now rest place"}, "DONE": {Done, "now record"}, "QUARANTINED": {Quarantined, "now rest [record]"},
-		"TOMBSTONE": {Gone, "now"}, "LOST": {Gone, "now"},
-		"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
-	}
-	renewReplies = grammar{
-		"OK": {Granted, "now expiry memory"}, "HEALED": {Healed, "now expiry memory"}, "PASSED": {Passed, "now expiry memory"}, "WAIT": {Unconfirmed, "now"},
-		"LOST": {Gone, "now"}, "TOMBSTONE": {Gone, "now"}, revokedWord: {Gone, "now"},
-		"QUARANTINED": {Quarantined, "now rest [record]"},
-		"CLOCK":       {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
-	}
-	completeReplies = grammar{
-		"OK": {Granted, "now"}, "DONE": {Done, "now ballot"}, "LOST": {Gone, "now"}, "FORGOT": {Forgotten, "now"}, "WAIT": {Unconfirmed, "now"},
-		"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
-	}
-	releaseReplies = grammar{
-		"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, revokedWord: {Gone, ""},
-		"LATE": {TooLate, ""},
-	}
-	revokeReplies = grammar{"ENDED": {Granted, "rest"}, "GONE": {Gone, ""}}
-	forgetReplies = grammar{"OK": {Granted, ""}, "NONE": {Gone, ""}, "OTHER": {Done, ""}}
-	touchReplies  = grammar{
-		"OK": {Granted, "now memory"}, "QUARANTINED": {Quarantined, "now rest [record]"},
-		"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
-	}
-	provisionReplies = grammar{
-		"OK": {Granted, "memory"}, "UNUSED": {Granted, "memory claim"}, "NEW": {Quarantined, "claim"},
-		"QUARANTINED": {Quarantined, "now rest [record]"}, "CLOCK": {ClockSkewed, "us"},
-		"REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"},
-	}
-)
-
 // grammars are what the answers to requests are.
-var grammars = [...]grammar{OpAcquire: acquireReplies, OpRenew: renewReplies, OpRelease: releaseReplies, OpComplete: completeReplies,
-	OpTouch: touchReplies, OpProvision: provisionReplies, OpRevoke: revokeReplies, OpForget: forgetReplies, OpProbe: nil}
+var grammars = [...]grammar{
+	OpAcquire: judged(grammar{
+		"OK": {Granted, "now token expiry memory [record]"}, "DONE": {Done, "now record"}, "QUARANTINED": {Quarantined, "now rest [record]"},
+		"HELD": {Held, "now rest owner place [carried]"}, "RESERVED": {Reserved, "now rest place"},
+		"TOMBSTONE": {Gone, "now"}, "LOST": {Gone, "now"},
+	}),
+	OpRenew: judged(grammar{
+		"OK": {Granted, "now expiry memory"}, "HEALED": {Healed, "now expiry memory"}, "PASSED": {Passed, "now expiry memory"},
+		"WAIT": {Unconfirmed, "now"}, "QUARANTINED": {Quarantined, "now rest [record]"},
+		"LOST": {Gone, "now"}, "TOMBSTONE": {Gone, "now"}, revokedWord: {Gone, "now"},
+	}),
+	OpComplete: judged(grammar{
+		"OK": {Granted, "now"}, "DONE": {Done, "now ballot"}, "LOST": {Gone, "now"}, "FORGOT": {Forgotten, "now"}, "WAIT": {Unconfirmed, "now"},
+	}),
+	OpTouch: judged(grammar{"OK": {Granted, "now memory"}, "QUARANTINED": {Quarantined, "now rest [record]"}}),
+	OpProvision: judged(grammar{
+		"OK": {Granted, "memory"}, "UNUSED": {Granted, "memory claim"}, "NEW": {Quarantined, "claim"},
+		"QUARANTINED": {Quarantined, "now rest [record]"},
+	}),
+	OpRelease: {"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, revokedWord: {Gone, ""}, "LATE": {TooLate, ""}},
+	OpRevoke:  {"ENDED": {Granted, "rest"}, "GONE": {Gone, ""}},
+	OpForget:  {"OK": {Granted, ""}, "NONE": {Gone, ""}, "OTHER": {Done, ""}},
+	OpProbe:   nil,
+}
+
+// judged adds what scripts answer that judge the clocks and the guard before all else.
+func judged(g grammar) grammar {
+	maps.Copy(g, grammar{"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"}})
+	return g
+}
 
 // ErrBadReply is the error of what is not a reply.
 var ErrBadReply = errors.New("not a reply of lockkit's script: does something between here and Redis answer for it?")
