@@ -75,11 +75,8 @@ var ErrBadReply = errors.New("not a reply of lockkit's script: does something be
 // Decode reads an answer in full. What is not exactly one is a failure of the node.
 func (r Request) Decode(reply string) (Reply, error) {
 	word, rest, _ := strings.Cut(reply, " ")
-	form, ok := grammars[r.op][word]
-	if !ok {
-		return Reply{}, ErrBadReply
-	}
-	v, f := Reply{Verdict: form.verdict, Revoked: word == revokedWord}, fields{rest: rest}
+	form, known := grammars[r.op][word]
+	v, f := Reply{Verdict: form.verdict, Revoked: word == revokedWord}, fields{rest: rest, bad: !known}
 	for name, more, _ := strings.Cut(form.follows, " "); name != ""; name, more, _ = strings.Cut(more, " ") {
 		v.read(name, &f)
 	}
@@ -94,8 +91,13 @@ func (v *Reply) read(name string, f *fields) {
 	switch name {
 	case "us":
 		v.Clock = NodeTime(f.number())
-	case "now":
-		v.readClock(f)
+	case "now": // and the longest lease, where the node names it
+		clock, longest, told := strings.Cut(f.word(), ":")
+		v.Clock = nodeMillis(f.parse(clock))
+		if told {
+			v.Longest = time.Duration(f.parse(longest)) * time.Millisecond
+		}
+		f.bad = f.bad || v.Clock <= 0 || v.Longest > Slack
 	case "token":
 		v.Token = uint64(f.number())
 		f.bad = f.bad || v.Token == 0
@@ -116,24 +118,11 @@ func (v *Reply) read(name string, f *fields) {
 		v.Hint, f.rest = ParseCarried(f.rest).Hint, ""
 	case "ballot":
 		v.Record = f.ballot()
-	case "record":
-		v.Record = f.record()
-	case "[record]":
-		if f.rest != "" {
+	case "record", "[record]":
+		if name == "record" || f.rest != "" {
 			v.Record = f.record()
 		}
 	}
-}
-
-// readClock reads the node's clock, and the longest lease where the node names it.
-func (v *Reply) readClock(f *fields) {
-	clock, longest, told := strings.Cut(f.word(), ":")
-	v.Clock = nodeMillis(f.parse(clock))
-	if told {
-		v.Longest = time.Duration(f.parse(longest)) * time.Millisecond
-		f.bad = f.bad || v.Longest > Slack
-	}
-	f.bad = f.bad || v.Clock <= 0
 }
 
 // fields cuts a reply at its spaces.
@@ -172,8 +161,7 @@ const maxRest = 100 * 365 * 24 * time.Hour
 
 // ballot reads a record without its result.
 func (f *fields) ballot() *Record {
-	r := &Record{Ballot: uint64(f.number()), Rest: f.ms()}
-	r.Token = uint64(f.number())
+	r := &Record{Ballot: uint64(f.number()), Rest: f.ms(), Token: uint64(f.number())}
 	f.bad = f.bad || r.Ballot == 0
 	return r
 }
@@ -182,10 +170,7 @@ func (f *fields) ballot() *Record {
 func (f *fields) record() *Record {
 	r := f.ballot()
 	f.bad = f.bad || !f.more
-	if f.rest != "" {
-		r.Result = []byte(f.rest)
-	}
-	f.rest = ""
+	r.Result, f.rest = append(r.Result, f.rest...), ""
 	return r
 }
 
