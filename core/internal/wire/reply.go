@@ -185,21 +185,21 @@ type Answers struct {
 // Answers takes the reply to a command apart.
 func (c Call) Answers(reply any) (a Answers, err error) {
 	a.memory = c.memory
+	ok := true
 	switch reply := reply.(type) {
 	case int64:
 		a.plain = reply
 	case string: // of a request that has a script of its own
 		a.odd = []any{int64(1), reply}
 	case []any:
-		ok := len(reply)%2 == 1
-		if ok {
+		if ok = len(reply)%2 == 1; ok {
 			a.plain, ok = reply[0].(int64)
 			a.odd = reply[1:]
 		}
-		if !ok {
-			return a, ErrBadReply
-		}
 	default:
+		ok = false
+	}
+	if !ok {
 		return a, ErrBadReply
 	}
 	return a, nil
@@ -228,16 +228,13 @@ func (r Request) plain(clock int64, memory string) (Reply, error) {
 	switch {
 	case r.op == OpRelease && clock > 0:
 		return Reply{Verdict: Granted}, nil
-	case clock <= 1 || clock > maxNumber:
+	case clock <= 1 || clock > maxNumber || r.kind != plainAcquire && r.kind != plainRenew:
 		return Reply{}, ErrBadReply
-	case r.kind == plainRenew:
-		return v, nil
 	case r.kind == plainAcquire:
 		own := packed{rest: string(r.own[:8])}
 		v.Token = own.number()
-		return v, nil
 	}
-	return Reply{}, ErrBadReply
+	return v, nil
 }
 
 // A replyError is what Redis answered to one request of a command.
@@ -255,10 +252,9 @@ type Rights []string
 // ParseRights reads the reply to a Probe.
 func ParseRights(reply, prefix string) (r Rights) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
-		switch of := word[len(word)-1:]; of {
-		case "~", "&":
+		if of := word[len(word)-1:]; of == "~" || of == "&" {
 			r = append(r, of+prefix+"*")
-		default:
+		} else {
 			r = append(r, "+"+word)
 		}
 	}
