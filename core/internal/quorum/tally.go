@@ -195,13 +195,11 @@ func (t *Tally) Record() *wire.Record {
 }
 
 // Hint is that of the holder that kept this attempt from the key; empty where no node told.
-func (t *Tally) Hint() string {
+func (t *Tally) Hint() (hint string) {
 	for i := range t.Votes {
-		if hint := t.Votes[i].Hint; hint != "" {
-			return hint
-		}
+		hint = cmp.Or(hint, t.Votes[i].Hint)
 	}
-	return ""
+	return hint
 }
 
 // Unanswered are the nodes that have not answered.
@@ -344,8 +342,10 @@ func (t *Tally) Renewed() Fate {
 		return Slept
 	case t.Confirmed():
 		return Confirmed
+	case t.Outvoted() && t.Revoked():
+		return Revoked
 	case t.Outvoted():
-		return t.gone()
+		return Taken
 	}
 	return Undecided
 }
@@ -353,19 +353,14 @@ func (t *Tally) Renewed() Fate {
 // Released says what came of a release.
 func (t *Tally) Released() Fate {
 	switch {
-	case t.Outvoted() || t.Revoked():
-		return t.gone()
+	case t.Revoked():
+		return Revoked
+	case t.Outvoted():
+		return Taken
 	case t.Confirmed():
 		return Confirmed
 	}
 	return Undecided
-}
-
-func (t *Tally) gone() Fate {
-	if t.Revoked() {
-		return Revoked
-	}
-	return Taken
 }
 
 // Recorded says what came of offering a record with that token. A quorum that holds the same record under another ballot,
