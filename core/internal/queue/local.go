@@ -43,31 +43,27 @@ type Turn struct {
 }
 
 // TryEnter takes the turn if it is free.
-func (q *Local[W]) TryEnter(key string) bool {
+func (q *Local[W]) TryEnter(key string) bool { return q.join(key, nil) }
+
+// join takes the turn if it is free; else t stands in line for it, unless it is nil.
+func (q *Local[W]) join(key string, t *Turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if _, taken := q.m[key]; taken {
-		return false
+	at, taken := q.m[key]
+	if taken && t != nil {
+		t.Come = make(chan struct{})
+		at.waiters = append(at.waiters, t)
 	}
-	q.m[key] = line[W]{}
-	return true
+	q.m[key] = at
+	return !taken
 }
 
 // Enter waits for the turn until ctx ends or quit is closed; then it returns false. A turn with which the nodes were
 // asked is taken all the same.
 func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
-	q.mu.Lock()
-	at, taken := q.m[key]
-	if !taken {
-		q.m[key] = line[W]{}
-		q.mu.Unlock()
+	if q.join(key, t) {
 		return true
 	}
-	t.Come = make(chan struct{})
-	at.waiters = append(at.waiters, t)
-	q.m[key] = at
-	q.mu.Unlock()
-
 	select {
 	case <-t.Come:
 		return true
@@ -75,16 +71,14 @@ func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, 
 	case <-quit:
 	}
 	q.mu.Lock()
-	at = q.m[key]
-	i := slices.Index(at.waiters, t)
-	if i >= 0 {
+	at := q.m[key]
+	if i := slices.Index(at.waiters, t); i >= 0 {
 		at.waiters = slices.Delete(at.waiters, i, i+1)
 		q.m[key] = at
-	}
-	q.mu.Unlock()
-	if i >= 0 {
+		q.mu.Unlock()
 		return false
 	}
+	q.mu.Unlock()
 	<-t.Come // at the same moment
 	if !t.Asked {
 		q.Leave(key) // pass it on
