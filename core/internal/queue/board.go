@@ -138,11 +138,6 @@ func (b *Board) dismiss(s source) bool {
 func (b *Board) session(s source) error {
 	ctx, cancel := context.WithCancel(b.g.Closing)
 	pubsub, err := goredis.Subscribe(ctx, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
-	if err != nil {
-		cancel()
-		pubsub.Close()
-		return err
-	}
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // not before: Close would wait for the connection to be made
 		pubsub.Close()
@@ -152,6 +147,9 @@ func (b *Board) session(s source) error {
 		cancel()
 		<-closed
 	}()
+	if err != nil {
+		return err
+	}
 	pinged := true // the subscription is to be confirmed
 	for {
 		message, err := pubsub.ReceiveTimeout(goredis.NotAnew, SilentFor)
