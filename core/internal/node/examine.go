@@ -94,7 +94,7 @@ func Examine(ctx context.Context, index int, client redis.UniversalClient, conf 
 
 // within waits for f; where the examination does not wait for clients, no longer than the node timeout. What f leaves
 // behind is read only where the error is nil.
-func (x *Examination) within(f func(context.Context) error) (err error) {
+func (x *Examination) within(f func(context.Context) error) error {
 	if x.silent != nil {
 		return x.silent
 	}
@@ -106,14 +106,13 @@ func (x *Examination) within(f func(context.Context) error) (err error) {
 	done := make(chan error, 1)
 	go func() { done <- f(ctx) }()
 	select {
-	case err = <-done:
+	case err := <-done:
+		if !goredis.TimedOut(err) {
+			return err
+		}
 	case <-ctx.Done():
-		err = ErrNoAnswer
 	}
-	if goredis.TimedOut(err) {
-		err = ErrNoAnswer
-	}
-	return err
+	return ErrNoAnswer
 }
 
 // ask is within, and notes a silence.
@@ -185,18 +184,14 @@ func (x *Examination) probing() wire.Call { return x.call(x.keys.Probe(x.buckets
 // tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
 func (x *Examination) tryRights() {
 	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
-	var inScripts wire.Rights
-	switch err := x.do(cmd); {
+	switch err := x.do(cmd); { // what cannot be told is not guessed
 	case err == nil:
-		inScripts = wire.ParseRights(cmd.Val(), x.Conf.Prefix)
+		_ = x.denied(wire.ParseRights(cmd.Val(), x.Conf.Prefix))
 	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
-		inScripts = wire.Rights{"~" + x.Conf.Prefix + "*"}
+		_ = x.denied(wire.Rights{"~" + x.Conf.Prefix + "*"})
 	case goredis.Denied(err):
-		inScripts = wire.Rights{"+eval"}
-	default:
-		return
+		_ = x.denied(wire.Rights{"+eval"})
 	}
-	_ = x.denied(inScripts) // what cannot be told is not guessed
 }
 
 // denied books what scripts were denied, and what no script can find out: INFO, and whether the user may subscribe. The
@@ -301,10 +296,8 @@ func (x *Examination) Outside() (out bool) {
 		x.Add(severe, cmp.Or(t.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(t.Mend, mend))
 		return true
 	}
-	for _, f := range x.Info.unfit(x.Conf.Guarded, x.asCluster) {
-		x.Flaws = append(x.Flaws, f)
-		out = out || f.Code == noNode || f.Code == isReplica
-	}
+	x.Flaws = append(x.Flaws, x.Info.unfit(x.Conf.Guarded, x.asCluster)...)
+	out = slices.ContainsFunc(x.Flaws, func(f Flaw) bool { return f.Code == noNode || f.Code == isReplica })
 	if !out && x.Err != nil {
 		x.Add(severe, unreachable, "stopped answering while it was examined: "+x.Err.Error(), "look at its load and at the network, and run this again")
 		return true
