@@ -135,12 +135,8 @@ func (b *Bucket) Claim(ctx context.Context, found []quorum.Vote) ([]quorum.Vote,
 // for Provision.
 func (b *Bucket) beginQuarantines() {
 	said, ok := b.Claim(context.Background(), nil) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
-	var lost quorum.Set
-	for i := range said {
-		if said[i].Verdict == wire.Quarantined && said[i].Claim == "" {
-			lost = lost.With(i)
-		}
-	}
+	t := quorum.Tally{Votes: said}
+	lost := t.Where(func(v *quorum.Vote) bool { return v.Verdict == wire.Quarantined && v.Claim == "" })
 	if ok && lost != 0 {
 		b.Touch(lost)
 	}
@@ -258,20 +254,19 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 		}
 		x.LacksRights()
 	}
-	var faults []error
 	for _, f := range x.Flaws {
 		if f.Severity == severe {
-			faults = append(faults, fmt.Errorf("%s: %s", f.What, f.Mend))
+			fault = errors.Join(fault, fmt.Errorf("%s: %s", f.What, f.Mend))
 		}
 	}
-	if faults == nil && g.Conf.Guarded { // where that fails, the node's replies tell later
+	if fault == nil && g.Conf.Guarded { // where that fails, the node's replies tell later
 		for _, record := range x.guards() {
 			if longest := wire.LongestOf(record); longest > 0 && g.Learn(longest) {
 				g.tellLongest(longest, n)
 			}
 		}
 	}
-	return x.Info["run_id"], errors.Join(faults...), nil
+	return x.Info["run_id"], fault, nil
 }
 
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
@@ -280,13 +275,11 @@ func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
 		r.Bucket.asked.Store(g.Clock.Now())
 	}
-	news := false
 	n.mu.Lock()
 	back := n.away && goredis.Answered(v.Err)
 	n.away = n.away && !back
-	if v.Claim == "" && !aboutKey(v.Err) { // Provision knows best whether a new node shall vote
-		news = n.voting.see(v.Verdict, r.op == wire.OpAcquire || r.op == wire.OpTouch)
-	}
+	counts := v.Claim == "" && !aboutKey(v.Err) // Provision knows best whether a new node shall vote
+	news := counts && n.voting.see(v.Verdict, r.op == wire.OpAcquire || r.op == wire.OpTouch)
 	now := n.voting.now
 	n.mu.Unlock()
 	if back {
