@@ -36,20 +36,18 @@ func ParseInfo(text string) serverInfo {
 
 // unfit says why a server that told this of itself cannot be a node. asCluster: the client treats it as a Redis Cluster's.
 func (info serverInfo) unfit(guarded, asCluster bool) (faults []Flaw) {
-	if info == nil {
-		return nil
-	}
-	if info.mode() == "sentinel" {
-		return []Flaw{{severe, noNode, "is a Sentinel, not a server of data", "pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master"}}
-	}
-	if info.mode() == "cluster" && !asCluster {
-		// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-		return []Flaw{{severe, noNode, "belongs to a Redis Cluster", "pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"}}
-	}
 	bad := func(is bool, code string, what, mend string) {
 		if is {
 			faults = append(faults, Flaw{severe, code, what, mend})
 		}
+	}
+	bad(info.mode() == "sentinel", noNode, "is a Sentinel, not a server of data",
+		"pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master")
+	// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
+	bad(info.mode() == "cluster" && !asCluster, noNode, "belongs to a Redis Cluster",
+		"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster")
+	if info == nil || faults != nil {
+		return faults
 	}
 	role, policy := info["role"], info["maxmemory_policy"]
 	bad(role != "" && role != "master", isReplica, fmt.Sprintf("is a %s of another server", role),
