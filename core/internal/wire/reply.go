@@ -132,9 +132,8 @@ type fields struct {
 	bad  bool
 }
 
-func (f *fields) word() string {
-	w, rest, more := strings.Cut(f.rest, " ")
-	f.rest, f.more = rest, more
+func (f *fields) word() (w string) {
+	w, f.rest, f.more = strings.Cut(f.rest, " ")
 	f.bad = f.bad || w == ""
 	return w
 }
@@ -183,26 +182,20 @@ type Answers struct {
 }
 
 // Answers takes the reply to a command apart.
-func (c Call) Answers(reply any) (a Answers, err error) {
-	a.memory = c.memory
-	ok := true
+func (c Call) Answers(reply any) (Answers, error) {
 	switch reply := reply.(type) {
 	case int64:
-		a.plain = reply
+		return Answers{memory: c.memory, plain: reply}, nil
 	case string: // of a request that has a script of its own
-		a.odd = []any{int64(1), reply}
+		return Answers{memory: c.memory, odd: []any{int64(1), reply}}, nil
 	case []any:
-		if ok = len(reply)%2 == 1; ok {
-			a.plain, ok = reply[0].(int64)
-			a.odd = reply[1:]
+		if len(reply)%2 == 1 {
+			if plain, ok := reply[0].(int64); ok {
+				return Answers{memory: c.memory, plain: plain, odd: reply[1:]}, nil
+			}
 		}
-	default:
-		ok = false
 	}
-	if !ok {
-		return a, ErrBadReply
-	}
-	return a, nil
+	return Answers{}, ErrBadReply
 }
 
 // Next is the answer to the next request, which is r.

@@ -81,13 +81,12 @@ type packed struct {
 	bad  bool
 }
 
-func (p *packed) take(n int) string {
+func (p *packed) take(n int) (taken string) {
 	if len(p.rest) < n {
 		p.bad, p.rest = true, ""
 		return strings.Repeat("\x00", n)
 	}
-	taken := p.rest[:n]
-	p.rest = p.rest[n:]
+	taken, p.rest = p.rest[:n], p.rest[n:]
 	return taken
 }
 
