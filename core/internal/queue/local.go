@@ -90,18 +90,14 @@ func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, 
 func (q *Local[W]) Holds(key string, by Holder[W]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[key]
-	at.holder, at.last = by, nil
-	q.m[key] = at
+	q.m[key] = line[W]{holder: by, waiters: q.m[key].waiters}
 }
 
 // Fails books what an attempt of the one whose turn it is ended with.
 func (q *Local[W]) Fails(key string, res W) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[key]
-	at.last = &res
-	q.m[key] = at
+	q.m[key] = line[W]{last: &res, waiters: q.m[key].waiters}
 }
 
 // Why says why the turn does not come, or did not: what keeps its owner from the key, or that its owner has it.

@@ -63,15 +63,14 @@ func (w *Waiter) notify(t notice) {
 // after has the wait try then, unless it is to try before. Called with the lock.
 func (w *Waiter) after(d time.Duration) {
 	at := time.Now().Add(d)
-	switch {
-	case !w.at.IsZero() && !at.Before(w.at):
+	if !w.at.IsZero() && !at.Before(w.at) {
 		return
-	case w.timer == nil:
+	}
+	if w.at = at; w.timer == nil {
 		w.timer = time.AfterFunc(d, w.fire)
-	default:
+	} else {
 		w.timer.Reset(d)
 	}
-	w.at = at
 }
 
 func (w *Waiter) fire() {
