@@ -10,16 +10,10 @@ import (
 
 // A Stopwatch is monotonic, and runs on while the machine is suspended, which Go's monotonic clock does not do everywhere
 // (golang/go#24595).
-type Stopwatch struct {
-	base time.Time
-	*suspension
-}
+type Stopwatch struct{ *suspension }
 
 // New starts one.
-func New() Stopwatch {
-	now := time.Now()
-	return Stopwatch{now, newSuspension(now)}
-}
+func New() Stopwatch { return Stopwatch{newSuspension(time.Now())} }
 
 // Now is the time since the stopwatch was made.
 func (s Stopwatch) Now() Instant {

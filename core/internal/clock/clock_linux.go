@@ -21,7 +21,7 @@ const (
 // and monotonic clock, which cost next to nothing, have drifted apart since: the wall clock runs on during a
 // suspension. It would have to be set back by just as much, between the same two looks, to hide one.
 type suspension struct {
-	base  time.Time
+	base  time.Time // when it was made
 	boot  time.Duration
 	ahead atomic.Int64 // of the wall clock, when the kernel was last asked
 	sum   atomic.Int64 // what it said

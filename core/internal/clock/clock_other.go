@@ -14,12 +14,13 @@ const wallStep = 500 * time.Millisecond
 // tells: by how much it ran ahead of Go's monotonic clock between two looks. A wall clock that is set forward
 // looks the same and ends leases early, which is the safe side; one that is set back takes nothing away.
 type suspension struct {
+	base time.Time // when it was made
 	mu   sync.Mutex
 	last time.Time
 	sum  time.Duration
 }
 
-func newSuspension(now time.Time) *suspension { return &suspension{last: now} }
+func newSuspension(now time.Time) *suspension { return &suspension{base: now, last: now} }
 
 func (s *suspension) total(now time.Time) time.Duration {
 	s.mu.Lock()
