@@ -269,10 +269,7 @@ func (t *Tally) Settled() bool { return t.Confirmed() || t.Outvoted() }
 // RecordDecided reports whether further votes cannot change the outcome of a completion.
 func (t *Tally) RecordDecided() bool {
 	done, _ := t.DoneVotes()
-	if t.Count(wire.Granted) >= t.Q || done >= t.Q {
-		return true
-	}
-	return t.RecordRefused() && (done == 0 || done+t.Pending < t.Q)
+	return t.Count(wire.Granted) >= t.Q || done >= t.Q || t.RecordRefused() && (done == 0 || done+t.Pending < t.Q)
 }
 
 // RecordRefused reports whether no quorum can accept the record.
