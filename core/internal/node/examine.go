@@ -156,7 +156,11 @@ func (x *Examination) run() {
 	if x.Info.mode() == "sentinel" || x.Info.mode() == "cluster" && !x.asCluster {
 		return // it is no node, whatever else it tells
 	}
-	x.lookAtClock()
+	clock, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
+	if x.do(clock) == nil {
+		x.Exact = time.Since(sent) / 2
+		x.Clocked, x.Offset = true, wire.NodeTimeOf(clock.Val()).Skew(sent.Add(x.Exact))
+	}
 	lag := redis.NewMapStringStringCmd(x.ctx, "config", "get", "min-replicas-max-lag")
 	if x.do(lag) == nil {
 		if seconds, err := strconv.Atoi(lag.Val()["min-replicas-max-lag"]); err == nil {
@@ -167,15 +171,6 @@ func (x *Examination) run() {
 	x.lookAtGuard()
 	x.tryWrites()
 	x.Err = x.silent
-}
-
-// lookAtClock asks for the time.
-func (x *Examination) lookAtClock() {
-	cmd, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
-	if x.do(cmd) == nil {
-		x.Exact = time.Since(sent) / 2
-		x.Clocked, x.Offset = true, wire.NodeTimeOf(cmd.Val()).Skew(sent.Add(x.Exact))
-	}
 }
 
 // probing tries what scripts call.

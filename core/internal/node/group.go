@@ -65,7 +65,12 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	}
 	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for i := range g.Keys.Buckets() {
-		g.Buckets = append(g.Buckets, newBucket(g, i, process))
+		b := &Bucket{Group: g, Channel: g.Keys.Channel(i, process), index: i, tagged: g.Keys.Guard(i)}
+		b.memories = make([]atomic.Pointer[string], len(g.Nodes))
+		for _, n := range g.Nodes {
+			b.lanes = append(b.lanes, newLane(b, n))
+		}
+		g.Buckets = append(g.Buckets, b)
 	}
 	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
 	return g
@@ -83,15 +88,6 @@ type Bucket struct {
 	lanes    []*lane
 	memories []atomic.Pointer[string] // what nodes remember, as last heard; nil = not heard yet
 	asked    clock.AtomicInstant      // when nodes were last asked something that begins a quarantine
-}
-
-func newBucket(g *Group, index int, process string) *Bucket {
-	b := &Bucket{Group: g, Channel: g.Keys.Channel(index, process), index: index, tagged: g.Keys.Guard(index)}
-	b.memories = make([]atomic.Pointer[string], len(g.Nodes))
-	for _, n := range g.Nodes {
-		b.lanes = append(b.lanes, newLane(b, n))
-	}
-	return b
 }
 
 // Bucket is that of a key of the user's.
