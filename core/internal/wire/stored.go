@@ -31,10 +31,9 @@ type Record struct {
 }
 
 // Aged is the record that a reply showed to a request of so long ago.
-func (r *Record) Aged(ago time.Duration) *Record {
-	older := *r
-	older.Rest = max(r.Rest-ago, time.Millisecond)
-	return &older
+func (r Record) Aged(ago time.Duration) *Record {
+	r.Rest = max(r.Rest-ago, time.Millisecond)
+	return &r
 }
 
 // Beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
