@@ -140,8 +140,7 @@ func (q *Local[W]) pass(key string) *Turn {
 	first := at.waiters[0]
 	at.waiters[0] = nil
 	if at.holder != nil {
-		why := q.after(at.holder.InTheWay())
-		at.last = &why
+		at.last = new(q.after(at.holder.InTheWay()))
 	}
 	q.m[key] = line[W]{last: at.last, waiters: at.waiters[1:]}
 	return first

@@ -171,13 +171,11 @@ func (t *Tally) Queued() Set { return t.Where(func(v *Vote) bool { return v.Plac
 // quorum holds under one ballot is decided.
 func (t *Tally) DoneVotes() (most int, rec *wire.Record) {
 	for i := range t.Votes {
-		v := &t.Votes[i]
-		if !v.done() {
-			continue
-		}
-		same := t.Where(func(w *Vote) bool { return w.done() && w.Record.Ballot == v.Record.Ballot }).Len()
-		if same > most || same == most && v.Record.Beats(rec) {
-			most, rec = same, v.Record
+		if v := &t.Votes[i]; v.done() {
+			same := t.Where(func(w *Vote) bool { return w.done() && w.Record.Ballot == v.Record.Ballot }).Len()
+			if same > most || same == most && v.Record.Beats(rec) {
+				most, rec = same, v.Record
+			}
 		}
 	}
 	return most, rec
