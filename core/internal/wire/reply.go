@@ -152,11 +152,9 @@ func (f *fields) parse(s string) int64 {
 // ms reads a time left. Centuries do not fit a Duration, and nothing lasts that long.
 func (f *fields) ms() time.Duration {
 	n := f.number()
-	f.bad = f.bad || n > int64(maxRest/time.Millisecond)
+	f.bad = f.bad || n > 100*365*24*time.Hour.Milliseconds()
 	return time.Duration(n) * time.Millisecond
 }
-
-const maxRest = 100 * 365 * 24 * time.Hour
 
 // ballot reads a record without its result.
 func (f *fields) ballot() *Record {
@@ -204,13 +202,10 @@ func (a *Answers) Next(r Request) (Reply, error) {
 	if len(a.odd) == 0 || a.odd[0] != any(a.next) {
 		return r.plain(a.plain, a.memory)
 	}
-	text, ok := a.odd[1].(string)
+	text, _ := a.odd[1].(string) // else it is empty, which is no reply
 	a.odd = a.odd[2:]
-	switch {
-	case !ok:
-		return Reply{}, ErrBadReply
-	case len(text) > 0 && text[0] == '-':
-		return Reply{}, replyError(text[1:])
+	if reason, failed := strings.CutPrefix(text, "-"); failed {
+		return Reply{}, replyError(reason)
 	}
 	return r.Decode(text)
 }
