@@ -8,10 +8,7 @@ import (
 	"unsafe"
 )
 
-const (
-	clockMonotonic = 1
-	clockBoottime  = 7
-)
+const clockMonotonic, clockBoottime = 1, 7 // of Linux
 
 // A suspension knows how long the machine has been suspended since it was made: what CLOCK_BOOTTIME counts
 // and CLOCK_MONOTONIC, Go's clock, does not. As a difference of two real clocks it stays zero inside a
