@@ -195,6 +195,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		var looked time.Time
 		r.Init(p.e.Buckets[0], wire.OpAcquire, r.Timeout, pausing{asking{lease}, &looked}, r.Decided)
 		r.Send(t.Context(), quorum.All(1))
+		time.Sleep(20 * time.Millisecond) // until it has been looked, with the lock that Wait takes
 		r.Wait(t.Context())
 		if r.Count(wire.Granted) != 1 || looked.IsZero() {
 			t.Fatalf("%v", r.Votes)

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // What becomes of a key, in one word. It is the state field of the JSON.
@@ -129,4 +130,4 @@ func silent(n *core.KeyOnNode) bool { return !heard(n) }
 func denied(n *core.KeyOnNode) bool { return redis.HasErrorPrefix(n.Err, "NOPERM") }
 
 // addr names a node in tables.
-func (f *fleet) addr(i int) string { return addrOf(f.clients[i]) }
+func (f *fleet) addr(i int) string { return goredis.AddrOf(f.clients[i]) }

@@ -191,6 +191,7 @@ func TestForgetRecord(t *testing.T) {
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
+		synctest.Wait() // until all nodes have it
 		token := fmt.Sprint(lease.FencingToken())
 		got := d.ctl("forget-record", "k", "--token", "1")
 		if got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "its completion record has token "+token) {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // step is how many names a server looks at for one SCAN, and how many keys are read in one request.
@@ -58,7 +60,7 @@ func walkNode(ctx context.Context, client redis.UniversalClient, patterns []stri
 		for _, pattern := range patterns {
 			if err := walkServer(ctx, server, pattern, ask, each); err != nil {
 				if len(servers) > 1 {
-					err = fmt.Errorf("%s: %w", addrOf(server), err)
+					err = fmt.Errorf("%s: %w", goredis.AddrOf(server), err)
 				}
 				errs = append(errs, err)
 				break
@@ -81,7 +83,7 @@ func serversOf(ctx context.Context, client redis.UniversalClient) (servers []red
 		servers = append(servers, master)
 		return nil
 	})
-	slices.SortFunc(servers, func(a, b redis.UniversalClient) int { return cmp.Compare(addrOf(a), addrOf(b)) })
+	slices.SortFunc(servers, func(a, b redis.UniversalClient) int { return cmp.Compare(goredis.AddrOf(a), goredis.AddrOf(b)) })
 	return servers, err
 }
 

@@ -7,8 +7,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core"
 )
 
@@ -60,17 +58,6 @@ func nodeName(index int, addr string) string {
 		return fmt.Sprintf("node %d", index)
 	}
 	return fmt.Sprintf("node %d (%s)", index, addr)
-}
-
-// addrOf names the server behind a client, without user and password.
-func addrOf(c redis.UniversalClient) string {
-	switch c := c.(type) {
-	case *redis.Client:
-		return c.Options().Addr
-	case *redis.ClusterClient:
-		return fmt.Sprintf("cluster %v", c.Options().Addrs)
-	}
-	return ""
 }
 
 // nodeList names nodes in a sentence: "node 1", "nodes 0 and 2".
