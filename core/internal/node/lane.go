@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
@@ -172,33 +173,50 @@ type batch struct {
 	slots    *slots // one is taken; nil = it needs none
 	company  bool   // it waits a moment for that
 	requests []request
-	weight   int
+	size     int  // requests that were loaded to be sent
+	weight   int  // of these
+	most     int  // bound of size; 0 = MaxBatch
+	full     bool // a request did not fit, so that later ones must not overtake it
 	votes    []quorum.Vote
 	err      error // nothing was answered, or not one reply to each request
 }
 
 var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
-// load takes requests from a queue, and returns what is left of it. All that is not to be sent any more comes along: it would
-// only take room.
+// load takes requests from the front of a queue until the batch is full, and returns the rest of the queue. A stale request
+// comes along without being counted: filter drops it.
 func (f *batch) load(queue []request, now clock.Instant) []request {
 	n := 0
-	for ; n < len(queue); n++ {
-		weight := max(1+queue[n].r.Bulk/bulkOfOne, queue[n].weight)
-		switch r := queue[n].r; {
-		case r.stale(now):
-			weight = 0
-		case r.op.Alone():
-			weight = MaxBatch
+	for ; n < len(queue) && !f.full; n++ {
+		if queue[n].r.stale(now) {
+			continue
 		}
-		if f.weight += weight; f.weight > MaxBatch && f.weight > weight {
+		f.full = !f.fits(queue[n])
+		if f.full {
 			break
 		}
+
+		f.size++
+		f.weight += queue[n].weight()
+		f.most = f.mostWith(queue[n])
 	}
 	f.requests = append(f.requests, queue[:n]...)
 	left := copy(queue, queue[n:])
 	clear(queue[left:])
 	return queue[:left]
+}
+
+// fits reports whether the batch has room for q. An empty batch has room for any request.
+func (f *batch) fits(q request) bool {
+	if f.size == 0 {
+		return true
+	}
+	return f.size < f.mostWith(q) && f.weight+q.weight() <= MaxBatch
+}
+
+// mostWith returns how many requests the batch may have if q is one of them.
+func (f *batch) mostWith(q request) int {
+	return min(cmp.Or(f.most, MaxBatch), cmp.Or(q.most, MaxBatch))
 }
 
 // run sends what waits, and hands out the answers. Those that were answered together are about to ask again, and get the time
@@ -240,7 +258,7 @@ func (f *batch) run() {
 }
 
 // salvage returns the requests of a batch whose connection broke that are to be sent again, over other connections and
-// fewer at a time: a network that breaks connections must not cost the leases that happened to travel together. Scripts
+// in batches of at most half the size: a network that breaks connections must not cost the leases that happened to travel together. Scripts
 // are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
 // before may arrive yet, so the attempt has one request more unanswered.
 func (f *batch) salvage(now clock.Instant) (lost []request) {
@@ -255,7 +273,7 @@ func (f *batch) salvage(now clock.Instant) (lost []request) {
 		}
 		f.l.n.count(q.b, 1)
 		q.again = true
-		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, weight: MaxBatch / max(1, len(f.requests)/2)})
+		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, most: max(1, len(f.requests)/2)})
 	}
 	return lost
 }

@@ -55,6 +55,32 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	}
 }
 
+// A request whose connection broke travels with at most half as many as before, whatever came meanwhile.
+func TestLostRequestsTravelWithFewer(t *testing.T) {
+	fresh := request{r: &Round{}}
+	lost := request{r: &Round{}, most: 2}
+	for _, c := range []struct {
+		what       string
+		queue      []request
+		load, left int
+	}{
+		{"before fresh ones", []request{lost, fresh, fresh}, 2, 1},
+		{"between them", []request{fresh, lost, fresh}, 2, 1},
+		{"behind them", []request{fresh, fresh, lost, fresh}, 2, 2},
+		{"among their like", []request{lost, lost, lost}, 2, 1},
+		{"with one that may have more", []request{{r: &Round{}, most: 9}, lost, fresh}, 2, 1},
+	} {
+		var f batch
+		left := f.load(c.queue, 0)
+		if len(f.requests) != c.load || len(left) != c.left {
+			t.Errorf("%s: %d travel and %d are left, want %d and %d", c.what, len(f.requests), len(left), c.load, c.left)
+		}
+		if asking := f.load([]request{fresh}, 0); len(asking) != 1 {
+			t.Errorf("%s: a request of the other queue comes along in a batch that is full", c.what)
+		}
+	}
+}
+
 // The more batches are under way, the longer the next one waits; the second half of the connections goes slowly. A single
 // node that is far away has two without a wait.
 func TestPace(t *testing.T) {

@@ -63,8 +63,16 @@ type request struct {
 	b *breaker // that has admitted it
 
 	losses int  // how often the connection broke that it was sent over
-	weight int  // in a batch, at least: what was lost travels with fewer than before
+	most   int  // bound of the size of its batch; 0 = none. A request that was lost travels with fewer than before.
 	again  bool // it was lost, and waits to be sent once more
+}
+
+// weight is how much of a batch the request takes. A request that must travel alone takes all of it.
+func (q request) weight() int {
+	if q.r.op.Alone() {
+		return MaxBatch
+	}
+	return 1 + q.r.Bulk/bulkOfOne
 }
 
 // Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
