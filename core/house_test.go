@@ -1,6 +1,7 @@
 package core
 
 import (
+	"errors"
 	"go/ast"
 	"go/build"
 	"go/parser"
@@ -97,7 +98,7 @@ func doorOf(t *testing.T, name string) (n int) {
 	return n
 }
 
-// Who imports core gets the standard library, go-redis and what that needs, and nothing else but three small
+// Who imports core gets the standard library, go-redis and what that needs, and nothing else but four small
 // packages of this module, and what is core's own.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
@@ -106,12 +107,14 @@ func TestDependencies(t *testing.T) {
 		cmd := exec.Command("go", "list", "-deps", "-f", "{{if not .Standard}}{{.ImportPath}}{{end}}", of)
 		cmd.Dir = ".."
 		out, err := cmd.Output()
-		if err != nil {
+		if exit, failed := errors.AsType[*exec.ExitError](err); failed {
+			t.Fatalf("go list %s: %v: %s", of, err, exit.Stderr)
+		} else if err != nil {
 			t.Fatalf("go list %s: %v", of, err)
 		}
 		return strings.Fields(string(out))
 	}
-	allowed := append(deps(client), self, small+"faults", small+"gate", small+"join")
+	allowed := append(deps(client), self, small+"faults", small+"gate", small+"join", small+"stall")
 	mine := deps("./core")
 	if !slices.Contains(mine, self) || !slices.Contains(mine, client) {
 		t.Fatalf("go list shows %q", mine)

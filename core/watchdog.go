@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // A watchdog looks after all leases of an engine, and is the list of them: one timer, set for the lease that is due first. When a
@@ -72,6 +73,7 @@ func (w *watchdog) set() {
 
 // run looks at every lease that is due.
 func (w *watchdog) run() {
+	stall.At(stall.Timer, stall.Anywhere, w)
 	w.mu.Lock()
 	now := w.e.Clock.Now()
 	until := now

@@ -4,6 +4,8 @@ import (
 	"context"
 	"runtime/debug"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 const (
@@ -34,6 +36,7 @@ func (j *Job) lookAtNext(looked time.Time) {
 
 // look calls the host if there may be something to start. Without a host it starts that itself.
 func (j *Job) look() {
+	stall.At(stall.Timer, stall.Anywhere, j)
 	j.mu.Lock()
 	j.when = time.Time{}
 	j.mu.Unlock()

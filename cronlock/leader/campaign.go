@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/pause"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // afterResign is how long a process that resigned leaves the field to others.
@@ -70,6 +71,7 @@ func (e *Elector) reign(lease *core.Lease) {
 	e.event(EventElected)
 	go func() {
 		defer t.gate.Leave()
+		stall.At(stall.Start, stall.Anywhere, e)
 		e.elected(t.notice, t.Term)
 	}()
 	err := t.last()

@@ -4,6 +4,8 @@ package gate
 import (
 	"context"
 	"sync"
+
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // A Gate admits callers until it is closed, and tells when the last of them has left. The zero value is open. It is safe
@@ -45,6 +47,7 @@ func (g *Gate) Go(f func()) bool {
 	}
 	go func() {
 		defer g.Leave()
+		stall.At(stall.Start, stall.Anywhere, g)
 		f()
 	}()
 	return true

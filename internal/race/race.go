@@ -2,12 +2,24 @@
 // more than their smaller sisters do.
 package race
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/lockkit/lockkit/internal/stall"
+)
 
 // Campaign leaves a test that tries a great many cases to `make sweeps`, which `make test` runs without the race
 // detector.
 func Campaign(tb testing.TB) {
 	if Enabled {
 		tb.Skip("a sweep: make sweeps runs it, without the race detector")
+	}
+}
+
+// Allocations leaves a test that counts allocations to builds without the race detector and without stalls, both of
+// which allocate.
+func Allocations(tb testing.TB) {
+	if Enabled || stall.Enabled {
+		tb.Skip("this build allocates for itself: make sim-short runs it")
 	}
 }

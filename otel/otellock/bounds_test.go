@@ -152,9 +152,7 @@ func everything(ctx context.Context, o core.Observer) {
 }
 
 func TestAllocationsForNobody(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Allocations(t)
 	for name, tracers := range map[string]trace.TracerProvider{
 		"by value": tracenoop.NewTracerProvider(), "by pointer": &tracenoop.TracerProvider{},
 	} {
@@ -167,9 +165,7 @@ func TestAllocationsForNobody(t *testing.T) {
 
 // An observer that nobody listens to costs a lock and unlock nothing either: core gathers nothing for it.
 func TestAllocationsOfLockingForNobody(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
+	race.Allocations(t)
 	server := testutil.NewServers(t, 1)[0]
 	o, err := New(WithMeterProvider(metricnoop.NewMeterProvider()), WithTracerProvider(tracenoop.NewTracerProvider()))
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // So many node timeouts a slow server has for all that it is asked.
@@ -104,7 +105,10 @@ func (x *Examination) within(f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(x.ctx, x.Conf.Timeout)
 	defer cancel()
 	done := make(chan error, 1)
-	go func() { done <- f(ctx) }()
+	go func() {
+		stall.At(stall.Start, stall.Anywhere, x)
+		done <- f(ctx)
+	}()
 	select {
 	case err := <-done:
 		if !goredis.TimedOut(err) {

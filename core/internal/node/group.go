@@ -22,6 +22,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // A Config is what a Locker says of its nodes.
@@ -129,6 +130,7 @@ func (g *Group) Later(after time.Duration, f func()) bool {
 	ctx, cancel := context.WithTimeout(g.Closing, after)
 	context.AfterFunc(ctx, func() {
 		cancel()
+		stall.At(stall.Timer, stall.Anywhere, g)
 		f()
 	})
 	return true

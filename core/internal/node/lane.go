@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 const (
@@ -161,6 +162,7 @@ func (l *lane) pace() time.Duration {
 
 // wake is the timer's: it may be late, when nothing is left to do.
 func (l *lane) wake() {
+	stall.At(stall.Timer, stall.Anywhere, l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.wakes = 0
@@ -223,6 +225,7 @@ func (f *batch) mostWith(q request) int {
 // to: without it, four callers have 0.7 of the locks per second.
 func (f *batch) run() {
 	l := f.l
+	stall.At(stall.Leave, l.n.Index, l.Group)
 	if f.company {
 		runtime.Gosched()
 	}
@@ -235,6 +238,7 @@ func (f *batch) run() {
 	l.mu.Unlock()
 	sent, wall := l.Clock.Now(), time.Now()
 	f.filter(sent)
+	stall.At(stall.Call, l.n.Index, l.Group)
 	f.call(sent, wall)
 	now, clock := l.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
@@ -249,7 +253,9 @@ func (f *batch) run() {
 	if f.slots != nil {
 		f.slots.exit()
 	}
+	stall.At(stall.Deliver, l.n.Index, l.Group)
 	f.deliver(sent, now, clock)
+	stall.At(stall.After, l.n.Index, l.Group)
 
 	clear(f.requests)
 	clear(f.votes)

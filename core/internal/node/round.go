@@ -9,6 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // A Round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
@@ -172,6 +173,7 @@ func (r *Round) Wait(ctx context.Context) bool {
 		<-w.over
 		cancelled = true
 	}
+	stall.At(stall.Wake, stall.Anywhere, r.Group)
 	w.timer.Stop()
 	r.waiters.Put(w)
 	return !cancelled

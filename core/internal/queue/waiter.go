@@ -6,6 +6,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // The queue of a key is on its nodes (lua/queue.lua), and each of them tells the first two of it when the key becomes
@@ -74,6 +75,7 @@ func (w *Waiter) after(d time.Duration) {
 }
 
 func (w *Waiter) fire() {
+	stall.At(stall.Timer, stall.Anywhere, w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !w.at.IsZero() {
