@@ -2,7 +2,6 @@ package core
 
 import (
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/freeport"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -99,24 +99,14 @@ type countedServer struct {
 }
 
 func startCounted(t *testing.T) *countedServer {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
 	s := &countedServer{t: t, dir: t.TempDir()}
-	server := exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(s.dir, "out"),
-		"redis-server", "--port", port, "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no") // so that time costs little
-	if err := server.Start(); err != nil {
-		t.Fatalf("valgrind: %v", err)
-	}
-	t.Cleanup(func() {
-		server.Process.Kill()
-		server.Wait()
-	})
-	s.pid = strconv.Itoa(server.Process.Pid)
-	s.client = redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port, ReadTimeout: time.Minute, MaxRetries: -1})
+	server := must(freeport.Start(t.Context(), func(addr string) *exec.Cmd {
+		return exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(s.dir, "out"),
+			"redis-server", "--port", strconv.Itoa(portOf(addr)), "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no") // so that time costs little
+	}, accepts))
+	t.Cleanup(server.Stop)
+	s.pid = strconv.Itoa(server.Pid)
+	s.client = redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
 	t.Cleanup(func() { s.client.Close() })
 	testutil.Await(t, "ready", func() bool { return s.client.Ping(t.Context()).Err() == nil })
 	for range 2 { // so many keys that the server's table does not grow any more, and has been moved

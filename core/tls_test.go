@@ -14,10 +14,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/freeport"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -84,55 +86,52 @@ func (ca *privateCA) serve(names []string, args ...string) (server *testutil.Ser
 	ca.Helper()
 	testutil.NewServers(ca, 0) // or the test is skipped
 	cert, key := ca.issue(names...)
-	var err error
-	for range 10 { // another process may take the port
-		addr = freeAddr(ca.T)
-		_, port, _ := net.SplitHostPort(addr)
-		server, err = testutil.StartServer(ca.TempDir(), append([]string{"--tls-port", port, "--tls-cert-file", cert, "--tls-key-file", key,
-			"--tls-ca-cert-file", ca.file, "--tls-auth-clients", "no", "--tls-replication", "yes"}, args...)...)
-		if err == nil {
-			ca.Cleanup(server.Close)
-			return server, addr
+	succeeds(ca.T, freeport.Try(func(free string) (err error) {
+		addr = free
+		taken := []string{"--tls-port", strconv.Itoa(portOf(addr))}
+		if slices.Contains(args, "--cluster-enabled") {
+			taken = append(taken, "--cluster-port", strconv.Itoa(freePort(ca.T)))
 		}
-	}
-	ca.Fatal(err)
-	return nil, ""
+		server, err = testutil.StartServer(ca.TempDir(), slices.Concat(taken, []string{"--tls-cert-file", cert, "--tls-key-file", key,
+			"--tls-ca-cert-file", ca.file, "--tls-auth-clients", "no", "--tls-replication", "yes"}, args)...)
+		return err
+	}))
+	ca.Cleanup(server.Close)
+	return server, addr
 }
 
 // sentinel starts a Sentinel that speaks TLS, and watches a primary that does.
 func (ca *privateCA) sentinel(primary int) (addr string) {
 	ca.Helper()
 	cert, key := ca.issue("localhost")
-	addr = freeAddr(ca.T)
-	conf := filepath.Join(ca.TempDir(), "sentinel.conf")
-	text := fmt.Sprintf("bind 127.0.0.1\nport 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n"+
-		"tls-replication yes\nsentinel monitor primary 127.0.0.1 %d 1\n", portOf(addr), cert, key, ca.file, primary)
-	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
-		ca.Fatal(err)
+	command := func(addr string) *exec.Cmd {
+		conf := filepath.Join(ca.TempDir(), "sentinel.conf")
+		text := fmt.Sprintf("bind 127.0.0.1\nport 0\ntls-port %d\ntls-cert-file %s\ntls-key-file %s\ntls-ca-cert-file %s\ntls-auth-clients no\n"+
+			"tls-replication yes\nsentinel monitor primary 127.0.0.1 %d 1\n", portOf(addr), cert, key, ca.file, primary)
+		succeeds(ca.T, os.WriteFile(conf, []byte(text), 0o600))
+		return exec.Command("redis-server", conf, "--sentinel")
 	}
-	cmd := exec.Command("redis-server", conf, "--sentinel")
-	if err := cmd.Start(); err != nil {
-		ca.Fatal(err)
-	}
-	ca.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-	})
-	testutil.Await(ca, "the sentinel answers", func() bool {
-		conn, err := net.Dial("tcp", addr)
-		if err == nil {
-			conn.Close()
-		}
-		return err == nil
-	})
-	return addr
+	sentinel := must(freeport.Start(ca.Context(), command, accepts))
+	ca.Cleanup(sentinel.Stop)
+	return sentinel.Addr
 }
 
-func freeAddr(t *testing.T) string {
+// accepts reports whether a server takes connections at addr.
+func accepts(addr string) bool {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	return true
+}
+
+// freePort returns a port that was free a moment ago.
+func freePort(t *testing.T) int {
 	t.Helper()
 	l := must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
-	return l.Addr().String()
+	return portOf(l.Addr().String())
 }
 
 func portOf(addr string) int {

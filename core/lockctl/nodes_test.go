@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/freeport"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -136,18 +137,16 @@ func TestPrivateCA(t *testing.T) {
 // tlsServer starts a server, and returns the port on which it speaks TLS.
 func tlsServer(t *testing.T, args ...string) (port string) {
 	t.Helper()
-	for range 10 { // another process may take the port
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ = net.SplitHostPort(l.Addr().String())
-		l.Close()
-		if s, err := testutil.StartServer(t.TempDir(), append(args, "--tls-port", port)...); err == nil {
+	err := freeport.Try(func(addr string) error {
+		_, port, _ = net.SplitHostPort(addr)
+		s, err := testutil.StartServer(t.TempDir(), append(args, "--tls-port", port)...)
+		if err == nil {
 			t.Cleanup(s.Close)
-			return port
 		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	t.Fatal("no server with TLS starts")
-	return ""
+	return port
 }

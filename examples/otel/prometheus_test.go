@@ -3,7 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/freeport"
 )
 
 // Every panel shows something while the example runs. It starts a Prometheus; "make dashboards" asks for it.
@@ -66,45 +67,38 @@ func startPrometheus(t *testing.T, rules string, targets map[string]string) *dat
 	if err := os.WriteFile(config, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := listener.Addr().String()
-	listener.Close()
 	log, err := os.Create(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready := false
 	t.Cleanup(func() {
-		cmd.Process.Kill()
-		cmd.Wait()
-		log.Close()
-		if !ready {
-			said, _ := os.ReadFile(log.Name())
+		if said, err := os.ReadFile(log.Name()); t.Failed() && err == nil {
 			t.Logf("prometheus said:\n%s", said)
 		}
+		log.Close()
 	})
-	p := &database{"http://" + addr, time.Now()}
-	eventually(t, time.Minute, func() []string {
-		resp, err := http.Get(p.url + "/-/ready")
-		if err != nil {
-			return []string{err.Error()}
-		}
-		resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return []string{resp.Status}
-		}
-		ready = true
-		return nil
-	})
-	return p
+
+	began := time.Now()
+	server, err := freeport.Start(t.Context(), func(addr string) *exec.Cmd {
+		cmd := exec.Command(binary, "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address="+addr)
+		cmd.Stdout, cmd.Stderr = log, log
+		return cmd
+	}, isReady)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(server.Stop)
+	return &database{"http://" + server.Addr, began}
+}
+
+// isReady reports whether a Prometheus server at addr answers queries.
+func isReady(addr string) bool {
+	resp, err := http.Get("http://" + addr + "/-/ready")
+	if err != nil {
+		return false
+	}
+	resp.Body.Close()
+	return resp.StatusCode == http.StatusOK
 }
 
 // fault says why a panel would be empty; it is not if any series has had a number since the start.
