@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -48,7 +49,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			s := &scene{client: server.Client()}
-			s.open(t, "calls-"+strconv.Itoa(i)+":", c.opts)
+			s.open(t, "calls-"+strconv.Itoa(i)+":", append(slices.Clip(c.opts), withNodeTimeout(time.Hour)))
 			s.play(c.prepare)
 			s.client.Eval(t.Context(), "return 'OK'", nil) // connects
 			s.count = func() map[string]int { return commandCounts(t, s) }

@@ -33,7 +33,7 @@ var conformanceComplete = []conformanceCase{
 		a complete ballot=7 origin=7 -> gone
 		= f=8`},
 	{name: "complete: own, counter past the token", play: `
-		! set e=T+9s i=a f=8
+		! set e=T+59s i=a f=8
 		a complete ballot=7 origin=7 -> gone
 		= f=8`},
 	{name: "complete: tokens of 16 digits are exact", play: `
@@ -66,7 +66,7 @@ var conformanceComplete = []conformanceCase{
 		a complete ballot=7 origin=7 result=other -> granted
 		= f=7 ballot=7 kept=now+24h origin=7 result=other`},
 	{name: "complete: smaller record is replaced", play: `
-		! set e=T+9s i=a f=9 ballot=8 kept=T+48h origin=8 result=text
+		! set e=T+59s i=a f=9 ballot=8 kept=T+48h origin=8 result=text
 		a complete ballot=9 origin=8 result=text -> granted
 		= f=9 ballot=9 kept=now+24h origin=8 result=text`},
 	{name: "complete: same ballot, kept for longer, with the first result", play: `
@@ -109,7 +109,7 @@ var conformanceComplete = []conformanceCase{
 		a complete decided ballot=7 origin=7 -> granted
 		= e=T+60s i=b f=9 ballot=7 kept=now+1s origin=7 ttl=24h+60s`},
 	{name: "complete: the end of the attempt that granted late", play: `
-		! set e=T+9s i=a f=9
+		! set e=T+59s i=a f=9
 		a complete decided ballot=7 origin=7 -> granted
 		= f=9 ballot=7 kept=now+24h origin=7`},
 	{name: "complete: every refusal ends the attempt", play: `
@@ -124,7 +124,7 @@ var conformanceComplete = []conformanceCase{
 		c complete ballot=7 origin=7 -> gone
 		=x a=3s b=3s c=3s`, frozen: true},
 	{name: "complete: own lease goes where it is refused", play: `
-		! set e=T+9s i=a f=8 p=7
+		! set e=T+59s i=a f=8 p=7
 		a complete ballot=7 origin=7 -> gone
 		= f=8`},
 	{name: "complete: not where the node never vouched for the attempt", opts: conformGuarded, play: `
@@ -144,7 +144,7 @@ var conformanceComplete = []conformanceCase{
 		= f=7 ballot=7 kept=now+24h origin=7`},
 	{name: "complete: own lease is no argument, for a snapshot can name it", opts: conformGuarded, play: `
 		! guard h=old s=T-1h m=10s
-		! set e=T+9s i=a f=7
+		! set e=T+59s i=a f=7
 		a complete ballot=7 origin=7 memory=01234567.8 -> forgotten
 		= f=7`},
 	{name: "complete: another memory of the same history is no argument", opts: conformGuarded, alone: true, frozen: true, play: `
@@ -172,10 +172,10 @@ var conformanceComplete = []conformanceCase{
 		b acquire recover -> quarantined rest=10s ballot=8 kept=60s origin=5 result=text
 		= f=9 ballot=8 kept=T+60s origin=5 result=text`},
 	{name: "complete: clock window", play: `
-		! set e=T+9s i=a f=7
+		! set e=T+59s i=a f=7
 		a complete ballot=7 origin=7 wall=U+60000000 -> clock_skewed
 		a complete ballot=7 origin=7 wall=U-60000000 -> clock_skewed
-		= e=T+9s i=a f=7
+		= e=T+59s i=a f=7
 		=x`},
 	{name: "complete: without a result", play: `
 		a complete ballot=7 origin=7 -> granted
@@ -243,15 +243,15 @@ var conformanceRevoke = []conformanceCase{
 		c acquire -> reserved rest=49
 		a acquire wait -> granted token=wall expiry=now+10s`, single: true},
 	{name: "revoke: a queue that is gone", frozen: true, play: `
-		! set e=T+5s i=b f=7 waited z=T-1s
-		b revoke -> granted rest=5s+1
-		= e=T+5s i=~ f=7 z=0`, single: true},
+		! set e=T+55s i=b f=7 waited z=T-1s
+		b revoke -> granted rest=55s+1
+		= e=T+55s i=~ f=7 z=0`, single: true},
 	{name: "revoke: says so to a release, and to one that is repeated after a completion", play: `
-		! set e=T+5s i=a f=7
-		a revoke -> granted rest=T+5s+1-now
+		! set e=T+55s i=a f=7
+		a revoke -> granted rest=T+55s+1-now
 		a complete ballot=7 origin=7 -> gone
 		a release -> gone
-		= e=T+5s i=~ f=7`},
+		= e=T+55s i=~ f=7`},
 	{name: "revoke: spent", play: `
 		! set e=T-5s i=a f=7
 		a revoke -> granted
@@ -280,20 +280,20 @@ var conformanceRevoke = []conformanceCase{
 		b revoke -> granted rest=T+60s+1-now
 		= e=T+60s i=~ f=9`, single: true},
 	{name: "revoke: an attempt that is over stays so", play: `
-		! set e=T+5s i=a f=7
+		! set e=T+55s i=a f=7
 		a release -> granted
 		a revoke -> gone
 		= f=7
 		a renew token=7 confirmed=0 -> gone`},
 	{name: "revoke: ... also where only its name says so", play: `
-		! set e=T+5s i=a f=7
+		! set e=T+55s i=a f=7
 		a release answered -> granted
 		a revoke -> gone
 		= f=7`},
 	{name: "revoke: a record stays, for as long as before", frozen: true, play: `
-		! set e=T+5s i=a f=9 ballot=5 kept=T+72h origin=5 result=text
-		a revoke -> granted rest=5s+1
-		= e=T+5s i=~ f=9 ballot=5 kept=T+72h origin=5 result=text ttl=74h`},
+		! set e=T+55s i=a f=9 ballot=5 kept=T+72h origin=5 result=text
+		a revoke -> granted rest=55s+1
+		= e=T+55s i=~ f=9 ballot=5 kept=T+72h origin=5 result=text ttl=74h`},
 	{name: "revoke: a completion that comes after it is refused, also where the lease was not", play: `
 		a revoke -> gone
 		a complete ballot=7 origin=7 -> gone

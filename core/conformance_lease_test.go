@@ -18,20 +18,20 @@ var conformanceRenew = []conformanceCase{
 		a renew token=7 confirmed=T+60s -> granted expiry=T+60s
 		= e=T+60s i=a f=7 ttl=24h+60s`},
 	{name: "renew: never lowers the counter", play: `
-		! set e=T+5s i=a f=9
-		a renew token=7 confirmed=T+5s -> passed expiry=now+10s
-		= e=now+10s i=a f=9`},
+		! set e=T+55s i=a f=9
+		a renew token=7 confirmed=T+55s -> passed expiry=T+55s
+		= e=T+55s i=a f=9`},
 	{name: "renew: raises the counter", play: `
-		! set e=T+5s i=a f=1812345678901233
-		a renew token=1812345678901234 confirmed=T+5s -> granted expiry=now+10s
-		= e=now+10s i=a f=1812345678901234`},
+		! set e=T+55s i=a f=1812345678901233
+		a renew token=1812345678901234 confirmed=T+55s -> granted expiry=T+55s
+		= e=T+55s i=a f=1812345678901234`},
 	{name: "renew: a counter ahead of the clock, and a record, live as long as before", frozen: true, play: `
-		! set e=T+5s i=a f=U+172800000000
-		a renew token=7 confirmed=T+5s -> passed expiry=now+10s
-		= e=now+10s i=a f=U+172800000000 ttl=48h+3h
+		! set e=T+55s i=a f=U+172800000000
+		a renew token=7 confirmed=T+55s -> passed expiry=T+55s
+		= e=T+55s i=a f=U+172800000000 ttl=48h+3h
 		! set ballot=5 kept=T+72h origin=5 result=text
-		a renew token=7 confirmed=T+5s -> passed expiry=now+10s
-		= e=now+10s i=a f=U+172800000000 ballot=5 kept=T+72h origin=5 result=text ttl=74h`},
+		a renew token=7 confirmed=T+55s -> passed expiry=T+55s
+		= e=T+55s i=a f=U+172800000000 ballot=5 kept=T+72h origin=5 result=text ttl=74h`},
 	{name: "renew: free node", play: `
 		a renew token=7 confirmed=0 -> granted expiry=now+10s
 		= e=now+10s i=a f=7 ttl=24h+10s
@@ -80,7 +80,7 @@ var conformanceRenew = []conformanceCase{
 		c complete ballot=7 origin=7 -> gone
 		= e=T+60s i=b f=9`},
 	{name: "turn: of another outlasts a grant that is undone", play: `
-		! set e=T+9s i=b f=9 p=0 r=a u=T+1h
+		! set e=T+59s i=b f=9 p=0 r=a u=T+1h
 		b release undo -> granted
 		= r=a u=T+1h ttl=3h`},
 	{name: "turn: of another stays where a record is accepted", play: `
@@ -141,19 +141,19 @@ var conformanceRenew = []conformanceCase{
 		a renew token=7 confirmed=T+1 -> healed expiry=now+10s`},
 	{name: "renew: own lease of a snapshot, which has run out since", opts: conformGuarded, play: `
 		! guard h=old s=T-1h m=10s
-		! set e=T+5s i=a f=7
+		! set e=T+55s i=a f=7
 		a renew token=7 confirmed=T+1s -> quarantined rest=10s
-		= e=T+5s i=a f=7
+		= e=T+55s i=a f=7
 		! set e=T-5s
 		a renew token=7 confirmed=T-5s -> quarantined rest=T+10s-now
 		= e=T-5s i=a f=7`, frozen: true},
 	{name: "renew: a ghost out of a snapshot gives way", opts: conformGuarded, play: `
 		! guard h=old s=T-1h m=10s
 		! set e=T+60s i=b f=5 p=4
-		a renew token=7 confirmed=T+9s -> healed expiry=T+60s
+		a renew token=7 confirmed=T+59s -> healed expiry=T+60s
 		= e=T+60s i=a f=7 p=0
 		! set i=b f=9
-		a renew token=7 confirmed=T+9s -> passed expiry=T+60s`, frozen: true},
+		a renew token=7 confirmed=T+59s -> passed expiry=T+60s`, frozen: true},
 	{name: "renew: a ghost stays for a holder whose lease has run out, and testifies against nobody", opts: conformGuarded, play: `
 		! guard h=live s=T+50s m=10s
 		! set e=T+60s i=b f=5
@@ -161,14 +161,14 @@ var conformanceRenew = []conformanceCase{
 		= e=T+60s i=b f=5`},
 	{name: "write-back: not in quarantine", opts: conformGuarded, play: `
 		! guard h=live s=T+50s m=10s
-		! set e=T+5s i=a f=7
+		! set e=T+55s i=a f=7
 		a renew wb=7 token=9 confirmed=0 -> quarantined rest=T+60s-now
-		= e=T+5s i=a f=7`},
+		= e=T+55s i=a f=7`},
 	{name: "write-back: only in the memory that granted", opts: conformGuarded, play: `
 		! guard h=live s=T-60s m=10s
-		! set e=T+5s i=a f=7
+		! set e=T+55s i=a f=7
 		a renew wb=7 token=9 memory=01234567.8 confirmed=0 -> gone
-		= e=T+5s i=a f=7`},
+		= e=T+55s i=a f=7`},
 	{name: "renew: never had the node, which is in quarantine", opts: conformGuarded, play: `
 		! guard h=live s=T+60s-10s m=10s
 		a renew token=7 confirmed=0 -> quarantined rest=T+60s-now
@@ -178,47 +178,47 @@ var conformanceRenew = []conformanceCase{
 		a renew token=7 confirmed=0 -> granted expiry=now+10s
 		= e=now+10s i=a f=7`},
 	{name: "renew: own in quarantine", opts: conformGuarded, play: `
-		! set e=T+5s i=a f=7
-		a renew token=7 confirmed=T+5s -> healed expiry=now+10s
+		! set e=T+55s i=a f=7
+		a renew token=7 confirmed=T+55s -> healed expiry=T+55s
 		=g h=live s=now m=10s
-		= e=now+10s i=a f=7`, frozen: true},
+		= e=T+55s i=a f=7`, frozen: true},
 	{name: "renew: nothing counts, or is written, while an old primary may serve", opts: conformLag, play: `
-		! set e=T+5s i=a f=7
-		a renew token=7 confirmed=T+5s -> unconfirmed
+		! set e=T+55s i=a f=7
+		a renew token=7 confirmed=T+55s -> unconfirmed
 		=g h=live s=now m=10s
-		= e=T+5s i=a f=7
+		= e=T+55s i=a f=7
 		! guard s=T-2s
-		a renew token=7 confirmed=T+5s -> healed expiry=now+10s`, frozen: true},
+		a renew token=7 confirmed=T+55s -> healed expiry=T+55s`, frozen: true},
 	{name: "renew: lag to the millisecond, healed or not", opts: conformLag, frozen: true, play: `
 		! guard h=live s=T-1999 m=10s
-		a renew token=7 confirmed=T+5s -> unconfirmed
+		a renew token=7 confirmed=T+55s -> unconfirmed
 		! sleep 1ms
-		a renew token=7 confirmed=T+5s -> healed expiry=now+10s
+		a renew token=7 confirmed=T+55s -> healed expiry=now+10s
 		b renew token=7 confirmed=0 -> quarantined rest=10s
 		= e=now+10s i=a f=7`},
 	{name: "renew: a node declared new has no primary before it", opts: conformLag, play: `
 		! guard h=live s=T m=10s v=1
-		! set e=T+5s i=a f=7
-		a renew token=7 confirmed=T+5s -> granted expiry=now+10s
+		! set e=T+55s i=a f=7
+		a renew token=7 confirmed=T+55s -> granted expiry=T+55s
 		a complete ballot=7 origin=7 -> granted
 		= f=7 ballot=7 kept=now+24h origin=7`},
 	{name: "renew: clock window", play: `
-		! set e=T+5s i=a f=7
-		a renew token=9 confirmed=T+5s wall=U+60000000 -> clock_skewed
-		a renew token=9 confirmed=T+5s wall=U-60000000 -> clock_skewed
-		= e=T+5s i=a f=7`},
+		! set e=T+55s i=a f=7
+		a renew token=9 confirmed=T+55s wall=U+60000000 -> clock_skewed
+		a renew token=9 confirmed=T+55s wall=U-60000000 -> clock_skewed
+		= e=T+55s i=a f=7`},
 	{name: "write-back: raises the counter of its own lease", single: true, play: `
-		! set e=T+5s i=a f=7
-		a renew wb=7 token=9 confirmed=0 -> granted expiry=now+10s
-		= e=now+10s i=a f=9`},
+		! set e=T+55s i=a f=7
+		a renew wb=7 token=9 confirmed=0 -> granted expiry=T+55s
+		= e=T+55s i=a f=9`},
 	{name: "write-back: again, which cannot be told from another's grant in between", single: true, play: `
-		! set e=T+5s i=a f=7
-		a renew wb=7 token=9 confirmed=0 -> granted expiry=now+10s
+		! set e=T+55s i=a f=7
+		a renew wb=7 token=9 confirmed=0 -> granted expiry=T+55s
 		a renew wb=7 token=9 confirmed=0 -> gone`},
 	{name: "write-back: not past another token than was granted", play: `
-		! set e=T+5s i=a f=8
-		a renew wb=7 token=9 confirmed=T+5s -> gone
-		= e=T+5s i=a f=8`},
+		! set e=T+55s i=a f=8
+		a renew wb=7 token=9 confirmed=T+55s -> gone
+		= e=T+55s i=a f=8`},
 	{name: "write-back: never takes a free node", play: `
 		a renew wb=7 token=9 confirmed=T+60s -> gone
 		= none
@@ -270,7 +270,7 @@ var conformanceRelease = []conformanceCase{
 		a release alone -> granted
 		=x b=3s`},
 	{name: "release: a counter put back without a tombstone", play: `
-		! set f=7 e=T+9s i=a p=6
+		! set f=7 e=T+59s i=a p=6
 		a release undo answered -> granted
 		= f=6 ttl=3h
 		=x
@@ -289,18 +289,18 @@ var conformanceRelease = []conformanceCase{
 		a release -> gone
 		=x a=40s`},
 	{name: "release: a cooldown keeps the key taken, and nobody can extend it", play: `
-		! set e=T+9s i=a f=U+7
+		! set e=T+59s i=a f=U+7
 		a release cooldown=60s -> granted
 		= e=now+60s i=~a f=U+7 ttl=24h+60s
 		=x a=3s
-		a renew token=U+7 confirmed=T+9s -> gone
+		a renew token=U+7 confirmed=T+59s -> gone
 		a release cooldown=50s -> granted
 		= e=>T+59s i=~a f=U+7
 		a release -> granted
 		a complete ballot=U+7 origin=U+7 -> gone
 		b renew token=U+8 confirmed=0 -> gone`},
 	{name: "release: a cooldown ends", frozen: true, play: `
-		! set e=T+9s i=a f=U+7
+		! set e=T+59s i=a f=U+7
 		a release cooldown=4s -> granted
 		= e=T+4s i=~a f=U+7
 		b acquire -> held rest=4s+1
@@ -310,7 +310,7 @@ var conformanceRelease = []conformanceCase{
 		b acquire -> granted token=wall expiry=now+10s
 		= e=now+10s i=b f=b`},
 	{name: "release: a cooldown may outlast the lease", play: `
-		! set e=T+1s i=a f=7 p=6
+		! set e=T+60s i=a f=7 p=6
 		a release answered cooldown=12h -> granted
 		= e=now+12h i=~a f=7 ttl=36h`},
 	{name: "release: no cooldown begins where the lease is over, however often it is asked for", play: `
@@ -326,14 +326,14 @@ var conformanceRelease = []conformanceCase{
 		= f=7 ttl=3h
 		=x
 		a release answered cooldown=60s -> too_late
-		a renew token=7 confirmed=T+9s -> gone`},
+		a renew token=7 confirmed=T+59s -> gone`},
 	{name: "release: no cooldown begins after a completion", play: `
-		! set e=T+9s i=a f=9
+		! set e=T+59s i=a f=9
 		a complete ballot=7 origin=7 -> gone
 		a release cooldown=60s -> too_late
 		a release -> granted`},
 	{name: "release: a cooldown outlasts a clock that jumps, beside a record, too", play: `
-		! set e=T+9s i=a f=9 ballot=9 kept=T+1h origin=9 result=text ttl=3h
+		! set e=T+59s i=a f=9 ballot=9 kept=T+1h origin=9 result=text ttl=3h
 		a release cooldown=60s -> granted
 		= e=now+60s i=~a f=9 ballot=9 kept=T+1h origin=9 result=text ttl=24h+60s`},
 	{name: "release: a cooldown of another's lease", play: `
@@ -341,21 +341,21 @@ var conformanceRelease = []conformanceCase{
 		a release cooldown=2h -> gone
 		= e=T+60s i=b f=7`},
 	{name: "release: drops a record below its ballot", play: `
-		! set e=T+9s i=a f=9 ballot=8 kept=T+60s origin=8 result=binary
+		! set e=T+59s i=a f=9 ballot=8 kept=T+60s origin=8 result=binary
 		a release drop=9 -> granted
 		= f=9 ttl=3h`},
 	{name: "release: keeps the record of its ballot and above", play: `
-		! set e=T+9s i=a f=9 ballot=9 kept=T+48h origin=9 result=binary ttl=48h
+		! set e=T+59s i=a f=9 ballot=9 kept=T+48h origin=9 result=binary ttl=48h
 		a release drop=9 -> granted
 		= f=9 ballot=9 kept=T+48h origin=9 result=binary ttl=48h`},
 	{name: "release: ballots of 16 digits are exact", play: `
-		! set e=T+9s i=a f=9 ballot=1812345678901234 kept=T+60s origin=9
+		! set e=T+59s i=a f=9 ballot=1812345678901234 kept=T+60s origin=9
 		a release drop=1812345678901234 -> granted
 		= f=9 ballot=1812345678901234 kept=T+60s origin=9
 		b release drop=1812345678901235 -> gone
 		= f=9`},
 	{name: "release: keeps a record unless told", play: `
-		! set e=T+9s i=a f=9 ballot=8 kept=T+48h origin=8 ttl=48h
+		! set e=T+59s i=a f=9 ballot=8 kept=T+48h origin=8 ttl=48h
 		a release -> granted
 		= f=9 ballot=8 kept=T+48h origin=8 ttl=48h`},
 	{name: "release: drops where it holds nothing, and touches no lease", play: `
@@ -381,19 +381,19 @@ var conformanceRelease = []conformanceCase{
 		a release undo -> granted
 		= none`},
 	{name: "release: the counter that is put back has 16 digits", play: `
-		! set e=T+9s i=a f=1812345678901235 p=1812345678901234
+		! set e=T+59s i=a f=1812345678901235 p=1812345678901234
 		a release undo -> granted
 		= f=1812345678901234`},
 	{name: "release: not below a record that was accepted meanwhile", play: `
-		! set e=T+9s i=a f=9 p=5 ballot=8 kept=T+48h origin=8
+		! set e=T+59s i=a f=9 p=5 ballot=8 kept=T+48h origin=8
 		a release undo -> granted
 		= f=8 ballot=8 kept=T+48h origin=8`},
 	{name: "release: not another's counter", play: `
-		! set e=T+9s i=b f=9 p=5
+		! set e=T+59s i=b f=9 p=5
 		a release undo -> gone
-		= e=T+9s i=b f=9 p=5`},
+		= e=T+59s i=b f=9 p=5`},
 	{name: "release: nothing to put back where the node was not granted", play: `
-		! set e=T+9s i=a f=9
+		! set e=T+59s i=a f=9
 		a release undo -> granted
 		= f=9`},
 	// A token must stay greater than all before it although clients' clocks differ, the counter has been

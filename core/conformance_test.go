@@ -209,7 +209,7 @@ var conformanceAcquire = []conformanceCase{
 		a renew token=a confirmed=now+10s carry=mine -> granted expiry=T+60s
 		c acquire -> held rest=T+60s+1-now carried=00-trace-01`},
 	{name: "carried: not with a cooldown", play: `
-		! set e=T+9s i=a f=7 c=a:text
+		! set e=T+59s i=a f=7 c=a:text
 		a release cooldown=60s -> granted
 		! set e=T+60s
 		b acquire -> held rest=T+60s+1-now`},
@@ -220,8 +220,8 @@ var conformanceAcquire = []conformanceCase{
 		= f=9 ballot=8 kept=T+60s origin=5 result=binary
 		=x`},
 	{name: "done: a live lease comes first", play: `
-		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
-		a acquire -> held rest=T+9s+1-now`},
+		! set e=T+59s i=b f=9 ballot=8 kept=T+60s origin=5
+		a acquire -> held rest=T+59s+1-now`},
 	{name: "done: until the end of the retention", frozen: true, play: `
 		! set f=9 ballot=8 kept=T+1 origin=8
 		a acquire -> done ballot=8 kept=1 origin=8
@@ -237,8 +237,8 @@ var conformanceAcquire = []conformanceCase{
 		a acquire recover -> granted token=wall expiry=now+10s ballot=8 kept=T+60s-now origin=5 result=space
 		= e=now+10s i=a f=a ballot=8 kept=T+60s origin=5 result=space ttl=24h+10s`},
 	{name: "recovery: not over a live lease", play: `
-		! set e=T+9s i=b f=9 ballot=8 kept=T+60s origin=5
-		a acquire recover -> held rest=T+9s+1-now`},
+		! set e=T+59s i=b f=9 ballot=8 kept=T+60s origin=5
+		a acquire recover -> held rest=T+59s+1-now`},
 	{name: "recovery: not after the attempt is over", play: `
 		! set f=9 ballot=8 kept=T+60s origin=5
 		a release -> gone

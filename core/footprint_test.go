@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -77,6 +78,7 @@ func complete(t *testing.T, l *Locker, key, result string) {
 func TestRequestsPerOperation(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
+		synctest.Wait() // what New asks is over
 		count := func(f func()) int {
 			before := w.nodes[0].Calls()["EVALSHA"]
 			f()

@@ -229,6 +229,18 @@ func (w *world) pass(d time.Duration) {
 	synctest.Wait()
 }
 
+// until lets time pass, a millisecond at a time, until a condition holds, and fails the test if it does not within a minute.
+func (w *world) until(what string, holds func() bool) {
+	w.t.Helper()
+	for range time.Minute / time.Millisecond {
+		if holds() {
+			return
+		}
+		w.pass(time.Millisecond)
+	}
+	w.t.Fatalf("not within a minute: %s", what)
+}
+
 func wantErr(t *testing.T, err, target error) {
 	t.Helper()
 	if !errors.Is(err, target) {

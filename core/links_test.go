@@ -2,6 +2,9 @@ package core
 
 import (
 	"slices"
+	"sync"
+	"testing/synctest"
+	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/node"
@@ -46,6 +49,27 @@ func (p *process) reaches(nodes ...int) *process {
 		}
 	}
 	return p
+}
+
+// asksAllFirst makes all requests of a round leave before any node answers; see LeaveTogether.
+func (p *process) asksAllFirst() *process {
+	for _, k := range p.links {
+		k.LeaveTogether()
+	}
+	return p
+}
+
+// together makes the requests that f submits leave in one batch for each node: another request is under way meanwhile, so
+// that they wait until the lanes' next batch may leave.
+func (w *world) together(p *process, f func()) {
+	w.t.Helper()
+	p.set(coretest.Fate{Delay: time.Millisecond})
+	var ahead sync.WaitGroup
+	ahead.Go(func() { p.TryAcquire(w.t.Context(), "ahead of what travels together") })
+	synctest.Wait()
+	p.mend()
+	f()
+	ahead.Wait()
 }
 
 // records has COMPLETE of p reach these nodes, and no other.

@@ -15,7 +15,7 @@ import (
 // Votes of nodes that have forgotten the longest lease do not count once one node tells of it: the process asks again.
 func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
+		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond)).asksAllFirst()
 		long := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
 		w.acquire(long, "another key")
 		synctest.Wait() // on all nodes

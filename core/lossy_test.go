@@ -17,6 +17,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/internal/race"
 )
@@ -217,14 +218,17 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		p.stopTimers()
 		time.Sleep(time.Second)
 		var nets []*connBreaker
-		for _, n := range p.e.Nodes {
-			nets = append(nets, &connBreaker{breaks: c.breaks(), arrive: c.arrive})
-			n.Client.(*redis.Client).AddHook(nets[len(nets)-1])
-		}
-		began := p.e.Clock.Now()
-		for _, lease := range leases {
-			lease.renew()
-		}
+		var began clock.Instant
+		w.together(p, func() {
+			for _, n := range p.e.Nodes {
+				nets = append(nets, &connBreaker{breaks: c.breaks(), arrive: c.arrive})
+				n.Client.(*redis.Client).AddHook(nets[len(nets)-1])
+			}
+			began = p.e.Clock.Now()
+			for _, lease := range leases {
+				lease.renew()
+			}
+		})
 		time.Sleep(p.p.nodeTimeout / 2)
 		for _, lease := range leases {
 			until, want := lease.until.Load(), began.Add(p.p.validity-p.p.margin)

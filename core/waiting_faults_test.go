@@ -169,7 +169,7 @@ func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 // An attempt that is taken back gives the call its place in the queue back, also where the grant came too late to count.
 func TestPlaceIsGivenBack(t *testing.T) {
 	bubbles(t, 3, map[string][]int{"granted first": {1, 2}, "granted late": {0}}, func(t *testing.T, w *world, slow []int) {
-		holder, p := w.process(unrenewed), w.process()
+		holder, p := w.process(unrenewed), w.process().asksAllFirst()
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		for _, i := range slow {
@@ -179,11 +179,8 @@ func TestPlaceIsGivenBack(t *testing.T) {
 			k.Set(coretest.Fate{Lose: true}, wire.OpRelease)
 		}
 		lease.Release(t.Context()) // on node 0
-		for _, granted := range []bool{true, false} {
-			for (w.owner(p, 0, "k") != "") != granted {
-				w.pass(time.Millisecond)
-			}
-		}
+		w.until("node 0 grants the key", func() bool { return w.owner(p, 0, "k") != "" })
+		w.until("node 0 has the key back", func() bool { return w.owner(p, 0, "k") == "" })
 		if q := w.queue(p, 0, "k"); len(q) != 1 {
 			t.Errorf("the queue of node 0, which granted the key alone, is %v", q)
 		}
@@ -214,7 +211,7 @@ func TestPassedWaiterComesBack(t *testing.T) {
 // A call that is over is not put back by an attempt of it whose grant comes late.
 func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		holder, p, other := w.process(unrenewed), w.process(), w.process()
+		holder, p, other := w.process(unrenewed), w.process().asksAllFirst(), w.process().asksAllFirst()
 		lease := w.holds(holder, "k")
 		c := w.waits(p, "k")
 		w.waits(other, "k")
@@ -224,13 +221,9 @@ func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 			k.Set(coretest.Fate{Lose: true}, wire.OpRelease)
 		}
 		lease.Release(t.Context()) // on node 0
-		for w.owner(p, 0, "k") == "" {
-			w.pass(time.Millisecond)
-		}
+		w.until("node 0 grants the key", func() bool { return w.owner(p, 0, "k") != "" })
 		c.cancel()
-		for w.owner(p, 0, "k") != "" {
-			w.pass(time.Millisecond)
-		}
+		w.until("node 0 has the key back", func() bool { return w.owner(p, 0, "k") == "" })
 		if q := w.queue(p, 0, "k"); len(q) != 1 {
 			t.Errorf("the queue of node 0 is %v, and one call waits", q)
 		}

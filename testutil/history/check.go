@@ -85,7 +85,7 @@ func (c *checker) run() {
 	c.regrants()
 	// The search is the finer sieve and slow on bad histories.
 	if len(c.found) == 0 && c.k.attempts > 0 {
-		c.linearizable()
+		c.linearizable(linearSteps)
 	}
 }
 

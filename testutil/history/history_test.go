@@ -258,6 +258,22 @@ func TestHistoryManyWaiters(t *testing.T) {
 	}
 }
 
+// A search that is given up is no violation.
+func TestHistorySearchIsBounded(t *testing.T) {
+	var h History
+	for i, holder := range []string{"a", "b"} {
+		h.Attempt("k", holder, at(0))
+		h.Granted("k", holder, uint64(i+1), at(2*i+1))
+		h.Ended("k", holder, uint64(i+1), at(2*i+2))
+	}
+	c := checker{k: h.keys["k"], zero: h.zero()}
+	c.windows = c.k.windows()
+	c.linearizable(3)
+	if !c.unknown || len(c.found) > 0 {
+		t.Errorf("after three steps of the search: unknown is %t, violations %v", c.unknown, c.found)
+	}
+}
+
 func TestHistoryConcurrentUse(t *testing.T) {
 	var (
 		h    History

@@ -33,7 +33,7 @@ func (h *History) Report() string {
 	}
 	found, unknown := h.verify()
 	for _, key := range unknown {
-		fmt.Fprintf(&b, "key %q: linearizability unknown, the search took longer than %s\n", key, linearTimeout)
+		fmt.Fprintf(&b, "key %q: linearizability unknown, the search took more than %d steps\n", key, linearSteps)
 	}
 	if len(found) == 0 {
 		b.WriteString("verdict: clean\n")

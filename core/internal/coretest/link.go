@@ -33,6 +33,16 @@ type Link struct {
 	rule     func(op wire.Op, q Sent) Fate
 	Together func()        // called with each batch; may be nil
 	wake     chan struct{} // closed by mend: what is lost fails now
+	delay    time.Duration // of each request, beside its fate
+}
+
+// LeaveTogether makes each request take a nanosecond to its node, beside what its fate is. In a bubble even a nanosecond passes
+// only when every goroutine is at rest. So all requests of a round leave before any of them arrives, even if the operating
+// system stops the thread that sends one of them. Without it, nothing orders the first reply before the last request.
+func (k *Link) LeaveTogether() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.delay = time.Nanosecond
 }
 
 // A Fate is what happens to a request; the zero value passes.
@@ -120,6 +130,7 @@ func (k *Link) Mend() {
 func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		f, wake := k.fateOf(cmd.Args())
+		time.Sleep(k.onTheWay())
 		switch {
 		case f.Refuse:
 			time.Sleep(Refusing)
@@ -138,6 +149,12 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		}
 		return err
 	}
+}
+
+func (k *Link) onTheWay() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.delay
 }
 
 // fateOf is what becomes of a command, and what is closed when those that are lost are to fail.
