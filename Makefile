@@ -10,7 +10,7 @@ SHELL := bash
 .SHELLFLAGS := -eu -o pipefail -c
 .ONESHELL:
 .DEFAULT_GOAL := help
-# The stages of `test` share the CPU with timing-sensitive tests: one at a time.
+# Stages that may run side by side are started so by `test`; nothing else is.
 .NOTPARALLEL:
 MAKEFLAGS += --no-print-directory
 
@@ -39,8 +39,13 @@ VULN ?=
 NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
 
 # The race detector leaves out the Lua interpreter of embedded nodes, which runs in one goroutine at a time: that
-# and a lazier garbage collector save a third of the CPU. What `vet` looks at is not looked at again.
-RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false'
+# and a lazier garbage collector save a third of the CPU. What `vet` looks at is not looked at again. Programs without
+# debug information are linked in half the time.
+RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false' -ldflags=-w
+PLAIN := -vet=off -ldflags=-w
+
+# Is go test, and ends with the list of failed tests and how to repeat each.
+GOTEST := "$(CURDIR)/bin/gotest"
 
 # How many packages are tested at a time: one more than there are processors, since they also wait.
 AT_ONCE = $$(($$(getconf _NPROCESSORS_ONLN) + 1))
@@ -115,9 +120,26 @@ must-run = awk -v test='$(1)' '{ print } index($$0, "--- PASS: " test " ") == 1 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# The tests of programs mostly wait, so they run beside those of libraries. What failed is listed once more at the end.
 .PHONY: test
-test: tools vet unit sweeps sim-short demos ## everything a change must pass; installs what it needs with apt-get
-	@echo "==> all stages passed"
+test: tools vet bin/gotest ## everything a change must pass; installs what it needs with apt-get
+	@failed=$$(mktemp)
+	trap 'rm -f "$$failed"' EXIT
+	export LOCKKIT_FAILED="$$failed"
+	$(MAKE) programs demos &
+	beside=$$!
+	passed=yes
+	$(MAKE) libraries sweeps sim-short || passed=
+	wait "$$beside" || passed=
+	cat "$$failed" >&2
+	if [ -z "$$passed" ]; then
+		echo "==> make test FAILED" >&2
+		exit 1
+	fi
+	echo "==> all stages passed"
+
+bin/gotest: $(wildcard internal/gotest/*.go)
+	@go build -o $@ ./internal/gotest
 
 .PHONY: check
 check: vet ## what to run on each save: also go fix and golangci-lint; the first run builds the linter, for minutes
@@ -142,7 +164,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean servercost soak unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
+campaign: sim lean servercost soak stalls unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -212,19 +234,25 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 	[ -z "$$failed" ]
 
 .PHONY: unit
-unit: tools ## all tests, those of libraries with the race detector, on real Redis
-	@echo "==> unit: the tests of all libraries with the race detector, in random order, on real Redis"
+unit: libraries programs ## all tests, those of libraries with the race detector, on real Redis
+
+.PHONY: libraries
+libraries: tools bin/gotest ## the tests of all libraries with the race detector, on real Redis
+	@echo "==> libraries: their tests with the race detector, in random order, on real Redis"
 	# The packages that take longest come first, lest one be left over.
 	libraries=$$(go list ./... | grep -v /examples/)
-	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$libraries
-	# On Debian the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere it is if there is a browser.
+	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$libraries
+
+.PHONY: programs
+programs: tools bin/gotest ## the tests of the examples and of the other modules, without the race detector, which `soak` has for the examples
+	@# On Debian the playground's page must be tested, unless LOCKKIT_CHROMIUM=no; elsewhere it is if there is a browser.
 	if [ -z "$${LOCKKIT_CHROMIUM:-}" ] && $(has-chromium); then
 		$(need-chromium)
 		export LOCKKIT_CHROMIUM=required
 	fi
-	beside() { # the tests of a module, or of the examples: without the race detector, which `soak` has for the examples
-		echo "==> unit: the tests of $$1"
-		cd "$$1" && $(WITH_TOOLS) go test -vet=off -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet) # -v: what is skipped is said
+	beside() { # the tests of a module, or of the examples
+		echo "==> programs: the tests of $$1"
+		cd "$$1" && $(WITH_TOOLS) $(GOTEST) $(PLAIN) -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet) # -v: what is skipped is said
 	}
 	export -f beside
 	printf '%s\n' examples $(NESTED) | xargs -n 1 -P 3 bash -eu -o pipefail -c 'beside "$$0"' # they mostly wait
@@ -268,22 +296,22 @@ sweeps: tools ## the tests of a great many cases, which `unit` leaves out, witho
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' --exclude-dir=examples 'race\.Campaign(t)' .) # the examples have run without it
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.Campaign\(t\)/ { print test }' $$files)
-	ran=$$(GOGC=400 go test -vet=off -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
+	ran=$$(GOGC=400 go test $(PLAIN) -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
 	for name in $$names; do
 		grep -F -- "--- PASS: $$name " <<< "$$ran" || { echo "$$name did not run" >&2; exit 1; }
 	done
 
 .PHONY: sim-short
-sim-short: tools ## the simulations on a hundred seeds and more, and the tests that the race detector would spoil
+sim-short: tools bin/gotest ## the simulations on a hundred seeds and more, and the tests that the race detector would spoil
 	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
-	$(WITH_TOOLS) GOGC=400 go test -vet=off ./core -run '^TestSimulation' -count=1 -sim.seeds=$(SHORT_SEEDS) -timeout 20m -v | $(quiet)
+	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(PLAIN) ./core -run '^TestSimulation' -count=1 -timeout 20m -v -sim.seeds=$(SHORT_SEEDS) | $(quiet)
 	for package in $(SIMULATED); do # with Go's own pace of collecting: pools keep what a program used until the second collection
-		go test -vet=off $$package -run '^TestSimulation' -count=1 -sim.seeds=100 -sim.for=10s -timeout 20m -v | $(quiet)
+		$(GOTEST) $(PLAIN) $$package -run '^TestSimulation' -count=1 -timeout 20m -v -sim.seeds=100 | $(quiet)
 	done
 	# `unit` skips these: here they must have run.
 	for package in ./core ./otel/otellock; do
-		counts=$$(go test -vet=off "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
+		counts=$$(go test $(PLAIN) "$$package" -run '^TestAllocations' -count=1 -v) || { echo "$$counts" >&2; exit 1; }
 		if [[ "$$counts" != *"--- PASS: TestAllocations"* || "$$counts" == *"--- SKIP"* ]]; then
 			echo "$$package: the count of allocations did not run" >&2
 			exit 1
@@ -309,6 +337,23 @@ soak: tools ## the core tests 20 times over, and those of the examples, with the
 	@echo "==> soak: the core tests 20 times over, and those of the examples, with the race detector"
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -count=20 -timeout 0 ./core/...
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on ./examples/...
+
+# A point of internal/stall, and a node for those that concern one.
+STALLS := leave:0 leave:1 call:0 call:1 deliver:0 deliver:1 after:0 after:1 wake timer start
+
+.PHONY: stalls
+stalls: tools bin/gotest ## core, the adapters and testutil, while a thread stands still for 5 ms at each point of internal/stall in turn
+	@if [ "$$(go env GOOS)" != linux ]; then
+		echo "==> stalls: SKIPPED: only Linux has them"
+		exit 0
+	fi
+	for stall in $(STALLS); do
+		point=$${stall%%:*}
+		node=$${stall#"$$point"}
+		echo "==> stalls: $$point, node $${node#:}"
+		$(WITH_TOOLS) GOGC=400 LOCKKIT_STALL="$$point" LOCKKIT_STALL_NODE="$${node#:}" $(GOTEST) $(PLAIN) -tags stalls -count=1 -shuffle=on -timeout 20m \
+			-p $(AT_ONCE) -parallel $$(($(IN_PARALLEL) * 2)) ./core/... ./queuelock ./cronlock/... ./httplock ./otel/otellock ./testutil/... ./internal/stall
+	done
 
 .PHONY: chaos-cron
 chaos-cron: tools ## four replicas with cron jobs and clocks of their own, killed and stopped for two minutes, without an elector and with one
@@ -502,9 +547,10 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 		log=$$(mktemp)
 		trap 'rm -f "$$log"' EXIT
 		echo "==> demos: $$example $$*"
-		if ! (cd "$$example" && go run . "$$@") >"$$log" 2>&1; then
+		if ! (cd "$$example" && go run -ldflags=-w . "$$@") >"$$log" 2>&1; then
 			cat "$$log" >&2
-			echo "$$example failed" >&2
+			repeat="cd $$example && go run . $$*"
+			printf '\nFAILED, and how to repeat it:\n  %s\n    %s\n' "$$example" "$$repeat" | tee -a "$${LOCKKIT_FAILED:-/dev/null}" >&2
 			exit 255 # no others are begun
 		fi
 		grep '^SKIPPED' "$$log" || true

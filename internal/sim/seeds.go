@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	seeds   = flag.Int("sim.seeds", 8, "how many seeds each simulation runs at least")
+	seeds   = flag.Int("sim.seeds", 2, "how many seeds each simulation runs at least")
 	from    = flag.Uint64("sim.from", 0, "the first seed of each simulation")
 	shrinks = flag.Int("sim.shrink", 150, "how many programs are tried to make one that fails smaller")
 	span    = flag.Duration("sim.for", 0, "how long each simulation goes on with more seeds")

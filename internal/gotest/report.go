@@ -1,0 +1,208 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// An event is a line of go test -json; see go doc test2json.
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string // in place of Package, of what the compiler says
+	Test       string
+	Output     string
+}
+
+// A report prints events as people read them, and remembers the failures.
+type report struct {
+	out      io.Writer
+	verbose  bool
+	packages map[string]*tested
+	failed   []failure
+}
+
+// A tested package has the output of its tests, by their names, until it is known whether they failed. The output of the
+// package itself has no name.
+type tested struct {
+	output  map[string][]string
+	running map[string]bool
+	shuffle string // the seed of the order of its tests, "" if they are not shuffled
+	failed  bool   // one of its tests has failed
+}
+
+// A failure is a test that failed, or a package if Test is empty.
+type failure struct {
+	Package, Test, shuffle string
+	why                    string // of a package
+}
+
+func newReport(out io.Writer, verbose bool) *report {
+	return &report{out: out, verbose: verbose, packages: map[string]*tested{}}
+}
+
+func (r *report) of(pkg string) *tested {
+	p := r.packages[pkg]
+	if p == nil {
+		p = &tested{output: map[string][]string{}, running: map[string]bool{}}
+		r.packages[pkg] = p
+	}
+	return p
+}
+
+var shuffled = regexp.MustCompile(`^-test\.shuffle (\d+)`)
+
+// noise is what -v prints of each test beside its own output.
+var noise = regexp.MustCompile(`^(=== | *--- PASS)`)
+
+func (r *report) take(e event) {
+	p := r.of(e.Package)
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "run":
+		p.running[e.Test] = true
+	case "output":
+		r.output(p, e)
+	case "pass", "skip":
+		r.passed(p, e)
+	case "fail":
+		r.fails(p, e)
+	}
+}
+
+func (r *report) output(p *tested, e event) {
+	if m := shuffled.FindStringSubmatch(e.Output); m != nil {
+		p.shuffle = m[1]
+	}
+	p.output[e.Test] = append(p.output[e.Test], e.Output)
+	if r.verbose && !noise.MatchString(e.Output) {
+		fmt.Fprint(r.out, e.Output)
+	}
+}
+
+func (r *report) passed(p *tested, e event) {
+	delete(p.running, e.Test)
+	if e.Test == "" && !r.verbose {
+		for _, line := range p.output[""] {
+			if strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "? ") {
+				fmt.Fprint(r.out, line)
+			}
+		}
+	}
+	delete(p.output, e.Test)
+}
+
+func (r *report) fails(p *tested, e event) {
+	delete(p.running, e.Test)
+	if !r.verbose {
+		fmt.Fprint(r.out, strings.Join(p.output[e.Test], ""))
+	}
+	delete(p.output, e.Test)
+	if e.Test != "" {
+		p.failed = true
+		r.failed = append(r.failed, failure{Package: e.Package, Test: e.Test, shuffle: p.shuffle})
+		return
+	}
+	if p.failed {
+		return
+	}
+
+	// No test failed, so the package did: it was not built, or the process ended under its tests.
+	why := "it was not built, or ended before its first test"
+	if len(p.running) > 0 {
+		names := slices.Sorted(maps.Keys(p.running))
+		why = "the process ended while these ran: " + strings.Join(names, ", ")
+		if !r.verbose {
+			for _, name := range names {
+				fmt.Fprint(r.out, strings.Join(p.output[name], ""))
+			}
+		}
+	}
+	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, why: why})
+}
+
+// failures lists what failed, each with the command that repeats it; "" if nothing did. A test that failed because of its
+// subtests is not listed beside them.
+func (r *report) failures(args []string) string {
+	var b strings.Builder
+	for _, f := range r.failed {
+		outer := func(g failure) bool {
+			return g.Package == f.Package && strings.HasPrefix(g.Test, f.Test+"/")
+		}
+		if f.Test != "" && slices.ContainsFunc(r.failed, outer) {
+			continue
+		}
+		if b.Len() == 0 {
+			b.WriteString("\nFAILED, and how to repeat it:\n")
+		}
+		b.WriteString(f.text(args))
+	}
+	return b.String()
+}
+
+func (f failure) text(args []string) string {
+	what := f.Package + " " + f.Test
+	if f.Test == "" {
+		what = f.Package + ": " + f.why
+	}
+	return fmt.Sprintf("  %s\n    go test %s\n", what, strings.Join(f.command(args), " "))
+}
+
+// command returns the arguments of the go test that repeats the failure: the same flags, for this test only. The package
+// stands last, before the flags of the test itself.
+func (f failure) command(args []string) []string {
+	var flags, own []string
+	for i := 0; i < len(args); i++ {
+		name, _, hasValue := strings.Cut(args[i], "=")
+		switch {
+		case !strings.HasPrefix(args[i], "-"): // a package
+			continue
+		case strings.HasPrefix(name, "-shuffle") || strings.HasPrefix(name, "-run") || name == "-v" || name == "-count":
+			if !hasValue && name != "-v" {
+				i++
+			}
+			continue
+		}
+		flag := []string{quote(args[i])}
+		if !hasValue && takesValue[name] && i+1 < len(args) {
+			i++
+			flag = append(flag, quote(args[i]))
+		}
+		if strings.Contains(name, ".") {
+			own = append(own, flag...)
+		} else {
+			flags = append(flags, flag...)
+		}
+	}
+
+	if f.shuffle != "" {
+		flags = append(flags, "-shuffle="+f.shuffle)
+	}
+	flags = append(flags, "-count=1")
+	if f.Test != "" {
+		var parts []string
+		for part := range strings.SplitSeq(f.Test, "/") {
+			parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
+		}
+		flags = append(flags, "-run", quote(strings.Join(parts, "/")))
+	}
+	return slices.Concat(flags, []string{f.Package}, own)
+}
+
+// takesValue are the flags in this project's commands that may have their value in the next argument.
+var takesValue = map[string]bool{"-timeout": true, "-p": true, "-parallel": true, "-tags": true, "-run": true, "-count": true, "-skip": true}
+
+var plain = regexp.MustCompile(`^[\w./,:=@%+-]+$`)
+
+// quote returns the argument as a shell takes it.
+func quote(arg string) string {
+	if plain.MatchString(arg) {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}

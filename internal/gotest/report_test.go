@@ -1,0 +1,84 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+func reported(t *testing.T, verbose bool, args []string, lines string) (printed, failures string) {
+	t.Helper()
+	var out strings.Builder
+	r := newReport(&out, verbose)
+	if err := r.read(strings.NewReader(lines)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String(), r.failures(args)
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	const failing = `{"Action":"output","Package":"m/a","Output":"-test.shuffle 7\n"}
+{"Action":"run","Package":"m/a","Test":"TestX"}
+{"Action":"output","Package":"m/a","Test":"TestX","Output":"=== RUN   TestX\n"}
+{"Action":"run","Package":"m/a","Test":"TestX/one_(more)"}
+{"Action":"output","Package":"m/a","Test":"TestX/one_(more)","Output":"    x_test.go:1: broken\n"}
+{"Action":"fail","Package":"m/a","Test":"TestX/one_(more)"}
+{"Action":"fail","Package":"m/a","Test":"TestX"}
+{"Action":"run","Package":"m/a","Test":"TestY"}
+{"Action":"output","Package":"m/a","Test":"TestY","Output":"quiet\n"}
+{"Action":"pass","Package":"m/a","Test":"TestY"}
+{"Action":"output","Package":"m/a","Output":"FAIL\tm/a\t1.0s\n"}
+{"Action":"fail","Package":"m/a"}
+`
+	const ended = `{"Action":"run","Package":"m/b","Test":"TestZ"}
+{"Action":"output","Package":"m/b","Test":"TestZ","Output":"panic: test timed out\n"}
+{"Action":"fail","Package":"m/b"}
+`
+	const passing = `{"Action":"output","Package":"m/c","Output":"PASS\n"}
+{"Action":"output","Package":"m/c","Output":"ok  \tm/c\t0.1s\n"}
+{"Action":"pass","Package":"m/c"}
+`
+	for _, c := range []struct {
+		what              string
+		verbose           bool
+		args              []string
+		events            string
+		prints, failures  []string
+		hidden, unlisted  string
+		nothingHasToBeRun bool
+	}{
+		{what: "a subtest", args: []string{"-race", "-shuffle=on", "-p", "3", "./...", "-sim.seeds=2"}, events: failing,
+			prints:   []string{"x_test.go:1: broken", "FAIL\tm/a"},
+			failures: []string{"m/a TestX/one_(more)\n", `go test -race -p 3 -shuffle=7 -count=1 -run '^TestX$/^one_\(more\)$' m/a -sim.seeds=2`},
+			hidden:   "quiet", unlisted: "m/a TestX\n"},
+		{what: "a process that ends", events: ended,
+			prints: []string{"panic: test timed out"}, failures: []string{"m/b: the process ended while these ran: TestZ\n", "go test -count=1 m/b"}},
+		{what: "no failure", events: passing, prints: []string{"ok  \tm/c"}, hidden: "PASS", nothingHasToBeRun: true},
+		{what: "with -v", verbose: true, events: failing, prints: []string{"quiet", "broken"}, hidden: "=== RUN", failures: []string{"TestX/one"}},
+		{what: "a package that is not built", events: `{"Action":"build-output","ImportPath":"m/d","Output":"d.go:1: undefined\n"}
+{"Action":"fail","Package":"m/d"}
+`, prints: []string{"d.go:1: undefined"}, failures: []string{"m/d: it was not built", "go test -count=1 m/d"}},
+		{what: "what is no event", events: "go: downloading\n", prints: []string{"go: downloading"}, nothingHasToBeRun: true},
+	} {
+		printed, failures := reported(t, c.verbose, c.args, c.events)
+		for _, want := range c.prints {
+			if !strings.Contains(printed, want) {
+				t.Errorf("%s: %q is not in\n%s", c.what, want, printed)
+			}
+		}
+		for _, want := range c.failures {
+			if !strings.Contains(failures, want) {
+				t.Errorf("%s: %q is not in\n%s", c.what, want, failures)
+			}
+		}
+		if c.hidden != "" && strings.Contains(printed, c.hidden) {
+			t.Errorf("%s: %q is in\n%s", c.what, c.hidden, printed)
+		}
+		if c.unlisted != "" && strings.Contains(failures, c.unlisted) {
+			t.Errorf("%s: %q is in\n%s", c.what, c.unlisted, failures)
+		}
+		if c.nothingHasToBeRun != (failures == "") {
+			t.Errorf("%s: the list is %q", c.what, failures)
+		}
+	}
+}
