@@ -1,0 +1,104 @@
+package schedule
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+// Crontab returns the instants at which the clocks of a time zone show what a cron expression says. The expression has five
+// fields, or six with the seconds first, or is a descriptor such as @daily, as robfig/cron reads them. When clocks go back,
+// a time that they show twice is two instants; when they go forward, a time that they skip is none.
+//
+// The error names everything that is wrong. An expression that never falls due is an error, and so is one that names a
+// time zone.
+func Crontab(expression string, in *time.Location) (Next, error) {
+	fields, err := parse(expression)
+	if err := errors.Join(CheckZone(in), err); err != nil {
+		return nil, err
+	}
+	return crontab{fields, in}.next, nil
+}
+
+// A crontab is a cron expression in a time zone.
+type crontab struct {
+	fields *cron.SpecSchedule // in UTC
+	in     *time.Location
+}
+
+const (
+	day  = 24 * time.Hour
+	year = 366 * day
+
+	segment = 4 * year  // the longest part of the time that is searched at once: cron's search ends after five years
+	horizon = 30 * year // the longest search: 29 February may be eight years away, and its time be skipped then
+)
+
+// next returns the first instant after the given one. It searches one offset from UTC after the other, because cron errs
+// where the offset changes.
+func (c crontab) next(after time.Time) time.Time {
+	from := after.UTC().Add(1)
+	for end := from.Add(horizon); from.Before(end); {
+		offset, until := clocks(c.in, from)
+
+		// The fields are about what the clocks show. With this offset, that is what clocks in UTC show later by it.
+		shown := c.fields.Next(from.Add(offset).Add(-1))
+		if at := shown.Add(-offset); !shown.IsZero() && at.Before(until) {
+			return at.In(after.Location())
+		}
+		from = until
+	}
+	return time.Time{}
+}
+
+// clocks returns the offset from UTC that the clocks of a zone have from an instant on, and until when at least. That is
+// later than the instant.
+func clocks(in *time.Location, from time.Time) (offset time.Duration, until time.Time) {
+	local := from.In(in)
+	_, seconds := local.Zone()
+	_, change := local.ZoneBounds()
+	until = from.Add(segment)
+	switch {
+	case change.IsZero(): // there is none
+	case !change.After(from):
+		// ZoneBounds ends each year after 365 days. On the last day of a leap year, that has been its midnight.
+		until = from.Truncate(day).Add(day)
+	case change.Before(until):
+		until = change
+	}
+	return time.Duration(seconds) * time.Second, until
+}
+
+// parse reads a cron expression, whose zone becomes UTC.
+func parse(expression string) (*cron.SpecSchedule, error) {
+	expression = strings.TrimSpace(expression)
+	if strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=") {
+		return nil, errors.New("it names a time zone: leave TZ= and CRON_TZ= out, and pass the location beside the expression")
+	}
+	parsed, err := parser.Parse(expression)
+	if err != nil {
+		return nil, err
+	}
+	fields, ok := parsed.(*cron.SpecSchedule)
+	if !ok {
+		return nil, errors.New("it counts from the start of the process, which differs between replicas: use Every")
+	}
+	fields.Location = time.UTC
+	if !fallsDue(fields) {
+		return nil, errors.New("it never falls due: no year has such a date and time")
+	}
+	return fields, nil
+}
+
+// fallsDue reports whether there is a date and a time that match all fields.
+func fallsDue(fields *cron.SpecSchedule) bool {
+	if fields.Second == 0 || fields.Minute == 0 || fields.Hour == 0 || fields.Month == 0 {
+		return false // such a field is a comma and nothing else, and cron would search every second of five years
+	}
+	leap := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a year that has every date
+	return !fields.Next(leap.Add(-1)).IsZero()
+}
