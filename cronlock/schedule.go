@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/robfig/cron/v3"
+	"github.com/lockkit/lockkit/internal/schedule"
 )
 
 // A Schedule names instants. It must name the same instants on all replicas, whenever it is asked. A faulty argument of
@@ -31,76 +30,29 @@ type faulty struct{ error }
 
 func (faulty) Next(time.Time) time.Time { return time.Time{} }
 
-var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
-
 // Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the seconds
-// first, as robfig/cron reads them. The zone is in, or, if in is nil, the one that the expression starts with (CRON_TZ=…).
-// When clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. The
-// local time zone is an error, because it may differ between replicas.
+// first, or is a descriptor such as @daily, as robfig/cron reads them. The schedule names each instant at which the clocks of
+// the zone show what the expression says. When clocks go back, a time that they show twice is two ticks; when they go
+// forward, a time that they skip is none.
+//
+// An expression that never falls due is an error, and so is one that names a time zone (TZ=, CRON_TZ=) or that begins with
+// @every: use [Every]. The local time zone is an error, because it may differ between replicas.
 func Crontab(expression string, in *time.Location) Schedule {
-	s, err := crontab(expression, in)
+	next, err := schedule.Crontab(expression, in)
 	if err != nil {
 		return faulty{fmt.Errorf("crontab %q: %w", expression, err)}
 	}
-	return s
+	return scheduleFunc(next)
 }
-
-func crontab(expression string, in *time.Location) (Schedule, error) {
-	named := strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=")
-	switch {
-	case named && in != nil:
-		return nil, errors.New("it names a time zone, and another one is given: pass nil, or leave CRON_TZ out")
-	case named && !strings.Contains(expression, " "):
-		return nil, errors.New("it has no fields")
-	case !named && in == nil:
-		return nil, errors.New("it has no time zone: pass time.UTC or one of time.LoadLocation")
-	}
-	parsed, err := parser.Parse(expression)
-	if err != nil {
-		return nil, err
-	}
-	s, ok := parsed.(*cron.SpecSchedule)
-	if !ok {
-		return nil, errors.New("it counts from the start of the process, which differs between replicas: use Every")
-	}
-	if !named {
-		s.Location = in
-	}
-	if s.Location == time.Local { // whose name may be that of another
-		return nil, errors.New("the local time zone may differ between replicas: pass time.UTC or one of time.LoadLocation")
-	}
-	return zoned{s}, nil
-}
-
-// A zoned is a cron expression in a time zone. It asks the parser within one offset from UTC at a time, because the parser
-// errs where clocks change.
-type zoned struct{ *cron.SpecSchedule }
-
-func (z zoned) Next(after time.Time) time.Time {
-	for asked, within := after, *z.SpecSchedule; asked.Before(after.Add(5 * year)); {
-		first := asked.Add(1).In(z.Location) // the parser looks for what is later than asked
-		name, offset := first.Zone()
-		within.Location = time.FixedZone(name, offset)
-		next := within.Next(asked)
-		_, end := first.ZoneBounds()
-		if end.IsZero() || !next.IsZero() && next.Before(end) {
-			return next.In(after.Location())
-		}
-		asked = end.Add(-1)
-	}
-	return time.Time{}
-}
-
-var epoch = time.Unix(0, 0).UTC()
 
 // Every returns the schedule of all multiples of d since the beginning of 1970 in UTC, on every replica the same. It does
 // not count from the start of a process or from the end of a run. The shortest period is a second.
 func Every(d time.Duration) Schedule {
-	if d < time.Second {
-		return faulty{fmt.Errorf("every %v: the period must be at least a second", d)}
+	next, err := schedule.Every(d)
+	if err != nil {
+		return faulty{fmt.Errorf("every %v: %w", d, err)}
 	}
-	first := epoch.Sub(epoch.Truncate(d)) // Truncate counts from the year 1
-	return scheduleFunc(func(after time.Time) time.Time { return after.UTC().Add(-first).Truncate(d).Add(first + d) })
+	return scheduleFunc(next)
 }
 
 // At returns the schedule of the given instants.

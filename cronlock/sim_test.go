@@ -3,6 +3,7 @@ package cronlock_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"time"
 
@@ -141,6 +142,15 @@ func period(p sim.Program) time.Duration {
 // often is how many ticks a program has, at least.
 const often = 21
 
+// berlin is a zone whose clocks change.
+var berlin = sync.OnceValue(func() *time.Location {
+	z, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		panic(err)
+	}
+	return z
+})
+
 // schedule is that of a program.
 func schedule(p sim.Program) cronlock.Schedule {
 	d := period(p)
@@ -151,7 +161,7 @@ func schedule(p sim.Program) cronlock.Schedule {
 		}
 	case 2:
 		if d < time.Minute { // until 1:59:59, and from 3:00 on, which is the next second
-			return cronlock.Crontab(fmt.Sprintf("CRON_TZ=Europe/Berlin */%d * 1,2,3 * * *", int(d.Seconds())), nil)
+			return cronlock.Crontab(fmt.Sprintf("*/%d * 1,2,3 * * *", int(d.Seconds())), berlin())
 		}
 	case 3:
 		var all []time.Time

@@ -11,11 +11,11 @@ import (
 	"unicode/utf8"
 
 	"github.com/hibiken/asynq"
-	"github.com/robfig/cron/v3"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/pause"
+	"github.com/lockkit/lockkit/internal/schedule"
 )
 
 const (
@@ -44,19 +44,20 @@ type Scheduler struct {
 type entry struct {
 	*Scheduler
 	name string
-	next func(time.Time) time.Time // the first tick after
+	next schedule.Next
 	task *asynq.Task
 	opts []asynq.Option
 }
 
 // NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
-// use the same name, and services that share asynq's Redis different names. in is the time zone of cronspecs that name none
-// by CRON_TZ=, the same on all replicas. Only the logger and the observer of the Locker are used:
-// ticks are enqueued also while the locks are unavailable.
+// use the same name, and services that share asynq's Redis different names. The time zone of all cronspecs is in, the same on
+// all replicas. The local time zone is an error, because it may differ between replicas. Only the logger and the observer of
+// the Locker are used: ticks are enqueued also while the locks are unavailable.
 func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time.Location) (*Scheduler, error) {
 	var f faults.List
+	zone := schedule.CheckZone(in)
+	f.Check(zone != nil, "%w", zone)
 	f.Check(client == nil, "the client is nil")
-	f.Check(in == nil, "the location is nil: say time.UTC for what asynq does")
 	f.Check(service == "" || !utf8.ValidString(service), "the service name %q is empty or not valid UTF-8: it keeps the ticks of services apart", service)
 	if err := f.Err("queuelock: scheduler"); err != nil {
 		return nil, err
@@ -67,8 +68,13 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time
 }
 
 // Register makes the Scheduler enqueue a task at each instant that cronspec names, from now on. Replicas know the entry
-// by its name. The cronspec is as in asynq, and "@every 30s" is due at the multiples of 30 s since 1970, whenever
-// replicas start.
+// by its name.
+//
+// The cronspec is a cron expression of five fields, or six with the seconds first, or a descriptor such as @daily, as
+// robfig/cron reads them. It names each instant at which the clocks of the Scheduler's time zone show what it says. When
+// clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. A cronspec
+// that never falls due is an error, and so is one that names a time zone (TZ=, CRON_TZ=). The cronspec "@every 30s" is due
+// at the multiples of 30 s since the beginning of 1970 in UTC, whenever replicas start. The shortest period is a second.
 //
 // The options of the task and opts are asynq's, except that the id and the retention come from here: asynq.TaskID,
 // asynq.Unique and asynq.Group are errors, and so is an asynq.Retention of less than an hour, the default. asynq.NewTask
@@ -109,24 +115,17 @@ func (s *Scheduler) Shutdown() {
 	s.running.Wait()
 }
 
-// parse reads a cronspec as asynq does. What it returns names the same instants on all replicas.
-func parse(spec string, in *time.Location) (func(time.Time) time.Time, error) {
-	if strings.Contains(spec, "TZ=") && !strings.Contains(spec, " ") {
-		return nil, errors.New("nothing follows the time zone") // cron panics
+// parse reads a cronspec.
+func parse(spec string, in *time.Location) (schedule.Next, error) {
+	period, counts := strings.CutPrefix(strings.TrimSpace(spec), "@every ")
+	if !counts {
+		return schedule.Crontab(spec, in)
 	}
-	schedule, err := cron.ParseStandard(spec)
+	d, err := time.ParseDuration(strings.TrimSpace(period))
 	if err != nil {
 		return nil, err
 	}
-	if every, ok := schedule.(cron.ConstantDelaySchedule); ok { // which counts from whenever it is asked
-		period := int64(every.Delay / time.Second)
-		return func(t time.Time) time.Time { return time.Unix((t.Unix()/period+1)*period, 0) }, nil
-	}
-	next := func(t time.Time) time.Time { return schedule.Next(t.In(in)) }
-	if next(time.Now()).IsZero() {
-		return nil, errors.New("is not due within five years")
-	}
-	return next, nil
+	return schedule.Every(d)
 }
 
 // run enqueues the ticks that fall due from now on.
@@ -137,7 +136,7 @@ func (e *entry) run() {
 		}
 		at := e.next(last)
 		if at.IsZero() {
-			return // five years without a tick
+			return // no clock of the zone shows what the cronspec says, for decades
 		}
 		if early := at.Sub(e.now()); early > 0 {
 			pause.For(e.open, min(early, nap))
@@ -176,4 +175,4 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 	}
 }
 
-func instant(at time.Time) string { return at.UTC().Format(time.RFC3339) }
+func instant(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

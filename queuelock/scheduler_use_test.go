@@ -13,13 +13,20 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Cronspecs mean what they mean in asynq.
+// Cronspecs mean what they mean in asynq, where no clock changes. With seconds they mean what they mean in robfig/cron.
 func TestCronspecs(t *testing.T) {
-	berlin := must(time.LoadLocation("Europe/Berlin"))
-	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC) // the night before the clocks change
-	for _, spec := range []string{"* * * * *", "30 2 * * *", "CRON_TZ=Asia/Tokyo 0 3 * * *", "@daily", "0 0 29 2 *"} {
-		for _, in := range []*time.Location{time.UTC, berlin} {
-			next, theirs := must(parse(spec, in)), must(cron.ParseStandard(spec))
+	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
+	seconds := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
+	for spec, theirs := range map[string]cron.Schedule{
+		"* * * * *":         must(cron.ParseStandard("* * * * *")),
+		"30 2 * * *":        must(cron.ParseStandard("30 2 * * *")),
+		"15 */2 1-5 * wed":  must(cron.ParseStandard("15 */2 1-5 * wed")),
+		"@daily":            must(cron.ParseStandard("@daily")),
+		"0 0 29 2 *":        must(cron.ParseStandard("0 0 29 2 *")),
+		"*/20 30 2,3 * * *": must(seconds.Parse("*/20 30 2,3 * * *")),
+	} {
+		for _, in := range []*time.Location{time.UTC, must(time.LoadLocation("Asia/Tokyo"))} {
+			next := must(parse(spec, in))
 			for at, want := now, now.In(in); want.Before(now.AddDate(0, 0, 5)); {
 				if at, want = next(at), theirs.Next(want); !at.Equal(want) {
 					t.Fatalf("%q in %v: %v, asynq's %v", spec, in, at, want)
@@ -32,11 +39,11 @@ func TestCronspecs(t *testing.T) {
 // Those that count from a start count from 1970.
 func TestCronspecsThatCount(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
-	for spec, period := range map[string]int64{"@every 30s": 30, "@every 1m30s": 90, "@every 7s": 7, "@every 10ms": 1, "@every 2.5s": 2} {
+	for spec, period := range map[string]time.Duration{"@every 30s": 30 * time.Second, "@every 1m30s": 90 * time.Second, "@every 7s": 7 * time.Second, "@every 2.5s": 2500 * time.Millisecond} {
 		next := must(parse(spec, time.UTC))
 		for at := now; at.Before(now.Add(time.Hour)); {
 			before := at
-			if at = next(at); at.Unix()%period != 0 || at.Nanosecond() != 0 || !at.After(before) || at.Sub(before) > time.Duration(period)*time.Second {
+			if at = next(at); at.UnixMilli()%period.Milliseconds() != 0 || at.Nanosecond()%1e6 != 0 || !at.After(before) || at.Sub(before) > period {
 				t.Fatalf("%q: %v after %v", spec, at, before)
 			}
 		}
@@ -48,11 +55,17 @@ func TestSchedulerMisuse(t *testing.T) {
 		m := r.middleware(r.locker())
 		_, err := m.NewScheduler(nil, "", nil)
 		wantFaults(t, err, "client is nil", "the service name", "location is nil")
+		_, err = m.NewScheduler(r.client, "billing", time.Local)
+		wantFaults(t, err, "the local time zone may differ between replicas")
 		_, err = m.NewScheduler(r.client, "caf\xe9", time.UTC)
 		wantFaults(t, err, "not valid UTF-8")
 		p := r.idleReplica()
 		task := asynq.NewTask("task", nil)
-		for spec, want := range map[string]string{"": "empty", "* * *": "5 fields", "CRON_TZ=UTC": "time zone", "TZ=x * * * * *": "location", "0 0 30 2 *": "five years"} {
+		for spec, want := range map[string]string{
+			"": "empty", "* * *": "5 to 6 fields", "0 0 30 2 *": "never falls due", ", * * * *": "never falls due",
+			"CRON_TZ=UTC": "names a time zone", "TZ=UTC * * * * *": "names a time zone", "CRON_TZ= * * * * *": "names a time zone", "TZ=UTC @every 30s": "names a time zone",
+			"@every 999ms": "at least a second", "@every -1m": "at least a second", "@every": "descriptor", "@every soon": "soon",
+		} {
 			wantFaults(t, p.Register("entry", spec, task), "cronspec", want)
 		}
 		wantFaults(t, p.Register("", "* * *", asynq.NewTask("", nil), ID("t"), nil), "cronspec", "name is empty", "no type", theID, "option is nil")

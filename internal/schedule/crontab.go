@@ -10,7 +10,7 @@ import (
 
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Crontab returns the instants at which the clocks of a time zone show what a cron expression says. The expression has five
+// Crontab names the instants at which the clocks of a time zone show what a cron expression says. The expression has five
 // fields, or six with the seconds first, or is a descriptor such as @daily, as robfig/cron reads them. When clocks go back,
 // a time that they show twice is two instants; when they go forward, a time that they skip is none.
 //
@@ -34,8 +34,8 @@ const (
 	day  = 24 * time.Hour
 	year = 366 * day
 
-	segment = 4 * year  // the longest part of the time that is searched at once: cron's search ends after five years
-	horizon = 30 * year // the longest search: 29 February may be eight years away, and its time be skipped then
+	segment = 4 * year  // the longest time that is searched at once: cron's own search ends after five years
+	horizon = 30 * year // the longest search: 29 February may be eight years away
 )
 
 // next returns the first instant after the given one. It searches one offset from UTC after the other, because cron errs

@@ -4,19 +4,18 @@ package schedule
 
 import (
 	"errors"
-	"fmt"
 	"time"
 )
 
-// A Next returns the first instant after the given one.
+// A Next returns the first instant after the given one, or the zero time if there is none within 30 years.
 type Next func(after time.Time) time.Time
 
 var epoch = time.Unix(0, 0).UTC()
 
-// Every returns the multiples of d since the beginning of 1970 in UTC. The shortest period is a second.
+// Every names the multiples of d since the beginning of 1970 in UTC. The shortest period is a second.
 func Every(d time.Duration) (Next, error) {
 	if d < time.Second {
-		return nil, fmt.Errorf("the period is %v, and must be at least a second", d)
+		return nil, errors.New("the period must be at least a second")
 	}
 	first := epoch.Sub(epoch.Truncate(d)) // Truncate counts from the year 1
 	return func(after time.Time) time.Time {
