@@ -1,7 +1,9 @@
 package queuelock
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -34,12 +36,15 @@ func (r *rig) replica(off, period time.Duration) *replica {
 }
 
 // idleReplica is one that has no entry.
-func (r *rig) idleReplica() *replica {
+func (r *rig) idleReplica() *replica { return r.replicaIn(time.UTC) }
+
+// replicaIn is one that has no entry, in a time zone.
+func (r *rig) replicaIn(in *time.Location) *replica {
 	r.t.Helper()
 	p := &replica{r: r, locks: r.locks.Replica(), queue: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(p.queue)
-	s := must(r.middleware(p.locks.Locker).NewScheduler(asynq.NewClientFromRedisClient(c), "billing", time.UTC))
+	s := must(r.middleware(p.locks.Locker).NewScheduler(asynq.NewClientFromRedisClient(c), "billing", in))
 	s.now = func() time.Time {
 		if since := p.slept.Load(); since != nil {
 			return *since
@@ -84,11 +89,19 @@ func (r *rig) wantOnce(ids []string) {
 	}
 }
 
-// pending are the ids of the tasks that wait in asynq's queue.
-func (r *rig) pending() (ids []string) {
-	for _, t := range must(r.inspector.ListPendingTasks("default", asynq.PageSize(1000))) {
+// pending are the ids of the tasks that wait in asynq's default queue.
+func (r *rig) pending() []string { return r.pendingIn("default") }
+
+// pendingIn are those in a queue, which may not exist yet.
+func (r *rig) pendingIn(queue string) (ids []string) {
+	tasks, err := r.inspector.ListPendingTasks(queue, asynq.PageSize(1000))
+	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
+		r.t.Error(err)
+	}
+	for _, t := range tasks {
 		ids = append(ids, t.ID)
 	}
+	slices.Sort(ids)
 	return ids
 }
 
