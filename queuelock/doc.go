@@ -146,6 +146,9 @@
 //	defer scheduler.Shutdown()
 //	err = scheduler.Register("invoices", "0 3 * * *", asynq.NewTask("invoices", nil), asynq.MaxRetry(5))
 //
+// The expression is read as by cronlock.Crontab of this module. It names the instants at which the clocks of the Scheduler's
+// time zone show what it says, the same on all replicas, whenever they start. [Scheduler.Register] says what it may be.
+//
 // All replicas try to enqueue a tick, and asynq accepts its id once. asynq keeps the id for at least an hour after the task
 // has completed, and the middleware remembers the completion for the retention. The replica whose clock is furthest ahead
 // decides when a tick is enqueued.

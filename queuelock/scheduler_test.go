@@ -125,26 +125,40 @@ func TestOptionsOfATick(t *testing.T) {
 	})
 }
 
+// The ids of ticks keep fractions of a second.
+func TestTicksWithinASecond(t *testing.T) {
+	bubble(t, func(t *testing.T, r *rig) {
+		at := r.untilNext(3*time.Second, time.Second/4)
+		must0(t, r.idleReplica().Register("entry", "@every 1.5s", asynq.NewTask("task", nil)))
+		r.pass(3 * time.Second)
+		later := ID("tick", "billing", "entry", at.Add(1500*time.Millisecond).UTC().Format(time.RFC3339Nano)).Value().(string)
+		if got := r.pending(); !slices.Equal(got, []string{tickID(at), later}) {
+			t.Errorf("%v", got)
+		}
+	})
+}
+
 // About a change of clocks, ticks are those that the clocks of the zone show, whenever a replica starts. Two replicas start
 // at different times, and enqueue in queues of their own: asynq keeps the ids of each queue apart.
 func TestTicksWhereClocksChange(t *testing.T) {
 	for _, c := range []struct {
 		zone, spec  string
-		from, later string // when the replicas start; the test ends 70 minutes after the later one
+		from, later string // when the replicas start
+		lasts       time.Duration
 		want        []string
 	}{
 		// Friday has no midnight, nor has Sunday.
-		{"Africa/Cairo", "0 6 * * fri", "2026-04-23T12:00:00Z", "2026-04-24T02:55:00Z", []string{"2026-04-24T03:00:00Z"}},
-		{"Asia/Beirut", "5 4 * * sun", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z", []string{"2026-03-29T01:05:00Z"}},
+		{"Africa/Cairo", "0 6 * * fri", "2026-04-23T12:00:00Z", "2026-04-24T02:55:00Z", 10 * time.Minute, []string{"2026-04-24T03:00:00Z"}},
+		{"Asia/Beirut", "5 4 * * sun", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z", 10 * time.Minute, []string{"2026-03-29T01:05:00Z"}},
 		// It is Sunday.
-		{"Atlantic/Azores", "5 4 * * sat", "2026-03-28T06:00:00Z", "2026-03-29T04:00:00Z", nil},
+		{"Atlantic/Azores", "5 4 * * sat", "2026-03-28T06:00:00Z", "2026-03-29T04:00:00Z", 10 * time.Minute, nil},
 		// The clocks go forward by half an hour, and back.
-		{"Australia/Lord_Howe", "0 6 * * *", "2026-10-03T00:00:00Z", "2026-10-03T18:55:00Z", []string{"2026-10-03T19:00:00Z"}},
-		{"Australia/Lord_Howe", "0 6 * * *", "2026-04-04T00:00:00Z", "2026-04-04T19:25:00Z", []string{"2026-04-04T19:30:00Z"}},
+		{"Australia/Lord_Howe", "0 6 * * *", "2026-10-03T00:00:00Z", "2026-10-03T18:55:00Z", 10 * time.Minute, []string{"2026-10-03T19:00:00Z"}},
+		{"Australia/Lord_Howe", "0 6 * * *", "2026-04-04T00:00:00Z", "2026-04-04T19:25:00Z", 10 * time.Minute, []string{"2026-04-04T19:30:00Z"}},
 		// The clocks show it twice.
-		{"America/Havana", "30 0 * * *", "2026-10-31T12:00:00Z", "2026-11-01T04:25:00Z", []string{"2026-11-01T04:30:00Z", "2026-11-01T05:30:00Z"}},
+		{"America/Havana", "30 0 * * *", "2026-10-31T12:00:00Z", "2026-11-01T04:25:00Z", 70 * time.Minute, []string{"2026-11-01T04:30:00Z", "2026-11-01T05:30:00Z"}},
 		// The clocks skip it.
-		{"Europe/Berlin", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-29T00:25:00Z", nil},
+		{"Europe/Berlin", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-29T00:25:00Z", 10 * time.Minute, nil},
 	} {
 		bubbleOf(t, c.zone+" "+c.spec+" "+c.from, func(t *testing.T, r *rig) {
 			at := func(instant string) time.Time { return must(time.Parse(time.RFC3339, instant)) }
@@ -157,7 +171,7 @@ func TestTicksWhereClocksChange(t *testing.T) {
 			}
 			start("early", c.from).off.Store(int64(time.Until(at(c.later)))) // its clock then skips the time until the later one
 			start("late", c.later)
-			r.pass(70 * time.Minute)
+			r.pass(c.lasts)
 			var want []string
 			for _, tick := range c.want {
 				want = append(want, tickID(at(tick)))
