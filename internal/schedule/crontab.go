@@ -45,7 +45,7 @@ func (c crontab) next(after time.Time) time.Time {
 	for end := from.Add(horizon); from.Before(end); {
 		offset, until := clocks(c.in, from)
 
-		// The fields are about what the clocks show. With this offset, that is what clocks in UTC show later by it.
+		// With this offset, the clocks show now what clocks in UTC show one offset later. The fields are searched there.
 		shown := c.fields.Next(from.Add(offset).Add(-1))
 		if at := shown.Add(-offset); !shown.IsZero() && at.Before(until) {
 			return at.In(after.Location())
@@ -65,7 +65,7 @@ func clocks(in *time.Location, from time.Time) (offset time.Duration, until time
 	switch {
 	case change.IsZero(): // there is none
 	case !change.After(from):
-		// ZoneBounds ends each year after 365 days. On the last day of a leap year, that has been its midnight.
+		// ZoneBounds may count 365 days to a year. On the last day of a leap year, it then returns when that day began.
 		until = from.Truncate(day).Add(day)
 	case change.Before(until):
 		until = change
