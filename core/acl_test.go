@@ -238,18 +238,18 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := lease.round(wire.OpRenew, (*node.Round).Settled)
-	r.Must, r.Each = true, lease.lock.Renew(lease.p.lease, len(lease.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.token, Turn: lease.p.turn} })
-	lease.mu.Lock()
-	was, ended := lease.state, lease.ended
-	lease.state, lease.ended = leasePending, false // whatever becomes of it at the nodes
-	lease.mu.Unlock()
+	r := lease.attempt.round(wire.OpRenew, (*node.Round).Settled)
+	r.Must, r.Each = true, lease.attempt.lock.Renew(lease.attempt.p.lease, len(lease.attempt.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.attempt.token, Turn: lease.attempt.p.turn} })
+	lease.attempt.mu.Lock()
+	was, phase := lease.state, lease.attempt.phase
+	lease.state, lease.attempt.phase = leasePending, attemptAsking // whatever becomes of it at the nodes
+	lease.attempt.mu.Unlock()
 	defer func() {
-		lease.mu.Lock()
-		defer lease.mu.Unlock()
-		lease.state, lease.ended = was, ended
+		lease.attempt.mu.Lock()
+		defer lease.attempt.mu.Unlock()
+		lease.state, lease.attempt.phase = was, phase
 	}()
-	r.Send(lease.ctx.parent, quorum.All(len(lease.e.Nodes)))
+	r.Send(lease.ctx.parent, quorum.All(len(lease.attempt.e.Nodes)))
 	r.Wait(context.Background())
 	switch {
 	case r.Confirmed():

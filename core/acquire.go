@@ -4,11 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"time"
 
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/queue"
-	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
@@ -45,7 +41,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...CallOption)
 }
 
 func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallOption) (*Lease, error) {
-	p, err := l.asked(ctx, key, opts)
+	p, err := l.policyForCall(ctx, key, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -59,8 +55,8 @@ func checkKey(key string) error {
 	return nil
 }
 
-// asked is the policy of a call, if that is fit.
-func (l *Locker) asked(ctx context.Context, key string, opts []CallOption) (*policy, error) {
+// policyForCall returns the policy of a call, if its key and its options are valid.
+func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOption) (*policy, error) {
 	if err := cmp.Or(l.fit(ctx), checkKey(key)); err != nil {
 		return nil, err
 	}
@@ -105,70 +101,9 @@ var (
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 	for ; ok; c, ok = c.parent.Value(leaseKey{}).(*leaseContext) {
-		if lease := c.lease; lease.e == l.e && lease.lock.Key == key && lease.ctx.Err() == nil {
+		if lease := c.lease; lease.attempt.e == l.e && lease.Key() == key && lease.ctx.Err() == nil {
 			return lease, true
 		}
 	}
 	return nil, false
-}
-
-func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
-	e := a.e
-	if ctx.Err() != nil || !e.gate.Enter() {
-		return nil, a.stopped(ctx)
-	}
-	defer e.gate.Leave()
-
-	wait := ctx
-	if a.p.maxWait > 0 && !a.tryOnly {
-		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, a.p.maxWait)
-		defer cancel()
-	}
-	if !a.enter(ctx, wait) {
-		return nil, a.stopped(ctx)
-	}
-	defer func() { // also when an observer panics
-		if a.wait != nil {
-			a.wait.End()
-			e.waits.End(a.wait)
-		}
-		if lease == nil && a.wait != nil {
-			// Nobody waits until the nodes leave the call out of their queues: where one does not, those behind it wait for
-			// its turn, once.
-			own := a.newLease()
-			own.unqueue()
-			own.free(ctx)
-		}
-		if lease == nil {
-			e.lines.Leave(a.resource)
-		}
-	}()
-	return a.contend(ctx, wait)
-}
-
-// enter takes the key's turn in this process.
-func (a *acquisition) enter(ctx, wait context.Context) bool {
-	e := a.e
-	if e.lines.TryEnter(a.resource) {
-		return true
-	}
-	a.out.Contended = true
-	if a.ended(e.lines.Why(a.resource)); a.tryOnly || a.outlasted(wait) {
-		return false
-	}
-	since := e.Clock.Now()
-	a.since = time.Now()
-	next := a.call // not a itself, which would leave the stack
-	entered := e.lines.Enter(wait, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
-		next.lease = next.newLease()
-		next.asked = next.lease.acquiring(false)
-		next.asked.Begin(ctx, quorum.All(len(e.Nodes)))
-		node.Dispatch(release, next.asked)
-	}})
-	a.call = next
-	if a.ended(e.lines.Why(a.resource)); a.last.silent != 0 {
-		a.last.silent = max(a.last.silent, since)
-	}
-	return entered
 }

@@ -199,8 +199,8 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 		p := w.process()
 		asked := p.counting(wire.OpAcquire)
 		lease := p.newLease(t.Context(), "k")
-		lease.over()
-		r := lease.acquiring(false)
+		lease.attempt.end()
+		r := lease.attempt.acquiring(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Send(t.Context(), quorum.All(len(w.nodes)))
 		r.Leave()

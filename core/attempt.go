@@ -2,103 +2,162 @@ package core
 
 import (
 	"context"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
-	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A call is a call of Acquire, and what its attempts have in common.
-type call struct {
-	e        *engine
-	p        *policy
-	key      string
-	resource string // the key's name in Redis, and in the local queue
-	parent   context.Context
-	tryOnly  bool
-	carries  string        // what the lease carries
-	since    time.Time     // when it began, where it had to wait for its turn in this process
-	wait     *queue.Waiter // from the first attempt on that failed; nil = none has
+// An attempt is one try to get a key, under a name that is used once. It knows what each node was sent and has answered, and
+// what each node must still be told when the attempt ends. If a quorum grants the key, the attempt becomes a lease: its
+// requests then renew the key, complete it or release it.
+type attempt struct {
+	e       *engine
+	bucket  *node.Bucket // of the key
+	p       *policy
+	lock    wire.Lock     // names the attempt in requests
+	carries string        // the note, name and hint that the lease carries
+	waits   bool          // its call waits for the key
+	wait    *queue.Waiter // the call in the queues of the nodes; nil: nodes queue the call under the attempt's own name
+	lease   *Lease        // what the attempt becomes
 
-	lease *Lease // that the nodes were asked for on its behalf; nil = it asks by itself
-	asked *node.Round
+	requestedAt wire.Stamp // when the key was requested last, as the nodes were told
+
+	// mu guards the fields below. It also guards the lifecycle of the lease, and its fields reached, proposed, renewing and
+	// onEnd: a lease and its attempt end in one step, so nobody sees one of them ended and the other not.
+	mu             sync.Mutex
+	phase          phase
+	place          place
+	token          uint64
+	tokenKnown     tokenKnown
+	completionSent bool // a node was sent a completion under the token
+	nodes          []nodeState
+	only           [1]nodeState // room for one
 }
 
-// newLease makes a lease to be: an attempt, which asks the nodes for a key under a name of its own. It is known to the nodes by
-// that name until they are told that it is over, whether it became a lease or not. What the nodes remember is noted before the
-// first request is sent.
-func (c *call) newLease() *Lease {
-	e := c.e
-	lease := &Lease{e: e, bucket: e.Bucket(c.key), p: c.p, lock: e.Keys.Lock(c.key, c.resource, e.attempts.Add(1)), carries: c.carries, waits: !c.tryOnly}
-	lease.ctx.lease, lease.ctx.parent = lease, c.parent
-	lease.nodes = slices.Grow(lease.only[:0], len(e.Nodes))
-	for i := range e.Nodes {
-		lease.nodes = append(lease.nodes, nodeState{memory: lease.bucket.Memory(i)})
+// A phase is how far an attempt has come.
+type phase uint8
+
+const (
+	attemptAsking phase = iota // the nodes are asked for the key
+	attemptHeld                // a quorum has granted it: the attempt is a lease
+	attemptOver                // nothing is sent any more except the end of the attempt
+)
+
+// A place is where the call of an attempt stands in the queues of the nodes.
+type place uint8
+
+const (
+	unqueued place = iota
+	queued         // a node has the call in its queue
+	leaving        // likewise, and the end of the attempt takes the call out of the queue
+)
+
+// A tokenKnown says who may know the token of an attempt.
+type tokenKnown uint8
+
+const (
+	toNobody  tokenKnown = iota // the node that granted it may give it out again
+	toLookers                   // a quorum may have granted it, so Inspect may have shown it
+	toHolder                    // the attempt became a lease
+)
+
+// hold makes the attempt a lease. Its call does not wait any more. Called with the lock.
+func (a *attempt) hold() {
+	a.phase, a.tokenKnown = attemptHeld, toHolder
+	if a.place == queued {
+		a.place = leaving
 	}
-	if lease.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = queue.NewWaiter(lease.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(e.Nodes)))
+}
+
+// end ends the attempt.
+func (a *attempt) end() {
+	a.mu.Lock()
+	a.phase = attemptOver
+	a.mu.Unlock()
+}
+
+// isOver reports whether nothing may be sent any more except the end of the attempt. Called with the lock.
+func (a *attempt) isOver() bool {
+	switch a.phase {
+	case attemptAsking:
+		return false
+	case attemptHeld:
+		return !a.lease.trusted() || !a.lease.wanted()
+	default:
+		return true
 	}
-	lease.wait, lease.queued = c.wait, c.wait != nil
-	return lease
 }
 
-// over ends the attempt: nothing of it is sent any more but its end.
-func (lease *Lease) over() {
-	lease.mu.Lock()
-	lease.ended = true
-	lease.mu.Unlock()
+// noteQueued notes that a node has the call in its queue. The answer of a slow node may come after the grant. Called with
+// the lock.
+func (a *attempt) noteQueued() {
+	switch {
+	case a.place != unqueued:
+	case a.tokenKnown == toHolder:
+		a.place = leaving
+	default:
+		a.place = queued
+	}
 }
 
-// round is a round of the attempt.
-func (lease *Lease) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
+// round returns a round of the attempt.
+func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
-	r.Init(lease.bucket, op, lease.p.nodeTimeout, asking{lease}, decided)
+	r.Init(a.bucket, op, a.p.nodeTimeout, a, decided)
 	return r
 }
 
-// acquiring is the round that asks for the key; to settle a record that is not decided, if recovering: who comes for that
-// waits for a node that shows it.
-func (lease *Lease) acquiring(recovering bool) *node.Round {
-	r := lease.round(wire.OpAcquire, (*node.Round).AcquireDecided)
+// acquiring returns the round that asks for the key. If recovering, the attempt comes to settle a completion record that is
+// not decided, and the round waits for a node that shows the record.
+func (a *attempt) acquiring(recovering bool) *node.Round {
+	decided := (*node.Round).AcquireDecided
 	if recovering {
-		r.Decided = (*node.Round).RecoverDecided
+		decided = (*node.Round).RecoverDecided
 	}
-	lease.asked = wire.StampOf(time.Now())
-	ask := wire.Acquire{Settle: recovering, Propose: lease.asked, Carried: lease.carries}
-	if lease.waits {
-		ask.Channel = lease.bucket.Channel
+	r := a.round(wire.OpAcquire, decided)
+
+	a.requestedAt = wire.StampOf(time.Now())
+	ask := wire.Acquire{Settle: recovering, Propose: a.requestedAt, Carried: a.carries}
+	if a.waits {
+		ask.Channel = a.bucket.Channel
 	}
-	if lease.wait != nil {
-		ask.Waiter = lease.wait.Name
+	if a.wait != nil {
+		ask.Waiter = a.wait.Name
 	}
-	r.Request = lease.lock.Acquire(lease.p.lease, ask)
+	r.Request = a.lock.Acquire(a.p.lease, ask)
 	return r
 }
 
-// wins reports whether the grants of a round that asked for the key make a lease. A node that had forgotten the longest
-// lease may have voted too soon: what it granted to those who did not bring that along does not count.
+// settleToken fixes the fencing token, and reports whether the grants of a round that asked for the key make a lease.
 //
-// It fixes the fencing token: the greatest one granted, once a quorum stores it. A node counts only while the lease is on
-// it, for then its next grant must be greater. Where that fails, spoilt are the votes of nodes that do not have the lease
-// any more, or are not known to.
-func (lease *Lease) wins(ctx, wait context.Context, asked *node.Round) (won bool, spoilt []node.Reply) {
+// The token is the greatest that a node granted, once a quorum stores it. A node that granted a smaller one is asked to
+// raise its counter. It counts only while the lease is on it, because then its next grant must be greater. If no quorum
+// stores the token, lostVotes are the votes of nodes that do not have the lease any more, or have not answered.
+//
+// A node that had forgotten the longest max TTL may have voted too soon. What it granted to a request that did not name
+// that TTL does not count.
+func (a *attempt) settleToken(ctx, wait context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
 	t := &asked.Tally
-	if _, _, same := t.SameServer(); same || asked.Outdated() || t.Count(wire.Granted) < t.Q {
+	_, _, same := t.SameServer()
+	if same || asked.Outdated() || t.Count(wire.Granted) < t.Q {
 		return false, nil
 	}
+
 	token, stored := t.Token()
-	lease.mu.Lock()
-	lease.token = token
-	lease.mu.Unlock()
+	a.mu.Lock()
+	a.token = token
+	a.mu.Unlock()
 	if stored.Len() >= t.Q {
 		return true, nil
 	}
-	r := lease.round(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
-	r.Must, r.Each = true, lease.lock.Renew(lease.p.lease, len(t.Votes), func(i int) wire.Renew {
+
+	r := a.round(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
+	r.Must = true
+	r.Each = a.lock.Renew(a.p.lease, len(t.Votes), func(i int) wire.Renew {
 		return wire.Renew{Token: token, Granted: t.Votes[i].Token, Memory: t.Votes[i].Memory}
 	})
 	r.Send(ctx, t.With(wire.Granted)&^stored)
@@ -106,180 +165,94 @@ func (lease *Lease) wins(ctx, wait context.Context, asked *node.Round) (won bool
 	if r.Count(wire.Granted)+stored.Len() >= t.Q {
 		return true, nil
 	}
+
 	for i, v := range r.Votes {
 		if r.Asked.Has(i) && v.Verdict != wire.Granted {
-			spoilt = append(spoilt, node.Reply{Vote: v, Node: i})
+			lostVotes = append(lostVotes, node.Reply{Vote: v, Node: i})
 		}
 	}
-	return false, spoilt
+	return false, lostVotes
 }
 
-// asking is a lease, or one to be, as its rounds see it.
-type asking struct{ *Lease }
+// renewing makes r the round that renews the lease on all nodes. Called with the lock.
+func (a *attempt) renewing(r *node.Round) {
+	r.Init(a.bucket, wire.OpRenew, a.p.nodeTimeout, a, (*node.Round).Settled)
+	r.Each = a.lock.Renew(a.p.lease, len(a.nodes), func(i int) wire.Renew {
+		return wire.Renew{Token: a.token, Confirmed: a.nodes[i].expiry, Turn: a.p.turn, Carried: a.p.carries}
+	})
+}
 
-// Sends books a request that is leaving for a node, and reports whether it may. What the nodes are told at the end depends on
-// what was sent before.
-func (a asking) Sends(op wire.Op, node int) bool {
+// Sends notes a request that is about to leave for a node, and reports whether it may leave. What the nodes are told at the
+// end depends on what they were sent before.
+func (a *attempt) Sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if (op == wire.OpAcquire || op == wire.OpRenew) && a.isOver() {
 		return false
 	}
-	a.nodes[node].sends(op)
+	a.nodes[node].sent(op)
 	return true
 }
 
-// isOver reports whether nothing may be sent any more but the end of the lease. Called with the lock.
-func (lease *Lease) isOver() bool {
-	return lease.ended || lease.state == leaseHeld && (lease.left() <= 0 || lease.ctx.Context.Err() != nil)
-}
-
-// Hear books a reply to one of the rounds. Who is revoked by one node need not hear it of others: they may have forgotten it.
-func (a asking) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
+// Hear notes a reply to a request of the attempt. One node that knows of a revocation is enough: the others may have
+// forgotten it.
+func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 	if got.Revoked {
-		a.lose(LossRevoked)
+		a.lease.declareLost(LossRevoked)
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := &a.nodes[got.Node]
 	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
-		n.answers(op)
+		n.answered(op)
 	}
+
 	switch op {
 	case wire.OpAcquire:
-		a.queued = a.queued || got.Place > 0
-		if got.Verdict == wire.Granted {
-			n.granted(got)
-			if what, now := n.late(); now && a.ended {
-				a.tellLater(got.Node, what, 0)
-			}
-		}
+		a.hearAcquire(n, got)
 	case wire.OpRenew:
-		// A node that was taken again may have forgotten who was granted the key meanwhile; but nobody was who could
-		// act on it, as long as this lease is trusted when it hears of it.
-		var has bool
-		if has, slept = n.confirms(got, a.p.Window); has && a.state == leaseHeld && !a.completing && a.left() > 0 {
-			n.memory = got.Memory
-		}
+		slept = a.hearRenew(n, got)
 	case wire.OpRelease:
-		var again bool
-		if got.Verdict, again = n.ended(got, a.cooldownLeft() > 0); again {
-			a.tellLater(got.Node, owedAgain, a.p.nodeTimeout)
-		}
-	default: // whoever sent the others keeps what they said
+		return a.hearRelease(n, got), false
+	default: // the caller of any other round keeps what the nodes said
 	}
 	return got.Verdict, slept
 }
 
-// tellLater has a node told in the background, after a delay, that the attempt is over. Called with the lock.
-func (lease *Lease) tellLater(i int, what owed, after time.Duration) {
-	if lease.e.Later(after, func() { lease.repeatEnd(i) }) {
-		lease.nodes[i].owed = what
+// hearAcquire notes a reply to the request for the key. Called with the lock.
+func (a *attempt) hearAcquire(n *nodeState, got node.Reply) {
+	if got.Place > 0 {
+		a.noteQueued()
 	}
-}
-
-// unqueue ends the attempt, and has its end take the call out of the queues, where it is called as this attempt.
-func (lease *Lease) unqueue() {
-	lease.mu.Lock()
-	lease.queued, lease.quits, lease.ended = true, true, true
-	lease.mu.Unlock()
-}
-
-// quitting is the call in the queues of the nodes, which leave it out from then on; none while it goes on waiting, or
-// never did. Called with the lock.
-func (lease *Lease) quitting() wire.Waiter {
-	switch {
-	case !lease.queued || !lease.quits && lease.reached == 0:
-		return wire.Waiter{}
-	case lease.wait != nil:
-		return lease.wait.Name.Quits()
-	}
-	return lease.lock.Waiter()
-}
-
-// releasing is a round that ends the attempt, and keeps the resource taken for the cooldown, in whole milliseconds and no
-// shorter. The call that made the attempt gets its place in the queues back while it goes on.
-func (lease *Lease) releasing(cooldown time.Duration) *node.Round {
-	lease.mu.Lock()
-	arrived, all := quorum.Set(0), quorum.All(len(lease.nodes))
-	for i := range lease.nodes {
-		if lease.nodes[i].arrived() && !lease.e.Nodes[i].Repeats {
-			arrived = arrived.With(i)
-		}
-	}
-	end := wire.Release{Bury: lease.p.bury, Arrived: arrived == all, Cooldown: cooldown, Channel: lease.bucket.Channel, Waiter: lease.quitting()}
-	// Whether the attempt became a lease, or has sent a completion: either makes its token known. Neither can come
-	// to be after the first release.
-	switch {
-	case lease.reached != 0:
-		end.DropBelow = lease.token // no record with a smaller ballot can be decided any more
-	case !lease.completing && !lease.seen:
-		end.Undo = true // nobody has seen the token, so the node may give it out again
-	}
-	// The call goes on waiting, and did so before the attempt.
-	if end.Waiter.Name == "" && lease.wait != nil && !lease.quits && lease.reached == 0 && lease.wait.GoesOn() {
-		end.Waiter = lease.wait.Name
-	}
-	lease.mu.Unlock()
-
-	r := lease.round(wire.OpRelease, (*node.Round).Settled)
-	r.Must, r.Request = true, lease.lock.Release(end)
-	if arrived != 0 && arrived != all {
-		end.Arrived = true
-		buried, without := r.Request, lease.lock.Release(end)
-		r.Each = func(i int) wire.Request {
-			if arrived.Has(i) {
-				return without
-			}
-			return buried
-		}
-	}
-	return r
-}
-
-// free tells all nodes, without waiting for them, that the lease is over.
-func (lease *Lease) free(ctx context.Context) {
-	r := lease.releasing(0)
-	r.Send(ctx, quorum.All(len(lease.nodes)))
-	r.Leave()
-}
-
-// repeatEnd tells a node that the attempt is over, if it is still owed that. If it is told again, and that fails, too,
-// the lease runs out by itself, and the clock window refuses what is still under way.
-func (lease *Lease) repeatEnd(node int) {
-	lease.mu.Lock()
-	tell, first := lease.nodes[node].due()
-	lease.mu.Unlock()
-	if !tell {
-		lease.e.Tasks.Leave()
+	if got.Verdict != wire.Granted {
 		return
 	}
-	r := lease.releasing(lease.cooldownLeft())
-	r.Must, r.OnOver = first, lease.e.Tasks.Leave
-	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+	n.granted(got)
+	debt, now := n.lateGrant()
+	if now && a.phase == attemptOver {
+		a.tellLater(got.Node, debt, 0)
+	}
 }
 
-// offer has all nodes accept a record under a ballot, and reports whether a quorum did: only then is it
-// decided. When wait is over it is open what becomes of the record: what was offered may stand.
-func (lease *Lease) offer(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
-	r := lease.offering(rec, ballot, false)
-	r.Send(ctx, quorum.All(len(lease.nodes)))
-	r.Wait(wait)
-	nodes := replies(lease.e.Group, &r.Tally)
-	return nodes, fateError(OpComplete, lease.lock.Key, r.Recorded(rec.Token), nodes)
+// hearRenew notes a reply to a renewal, and reports whether it shows that this machine's clock stood still. Called with the
+// lock.
+func (a *attempt) hearRenew(n *nodeState, got node.Reply) (slept bool) {
+	has, slept := n.confirms(got, a.p.Window)
+
+	// A node that has the lease again may have forgotten another grant of the key meanwhile. Nobody could act on that
+	// grant, if this lease is still trusted when the reply comes.
+	if has && !a.completionSent && a.lease.trusted() {
+		n.memory = got.Memory
+	}
+	return slept
 }
 
-// offering is the round that hands a record to nodes and ends the attempt there. A record that is known to be
-// decided is accepted by nodes that have promised a later token, or forgotten one, too.
-func (lease *Lease) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
-	lease.mu.Lock()
-	lease.completing = true
-	each := lease.lock.Complete(len(lease.nodes), func(i int) wire.Complete {
-		return wire.Complete{Ballot: ballot, Memory: lease.nodes[i].memory, Rest: rec.Rest, Token: rec.Token, Result: rec.Result, Bury: lease.p.bury,
-			Decided: decided, Channel: lease.bucket.Channel, Quits: lease.quitting()}
-	})
-	lease.mu.Unlock()
-	r := lease.round(wire.OpComplete, (*node.Round).RecordDecided)
-	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
-	return r
+// hearRelease notes a reply to a release, and returns what its verdict amounts to. Called with the lock.
+func (a *attempt) hearRelease(n *nodeState, got node.Reply) wire.Verdict {
+	verdict, again := n.released(got, a.lease.cooldownLeft() > 0)
+	if again {
+		a.tellLater(got.Node, releaseAgain, a.p.nodeTimeout)
+	}
+	return verdict
 }

@@ -166,9 +166,9 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		w.nodes[0].RestartEmpty()
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.mend()
-		lease.mu.Lock()
-		expiry := lease.nodes[0].expiry
-		lease.mu.Unlock()
+		lease.attempt.mu.Lock()
+		expiry := lease.attempt.nodes[0].expiry
+		lease.attempt.mu.Unlock()
 		// As if the request had been sent before the loss: node 0 judges it.
 		v := lease.renewAlone(expiry)
 		if v.Verdict != wire.Quarantined {

@@ -185,44 +185,43 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	switch verb {
 	case "acquire":
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
-			lease.wait = queue.NewWaiter(s.lease(name).lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
+			lease.attempt.wait = queue.NewWaiter(s.lease(name).attempt.lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
 		}
 		ask := wire.Acquire{Settle: flag, Carried: carried}
-		if _, waits := f["wait"]; waits || lease.wait != nil {
+		if _, waits := f["wait"]; waits || lease.attempt.wait != nil {
 			ask.Channel = s.l.e.Buckets[0].Channel
 		}
-		if lease.wait != nil {
-			ask.Waiter = lease.wait.Name
+		if lease.attempt.wait != nil {
+			ask.Waiter = lease.attempt.wait.Name
 		}
 		return func(wall time.Time) wire.Request {
 			ask.Propose = wire.StampOf(wall)
-			return lease.lock.Acquire(s.l.p.lease, ask)
+			return lease.attempt.lock.Acquire(s.l.p.lease, ask)
 		}
 	case "renew":
-		return always(lease.lock.Renew(s.l.p.lease, 1, func(int) wire.Renew {
+		return always(lease.attempt.lock.Renew(s.l.p.lease, 1, func(int) wire.Renew {
 			return wire.Renew{Token: uint64(s.number(f, "token")), Confirmed: wire.NodeTime(1000 * s.number(f, "confirmed")), Granted: uint64(s.number(f, "wb")), Memory: memory,
 				Turn: s.l.p.turn, Carried: carried}
 		})(0))
 	case "release":
 		_, undo := f["undo"]
-		_, lease.queued = f["waited"]
-		_, lease.quits = f["quits"]
+		lease.attempt.place = placeOf(f, f["drop"] != "")
 		_, alone := f["alone"] // nothing but the acquisition was sent
-		lease.nodes[0].unanswered, lease.nodes[0].others = 1, !alone
+		lease.attempt.nodes[0].unanswered, lease.attempt.nodes[0].others = 1, !alone
 		if _, all := f["answered"]; all {
-			lease.nodes[0].unanswered = 0
+			lease.attempt.nodes[0].unanswered = 0
 		}
-		lease.completing = !undo
-		lease.token, lease.reached = uint64(s.number(f, "drop")), map[bool]quorum.Set{true: 1}[f["drop"] != ""]
-		if _, goesOn := f["waits"]; lease.wait != nil && !goesOn {
-			lease.wait.End()
+		lease.attempt.completionSent = !undo
+		lease.attempt.token, lease.attempt.tokenKnown = uint64(s.number(f, "drop")), map[bool]tokenKnown{true: toHolder}[f["drop"] != ""]
+		if _, goesOn := f["waits"]; lease.attempt.wait != nil && !goesOn {
+			lease.attempt.wait.End()
 		}
-		return always(to(lease.releasing(time.Duration(s.number(f, "cooldown"))*time.Millisecond), 0))
+		return always(to(lease.attempt.releasing(time.Duration(s.number(f, "cooldown"))*time.Millisecond), 0))
 	case "complete":
-		_, lease.queued = f["waited"]
-		lease.reached, lease.nodes[0].memory = 1, memory
+		lease.attempt.place = placeOf(f, true)
+		lease.attempt.nodes[0].memory = memory
 		rec := &wire.Record{Rest: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
-		return always(to(lease.offering(rec, uint64(s.number(f, "ballot")), decided), 0))
+		return always(to(lease.attempt.offering(rec, uint64(s.number(f, "ballot")), decided), 0))
 	case "revoke":
 		lock := s.l.e.Keys.LockOf(conformanceKey, lease.name())
 		return always(lock.Revoke(s.l.e.Head.Load()))
@@ -324,7 +323,7 @@ func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 		wall = time.Now()
 	}
 	other := func(key string) *Lease { return s.l.newLease(context.Background(), key) }
-	batch := []wire.Request{to(other(wrongType).releasing(0), 0), q, to(other("of nobody").offering(&wire.Record{}, 1, false), 0)}
+	batch := []wire.Request{to(other(wrongType).attempt.releasing(0), 0), q, to(other("of nobody").attempt.offering(&wire.Record{}, 1, false), 0)}
 	votes, err := sendTogether(s.client, s.l, batch, wall)
 	switch {
 	case err != nil:
@@ -498,4 +497,17 @@ func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.
 	s := &scene{client: client, replica: replica, way: way}
 	s.open(t, prefix, c.opts)
 	s.play(c.play)
+}
+
+// placeOf is the place of an attempt that was, or was not, a lease.
+func placeOf(f map[string]string, leased bool) place {
+	_, waited := f["waited"]
+	_, quits := f["quits"]
+	switch {
+	case waited && (quits || leased):
+		return leaving
+	case waited:
+		return queued
+	}
+	return unqueued
 }

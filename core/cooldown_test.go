@@ -41,7 +41,7 @@ func TestCooldown(t *testing.T) {
 				for _, where := range []*process{p, other} {
 					lease := must(p.Acquire(t.Context(), "k"))
 					next := w.waits(where, "k")
-					time.Sleep(time.Until(lease.ValidUntil().Add(lease.p.margin - lease.p.validity + c.held))) // since it was asked for
+					time.Sleep(time.Until(lease.ValidUntil().Add(lease.attempt.p.margin - lease.attempt.p.validity + c.held))) // since it was asked for
 					released := time.Now()
 					w.releaseFor(lease, c.cooldown)
 					wantBetween(t, "free after", w.gets(next, released), c.free, c.free+5*time.Millisecond)

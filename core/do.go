@@ -30,7 +30,7 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 	if fn == nil {
 		return errNoFunction
 	}
-	p, err := l.asked(ctx, key, opts)
+	p, err := l.policyForCall(ctx, key, opts)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 // doAgain runs fn under a lease that ctx runs under already, and leaves the release to whoever acquired it.
 func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error) error {
 	if ctx.Err() != nil {
-		return &OpError{Op: OpAcquire, Key: lease.lock.Key, Err: endOf(ctx)}
+		return &OpError{Op: OpAcquire, Key: lease.Key(), Err: endOf(ctx)}
 	}
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
@@ -134,14 +134,4 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 	}
 	ended = true
 	return result, err
-}
-
-// recorded is the result that was completed with.
-func (lease *Lease) recorded() (result []byte, completed bool) {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if !lease.completed {
-		return nil, false
-	}
-	return recordOf(lease.proposed).Result, true
 }

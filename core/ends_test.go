@@ -97,7 +97,7 @@ func TestNoCooldownAfterACompletion(t *testing.T) {
 		p, other := w.process(), w.process()
 		lease := w.holds(p, "refused")
 		for i := range w.nodes {
-			w.setCounter(p, i, "refused", int64(lease.token)+1)
+			w.setCounter(p, i, "refused", int64(lease.attempt.token)+1)
 		}
 		wantErr(t, lease.Complete(over(), nil), ErrLost)
 		if err := lease.Release(t.Context(), Cooldown(time.Minute)); err == nil {
@@ -168,7 +168,7 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		p, other := w.process(), w.process()
 		links := p.links
 		if bare {
-			askOf(other.newLease(t.Context(), "k").acquiring(false), 2)
+			askOf(other.newLease(t.Context(), "k").attempt.acquiring(false), 2)
 			links = links[:2]
 		}
 		for _, k := range links {

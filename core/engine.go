@@ -16,7 +16,7 @@ import (
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
 type engine struct {
 	*node.Group
-	lines    *queue.Local[result]
+	lines    *queue.Local[refusal]
 	waits    queue.Board
 	jitter   func(n int64) int64 // uniform in [0, n)
 	attempts atomic.Uint64       // made so far, to name them
@@ -33,29 +33,30 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e := &engine{
 		Group:  node.New(clients, p.Config),
 		jitter: rand.Int64N,
-		lines:  queue.NewLocal(forWaiter(""), func(why result) result { return forWaiter(why.hint) }),
+		lines:  queue.NewLocal(forWaiter(""), func(why refusal) refusal { return forWaiter(why.hint) }),
 	}
 	e.waits.Init(e.Group)
 	e.watchdog.e = e.Group
 	return e
 }
 
-// retire books that a lease is over.
+// retire forgets a lease that is over.
 func (e *engine) retire(lease *Lease) {
 	e.watchdog.remove(lease)
 	e.gate.Leave()
 }
 
-// named is how many leases Close names of those that it waits for.
-const named = 10
+// maxNamed is how many of the leases that Close waits for it names.
+const maxNamed = 10
 
-// left are the leases that are still held, by key, and the names of the first, and the number of calls under way.
-func (e *engine) left(name func(*Lease) string) (left []*Lease, names []string, calls int) {
+// unfinished returns the leases that are still held, sorted by key, the names of the first of them, and the number of calls
+// under way.
+func (e *engine) unfinished(name func(*Lease) string) (leases []*Lease, names []string, calls int) {
 	e.watchdog.mu.Lock()
 	defer e.watchdog.mu.Unlock()
-	left = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.lock.Key, b.lock.Key) })
-	for _, lease := range left[:min(len(left), named)] {
+	leases = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
+	for _, lease := range leases[:min(len(leases), maxNamed)] {
 		names = append(names, name(lease))
 	}
-	return left, names, e.gate.Inside() - len(left)
+	return leases, names, e.gate.Inside() - len(leases)
 }

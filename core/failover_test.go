@@ -39,7 +39,7 @@ func (r *rig) hold(holder, contender *process, n int, server func(key string) *t
 	all := make([]holding, n)
 	for i := range all {
 		lease := r.acquire(holder, fmt.Sprint("k", i))
-		all[i] = holding{lease, server(lease.lock.Resource())}
+		all[i] = holding{lease, server(lease.attempt.lock.Resource())}
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	var loops sync.WaitGroup
@@ -99,7 +99,7 @@ func (r *rig) survive(all []holding, victim *testutil.Server, server func(key st
 	var key string
 	for _, h := range all {
 		if h.server == victim {
-			key = h.lock.Resource()
+			key = h.attempt.lock.Resource()
 		}
 	}
 	testutil.Await(r, "promoted", func() bool { return server(key) != victim })
@@ -110,7 +110,7 @@ func (r *rig) survive(all []holding, victim *testutil.Server, server func(key st
 	for _, h := range lost {
 		lostAt := h.ValidUntil()
 		switch {
-		case h.server != victim && server(h.lock.Resource()) != h.server: // a machine that is too slow: others failed over as well
+		case h.server != victim && server(h.attempt.lock.Resource()) != h.server: // a machine that is too slow: others failed over as well
 		case h.server == victim && !w.served(lostAt.Add(-failoverNeeds), lostAt):
 		default:
 			r.Errorf("%s is lost (it was with %s, the server killed is %s): %v", h.Key(), h.server.Addr(), victim.Addr(), context.Cause(h.Context()))

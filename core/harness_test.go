@@ -249,7 +249,7 @@ func wantErr(t *testing.T, err, target error) {
 }
 
 // name is what the nodes call the attempt.
-func (lease *Lease) name() string { return lease.lock.Waiter().Name }
+func (lease *Lease) name() string { return lease.attempt.lock.Waiter().Name }
 
 // to is what a round asks of a node.
 func to(r *node.Round, i int) wire.Request {
@@ -283,6 +283,8 @@ func isClosed(c <-chan struct{}) bool {
 
 // renewAlone renews on node 0 as if it had last confirmed that expiry.
 func (lease *Lease) renewAlone(confirmed wire.NodeTime) quorum.Vote {
-	q := lease.lock.Renew(lease.p.lease, 1, func(int) wire.Renew { return wire.Renew{Token: lease.token, Confirmed: confirmed, Turn: lease.p.turn} })(0)
-	return askAlone(lease.e.Group, 0, q)
+	q := lease.attempt.lock.Renew(lease.attempt.p.lease, 1, func(int) wire.Renew {
+		return wire.Renew{Token: lease.attempt.token, Confirmed: confirmed, Turn: lease.attempt.p.turn}
+	})(0)
+	return askAlone(lease.attempt.e.Group, 0, q)
 }

@@ -18,7 +18,7 @@ func init() {
 		l := locker.(*Locker)
 		err := l.fit(ctx)
 		if key != nil {
-			_, err = l.asked(ctx, *key, nil)
+			_, err = l.policyForCall(ctx, *key, nil)
 		}
 		if err == nil && !l.e.gate.Enter() {
 			err = ErrClosed

@@ -58,12 +58,12 @@ type KeyOnNode struct {
 // cannot read has not), with what each node said in the state; ErrClosed, or the context's error and cause; or it matches
 // ErrInvalid. Observers hear nothing of Inspect.
 func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
-	if _, err := l.asked(ctx, key, nil); err != nil {
+	if _, err := l.policyForCall(ctx, key, nil); err != nil {
 		return KeyState{}, err
 	}
-	known := result{err: ErrUnavailable, open: true}
+	known := refusal{err: ErrUnavailable, undecided: true}
 	if !l.e.gate.Enter() {
-		return KeyState{}, known.stopped(ctx, l.e.Group, OpInspect, key)
+		return KeyState{}, known.stopError(ctx, l.e.Group, OpInspect, key)
 	}
 	defer l.e.gate.Leave()
 	state := settle(l.look(ctx, key))
@@ -73,7 +73,7 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	for _, n := range state.Nodes {
 		known.nodes = append(known.nodes, n.NodeReply)
 	}
-	return state, known.stopped(ctx, l.e.Group, OpInspect, key)
+	return state, known.stopError(ctx, l.e.Group, OpInspect, key)
 }
 
 // look asks all nodes.
@@ -212,9 +212,9 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if err := l.fit(ctx); err != nil {
 		return err
 	}
-	var known result
+	var known refusal
 	if ctx.Err() != nil || !l.e.gate.Enter() {
-		return known.stopped(ctx, l.e.Group, OpReady, "")
+		return known.stopError(ctx, l.e.Group, OpReady, "")
 	}
 	defer l.e.gate.Leave()
 	r := l.e.Buckets[l.e.jitter(int64(len(l.e.Buckets)))].Touching()
@@ -229,7 +229,7 @@ func (l *Locker) Ready(ctx context.Context) error {
 	if t.Count(wire.Granted) >= t.Q && !same {
 		return nil
 	}
-	known = refused(l.e.Group, t)
+	known = refusalOf(l.e.Group, t)
 	known.at = l.e.Clock.Now()
-	return known.stopped(ctx, l.e.Group, OpReady, "")
+	return known.stopError(ctx, l.e.Group, OpReady, "")
 }

@@ -45,7 +45,7 @@ func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ..
 	case (h != nil) != (lease != nil):
 		t.Errorf("holder %+v", h)
 	case h == nil:
-	case h.Token != lease.FencingToken() || h.Attempt != lease.name() || h.Left <= 0 || h.Left > lease.p.ttl+time.Millisecond:
+	case h.Token != lease.FencingToken() || h.Attempt != lease.name() || h.Left <= 0 || h.Left > lease.attempt.p.ttl+time.Millisecond:
 		t.Errorf("holder %+v, want token %d of %v", h, lease.FencingToken(), lease.name())
 	}
 	switch r := s.Record; {
@@ -242,7 +242,7 @@ func TestInspectMinorities(t *testing.T) {
 		a, b, other := w.process(), w.process(), w.process()
 		for i, p := range []*process{a, b} {
 			lease := p.newLease(t.Context(), "k")
-			if v := askOf(lease.acquiring(false), i); v.Verdict != wire.Granted {
+			if v := askOf(lease.attempt.acquiring(false), i); v.Verdict != wire.Granted {
 				t.Fatal(v.Verdict)
 			}
 		}

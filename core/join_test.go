@@ -78,8 +78,8 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 		lease := w.acquire(w.process(unrenewed), "k")
 		joint, stop := join.Contexts(t.Context(), lease.Context())
 		defer stop()
-		lease.mu.Lock()
-		lease.until.Store(lease.e.Clock.Now()) // before its timer
+		lease.attempt.mu.Lock()
+		lease.until.Store(lease.attempt.e.Clock.Now()) // before its timer
 		var lookers sync.WaitGroup
 		for range 9 {
 			lookers.Go(func() {
@@ -94,7 +94,7 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 			})
 		}
 		runtime.Gosched() // they stand before the lock
-		lease.mu.Unlock()
+		lease.attempt.mu.Unlock()
 		lookers.Wait()
 	})
 }

@@ -31,11 +31,11 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		p := w.process()
 		resource := p.e.Keys.Resource("k")
 		lease := p.newLease(t.Context(), "k")
-		lease.token = 8
+		lease.attempt.token = 8
 		must(write(w.nodes[0], resource))
 		before := w.dump(t, resource)
 		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
-		for _, v := range []quorum.Vote{askOf(lease.acquiring(false), 0), lease.renewAlone(soon), askOf(lease.releasing(0), 0), askOf(lease.offering(&wire.Record{Rest: time.Hour}, 8, true), 0)} {
+		for _, v := range []quorum.Vote{askOf(lease.attempt.acquiring(false), 0), lease.renewAlone(soon), askOf(lease.attempt.releasing(0), 0), askOf(lease.attempt.offering(&wire.Record{Rest: time.Hour}, 8, true), 0)} {
 			if v.Verdict != wire.Failed {
 				t.Errorf("%+v", v)
 			}

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
@@ -18,111 +15,59 @@ import (
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
 // released, its holder's context ends, or no quorum confirms it in time. It is safe for concurrent use.
 type Lease struct {
-	e       *engine
-	bucket  *node.Bucket // of its key
-	p       *policy
-	lock    wire.Lock
-	carries string
-	waits   bool          // it is of a call that waits
-	wait    *queue.Waiter // that call, once an attempt before has failed; nil = it is called as this one
-	asked   wire.Stamp    // when the key was asked for last
+	attempt attempt // what the nodes know of the lease; its lock guards lifecycle, reached, proposed, renewing and onEnd
 	ctx     leaseContext
 	cancel  context.CancelCauseFunc
 
-	// until is when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil. Read
-	// without the lock, because looking at a context must not wait.
-	until clock.AtomicInstant
-	kept  clock.AtomicInstant // until when the nodes keep the key if the holder vanishes
-	// notBefore is when somebody gets the key at the earliest, because of Cooldown; 0 = there is none. Read without the lock.
-	notBefore clock.AtomicInstant
+	// Three instants are read without the lock, because nobody who looks at a context may wait.
+	until     clock.AtomicInstant // when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil
+	kept      clock.AtomicInstant // until when the nodes keep the key if the holder vanishes
+	notBefore clock.AtomicInstant // when somebody gets the key at the earliest, because of Cooldown; 0 = there is none
 
-	mu         sync.Mutex
-	ended      bool // nothing of it may be sent any more but its end
-	token      uint64
-	nodes      []nodeState
-	only       [1]nodeState // room for one
-	reached    quorum.Set   // once it is granted: nodes that were sent anything; they may have it
-	proposed   *wire.Record // by the first Complete
-	completing bool         // some node was sent a completion under its token
-	queued     bool         // some node has the call in its queue
-	quits      bool         // the call has ended
-	seen       bool         // a quorum may have granted it, so others may have seen its token
 	lifecycle
-	renewing *renewal // under way
+	reached  quorum.Set   // nodes that were sent anything, and may have the lease
+	proposed *wire.Record // by the first Complete
+	renewing *renewal     // under way
 	onEnd    func(Outcome)
 
-	// Guarded by the watchdog's lock.
+	// The watchdog's lock guards these.
 	lookAt clock.Instant
-	place  int // in its heap
+	place  int // in the watchdog's heap
 }
 
-// attrs names the lease's key in a log line.
-func (lease *Lease) attrs() slog.Attr {
-	return slog.Group("", slog.String("name", lease.p.name), slog.String("key_hash", keyHash(lease.lock.Key)))
-}
-
-// cooldownLeft is what is left of the cooldown of a lease that was released with one.
-func (lease *Lease) cooldownLeft() time.Duration {
-	return max(lease.notBefore.Load().Since(lease.e.Clock.Now()), 0)
-}
-
-// trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
-// lifts no end that MaxHold has set.
-func (lease *Lease) trust(sent clock.Instant) {
-	lease.trustedUntil = max(lease.trustedUntil, sent.Add(lease.p.validity-lease.p.margin))
-	lease.until.Store(lease.endsAt())
-	lease.kept.Store(max(lease.kept.Load(), sent.Add(lease.p.ttl)))
-}
-
-// holdFor has the lease end that long from now, or when its trust does. Called with the lock.
-func (lease *Lease) holdFor(d time.Duration) {
-	lease.holdUntil = lease.e.Clock.Now().Add(d)
-	lease.until.Store(lease.endsAt())
-}
-
-// left is for how long the lease can still be trusted.
-func (lease *Lease) left() time.Duration { return lease.until.Load().Since(lease.e.Clock.Now()) }
-
-// blocking is a lease to who asks for its key.
-type blocking struct{ *Lease }
-
-// InTheWay is why they do not have it.
-func (b blocking) InTheWay() result {
-	return result{err: ErrHeld, held: HeldByOther, hint: wire.ParseCarried(b.carries).Hint, at: b.e.Clock.Now(), retry: max(b.freedAfter(), 0)}
-}
-
-// freedAfter is how long the nodes keep the key if its holder vanishes now.
-func (lease *Lease) freedAfter() time.Duration {
-	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.e.Clock.Now())
-}
-
-// start turns the attempt, whose requests were sent at that time, into a lease, if there is trusted time left
-// and the Locker is not closing.
+// start turns the attempt into a lease. t are the votes of the round that asked for the key, and sent is when that round
+// began. start reports false if no trusted time is left, or if the Locker is closing.
 func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 	lease.holdUntil = clock.Never
 	lease.trust(sent)
-	if lease.left() <= 0 {
+	if lease.remaining() <= 0 {
 		return false
 	}
-	_, lease.onEnd = lease.p.observe(lease.ctx.parent, OpHold, lease.lock.Key, false, lease.token)
+
+	_, lease.onEnd = lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
 	held := lease.begin(t, sent)
 	if !held && lease.onEnd != nil {
-		lease.onEnd(Outcome{Err: ErrClosed, Token: lease.token})
+		lease.onEnd(Outcome{Err: ErrClosed, Token: lease.FencingToken()})
 	}
 	return held
 }
 
+// begin hands the lease to the watchdog, unless the Locker is closing.
 func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	if !lease.e.watchdog.add(lease, &lease.e.gate) {
+	e, p := lease.attempt.e, lease.attempt.p
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	admitted := e.watchdog.add(lease, &e.gate)
+	if !admitted {
 		return false
 	}
-	lease.e.lines.Holds(lease.lock.Resource(), blocking{lease})
+
+	e.lines.Holds(lease.attempt.lock.Resource(), heldBy{lease})
+	lease.attempt.hold()
 	lease.reached = t.Asked &^ t.With(wire.CircuitOpen)
-	lease.held(lease.e.Clock.Now(), sent.Add(lease.renewalPeriod()))
-	if lease.p.maxHold > 0 {
-		lease.holdFor(lease.p.maxHold)
+	lease.markHeld(e.Clock.Now(), sent.Add(lease.renewalPeriod()))
+	if p.maxHold > 0 {
+		lease.holdFor(p.maxHold)
 	}
 	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
 	lease.plan()
@@ -130,23 +75,23 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 }
 
 // Key returns the key.
-func (lease *Lease) Key() string { return lease.lock.Key }
+func (lease *Lease) Key() string { return lease.attempt.lock.Key }
 
 // FencingToken returns a number greater than every token reported for the key before this lease was requested. Pass it with
 // each write to a store that rejects a token smaller than the largest it has seen. Tokens begin with the microseconds since
 // 1970, so they fit a signed 64-bit column.
-func (lease *Lease) FencingToken() uint64 { return lease.token }
+func (lease *Lease) FencingToken() uint64 { return lease.attempt.token }
 
 // ValidUntil returns the local instant at which the context ends unless a renewal succeeds before. Until
 // then nobody else holds the key; of a lease that is over it lies in the past. It carries a monotonic reading: compare it with time.Now.
-func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.left()) }
+func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.remaining()) }
 
 // Context returns the context that ends with the lease, with cause [ErrLost] (as an *OpError that says why),
 // [ErrReleased], or the cause of the context given to Acquire. It ends at ValidUntil at the latest, whatever
 // the network does. After a pause or suspension past it, Err and Done of this context know at the first look,
 // because they look at the clock; contexts derived from it, once its timer has fired.
 func (lease *Lease) Context() context.Context {
-	if !lease.made() {
+	if !lease.valid() {
 		ended, cancel := context.WithCancelCause(context.Background()) //nolint:forbidigo // it has no caller
 		cancel(errNoLease)
 		return ended
@@ -154,32 +99,68 @@ func (lease *Lease) Context() context.Context {
 	return &lease.ctx
 }
 
-func (lease *Lease) fit(ctx context.Context) error { return fit(ctx, lease.made(), errNoLease) }
+// checkCall returns the error of a call on a lease that was not made by Acquire, or with a nil context.
+func (lease *Lease) checkCall(ctx context.Context) error { return fit(ctx, lease.valid(), errNoLease) }
 
-func (lease *Lease) made() bool { return lease != nil && lease.e != nil }
+// valid reports whether the lease was made by Acquire.
+func (lease *Lease) valid() bool { return lease != nil && lease.attempt.e != nil }
 
 // Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]; likewise where it ended
 // with another lease, under which the context given to Acquire ran. It is nil while the lease is held, and of one that
 // was released or completed, or ended with that context for another reason. It looks at the clock, as Context does.
 func (lease *Lease) Lost() error {
-	if !lease.made() || lease.ctx.Err() == nil {
+	if !lease.valid() || lease.ctx.Err() == nil {
 		return nil
 	}
 	cause, outer := context.Cause(lease.ctx.Context), lease.ctx.parent
 	op, own := cause.(*OpError) //nolint:errorlint // this very error
 	own = own && error(op) != context.Cause(outer)
-	if around, _ := FromContext(outer); errors.Is(cause, ErrLost) && (own || around.Lost() != nil) {
+	around, _ := FromContext(outer)
+	if errors.Is(cause, ErrLost) && (own || around.Lost() != nil) {
 		return cause
 	}
 	return nil
 }
 
+// Extend moves the end that MaxHold has set to d from now, later or sooner, and has the lease renewed until then. No
+// request is sent for it, so nil promises nothing of the nodes: the lease still ends where too few of them confirm it, and
+// ValidUntil tells until when they have.
+//
+// It is ErrInvalid without MaxHold and for a d of 0 or less. ErrLost: the lease has ended. ErrReleased: Release or Complete
+// was called before. If the lease has ended with the context given to Acquire, the error matches that of the context.
+func (lease *Lease) Extend(d time.Duration) error {
+	switch {
+	case !lease.valid():
+		return errNoLease
+	case lease.attempt.p.maxHold == 0:
+		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.Key(), ErrInvalid)
+	case d <= 0:
+		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.Key(), ErrInvalid, d)
+	}
+
+	ended := lease.ctx.Err() // which notices the end
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	switch {
+	case lease.reason != "":
+		return lease.lostError(OpHold, lease.reason)
+	case lease.state != leaseHeld:
+		return &OpError{Op: OpHold, Key: lease.Key(), Err: ErrReleased}
+	case ended != nil: // with the context that it ran under; it has not run out yet
+		return &OpError{Op: OpHold, Key: lease.Key(), Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
+	}
+	lease.holdFor(d)
+	lease.plan()
+	return nil
+}
+
 // FromContext returns the innermost lease that ctx runs under.
 func FromContext(ctx context.Context) (*Lease, bool) {
-	if c, ok := ctx.Value(leaseKey{}).(*leaseContext); ok {
-		return c.lease, true
+	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
+	if !ok {
+		return nil, false
 	}
-	return nil, false
+	return c.lease, true
 }
 
 type leaseKey struct{}
@@ -212,108 +193,143 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// expire ends a held lease that has run out. Its timer calls it, and whoever looks at the lease sooner than the timer:
-// the process may have been paused.
-func (lease *Lease) expire() {
-	if lease.left() <= 0 {
-		lease.lose(LossExpired)
+// trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
+// lifts no end that MaxHold has set.
+func (lease *Lease) trust(sent clock.Instant) {
+	p := lease.attempt.p
+	lease.trustedUntil = max(lease.trustedUntil, sent.Add(p.validity-p.margin))
+	lease.until.Store(lease.endsAt())
+	lease.kept.Store(max(lease.kept.Load(), sent.Add(p.ttl)))
+}
+
+// holdFor makes the lease end that long from now, or when its trust ends. Called with the lock.
+func (lease *Lease) holdFor(d time.Duration) {
+	lease.holdUntil = lease.attempt.e.Clock.Now().Add(d)
+	lease.until.Store(lease.endsAt())
+}
+
+// remaining is for how long the lease can still be trusted.
+func (lease *Lease) remaining() time.Duration {
+	return lease.until.Load().Since(lease.attempt.e.Clock.Now())
+}
+
+// trusted reports whether the lease is held and has time left. Called with the lock.
+func (lease *Lease) trusted() bool { return lease.state == leaseHeld && lease.remaining() > 0 }
+
+// wanted reports whether the context of a held lease has not ended. Called with the lock.
+func (lease *Lease) wanted() bool { return lease.ctx.Context.Err() == nil }
+
+// keptFor is how long the nodes keep the key if its holder vanishes now.
+func (lease *Lease) keptFor() time.Duration {
+	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.attempt.e.Clock.Now())
+}
+
+// cooldownLeft is what is left of the cooldown that a release began.
+func (lease *Lease) cooldownLeft() time.Duration {
+	return max(lease.notBefore.Load().Since(lease.attempt.e.Clock.Now()), 0)
+}
+
+// heldBy is a lease of this process, to callers of this process that want its key.
+type heldBy struct{ *Lease }
+
+// InTheWay returns why they do not get the key.
+func (h heldBy) InTheWay() refusal {
+	return refusal{
+		err:   ErrHeld,
+		held:  HeldByOther,
+		hint:  wire.ParseCarried(h.attempt.carries).Hint,
+		at:    h.attempt.e.Clock.Now(),
+		retry: max(h.keptFor(), 0),
 	}
 }
 
-// lose ends a held lease before its holder did, and reports whether it was held. It does not free the key: whoever acted on it may not have
-// noticed yet, and the nodes let it run out.
-func (lease *Lease) lose(reason LossReason) bool {
-	lease.mu.Lock()
-	reason, was := lease.lost(reason)
+// expire ends a held lease that has run out. The watchdog's timer calls it, and so does every look at the lease that comes
+// before the timer fires: the process may have been paused.
+func (lease *Lease) expire() {
+	if lease.remaining() <= 0 {
+		lease.declareLost(LossExpired)
+	}
+}
+
+// declareLost ends a held lease before its holder did, and reports whether it was held. It does not free the key: code that
+// acts on the lease may not have noticed yet, so the nodes let the lease run out.
+func (lease *Lease) declareLost(reason LossReason) bool {
+	lease.attempt.mu.Lock()
+	reason, was := lease.markLost(reason)
 	if !was {
-		lease.mu.Unlock()
+		lease.attempt.mu.Unlock()
 		return false
 	}
-	ended, err := lease.onEnd, lease.loss(OpHold, reason)
-	lease.stop(err)
-	lease.mu.Unlock()
+	err, onEnd := lease.lostError(OpHold, reason), lease.onEnd
+	lease.cancelContext(err)
+	lease.attempt.mu.Unlock()
 
 	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
-	e := lease.e
-	e.lines.Leave(lease.lock.Resource())
+	e := lease.attempt.e
+	e.lines.Leave(lease.attempt.lock.Resource())
+
 	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
 	e.Tasks.Go(func() {
 		if !parentGone {
 			lease.logLoss(reason)
 		}
-		if ended != nil {
-			ended(Outcome{Err: err, Reason: reason, Token: lease.token})
+		if onEnd != nil {
+			onEnd(Outcome{Err: err, Reason: reason, Token: lease.FencingToken()})
 		}
 	})
 	e.retire(lease)
 	return true
 }
 
-// logLoss says that a lease was lost, which its holder may not look for.
-func (lease *Lease) logLoss(reason LossReason) {
-	held := lease.until.Load().Since(lease.since) // not a pause beyond it
-	lease.p.Logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.token, "reason", string(reason), "held", held)
-}
-
-// stop ends the lease's context with the lease, so that nobody sees one without the other: nothing is sent any more but its
-// end, for a renewal would only keep the key from others. Called with the lock.
-func (lease *Lease) stop(cause error) {
-	if lease.cancel != nil { // else it was never held
-		lease.cancel(cause)
-	}
-	lease.ended = true
-	lease.until.Store(min(lease.until.Load(), lease.e.Clock.Now()))
-}
-
-// loss is the error of an operation on the lease, once it is lost.
-func (lease *Lease) loss(op OpKind, reason LossReason) *OpError {
-	return &OpError{Op: op, Key: lease.lock.Key, Err: ErrLost, Reason: reason}
-}
-
-// end ends a lease because its holder says so, and reports whether it was held, and what its life was.
-func (lease *Lease) end() (held bool, life lifecycle) {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	held = lease.finish()
-	lease.stop(ErrReleased)
+// endByHolder ends a lease because its holder says so. It reports whether the lease was held, and returns what its life was.
+func (lease *Lease) endByHolder() (held bool, life lifecycle) {
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	held = lease.markEnded()
+	lease.cancelContext(ErrReleased)
 	return held, lease.lifecycle
 }
 
-// tellEnd tells the observer that the holder has ended the lease. It is the user's code: whatever must
-// happen comes before, or is deferred.
-func (lease *Lease) tellEnd(held bool) {
+// cancelContext ends the lease's context together with the attempt, so that nobody sees one without the other: a renewal
+// would only keep the key from others. Called with the lock.
+func (lease *Lease) cancelContext(cause error) {
+	if lease.cancel != nil { // else it was never held
+		lease.cancel(cause)
+	}
+	lease.attempt.phase = attemptOver
+	lease.until.Store(min(lease.until.Load(), lease.attempt.e.Clock.Now()))
+}
+
+// observeEnd tells the observer that the holder has ended the lease. The observer is the user's code: what must happen in any
+// case comes before this call, or is deferred.
+func (lease *Lease) observeEnd(held bool) {
 	if held && lease.onEnd != nil {
-		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.token})
+		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.FencingToken()})
 	}
 }
 
-// Extend moves the end that MaxHold has set to d from now, later or sooner, and has the lease renewed until then. No
-// request is sent for it, so nil promises nothing of the nodes: the lease still ends where too few of them confirm it, and
-// ValidUntil tells until when they have.
-//
-// It is ErrInvalid without MaxHold and for a d of 0 or less. ErrLost: the lease has ended. ErrReleased: Release or Complete
-// was called before. If the lease has ended with the context given to Acquire, the error matches that of the context.
-func (lease *Lease) Extend(d time.Duration) error {
-	switch {
-	case !lease.made():
-		return errNoLease
-	case lease.p.maxHold == 0:
-		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.lock.Key, ErrInvalid)
-	case d <= 0:
-		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.lock.Key, ErrInvalid, d)
+// passTurn lets the next caller in line in this process have its turn, unless it has it already.
+func (lease *Lease) passTurn(held, handedOn bool) {
+	if held && !handedOn {
+		lease.attempt.e.lines.Leave(lease.attempt.lock.Resource())
 	}
-	ended := lease.ctx.Err() // which notices the end
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	switch {
-	case lease.reason != "":
-		return lease.loss(OpHold, lease.reason)
-	case lease.state != leaseHeld:
-		return &OpError{Op: OpHold, Key: lease.lock.Key, Err: ErrReleased}
-	case ended != nil: // with the context that it ran under; it has not run out yet
-		return &OpError{Op: OpHold, Key: lease.lock.Key, Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
+	if held {
+		lease.attempt.e.retire(lease)
 	}
-	lease.holdFor(d)
-	lease.plan()
-	return nil
+}
+
+// lostError is the error of an operation on a lease that is lost.
+func (lease *Lease) lostError(op OpKind, reason LossReason) *OpError {
+	return &OpError{Op: op, Key: lease.Key(), Err: ErrLost, Reason: reason}
+}
+
+// logLoss logs that the lease was lost, because its holder may not look.
+func (lease *Lease) logLoss(reason LossReason) {
+	held := lease.until.Load().Since(lease.since) // without a pause beyond its end
+	lease.attempt.p.Logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.FencingToken(), "reason", string(reason), "held", held)
+}
+
+// attrs names the lease's key in a log line.
+func (lease *Lease) attrs() slog.Attr {
+	return slog.Group("", slog.String("name", lease.attempt.p.name), slog.String("key_hash", keyHash(lease.Key())))
 }

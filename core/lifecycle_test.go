@@ -17,17 +17,17 @@ func TestLifecycleTable(t *testing.T) {
 		reports [4]bool
 		reason  [4]LossReason // of a lease that was lost as taken
 	}{
-		"held": {func(l *lifecycle) bool { l.held(1, 2); return l.since == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
+		"held": {func(l *lifecycle) bool { l.markHeld(1, 2); return l.since == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
 			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
-		"lost": {func(l *lifecycle) bool { _, was := l.lost(LossRevoked); return was }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
+		"lost": {func(l *lifecycle) bool { _, was := l.markLost(LossRevoked); return was }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
 			[4]bool{1: true}, [4]LossReason{1: LossRevoked, 2: LossTaken}},
-		"over": {(*lifecycle).finish, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
+		"over": {(*lifecycle).markEnded, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
 			[4]bool{1: true}, [4]LossReason{2: LossTaken}},
-		"released, and found lost": {func(l *lifecycle) bool { return l.outvoted(LossRevoked) }, states,
+		"released, and found lost": {func(l *lifecycle) bool { return l.foundLost(LossRevoked) }, states,
 			[4]bool{true, true, false, true}, [4]LossReason{LossRevoked, LossRevoked, LossTaken, LossRevoked}},
-		"released, and confirmed": {func(l *lifecycle) bool { return l.outvoted("") }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
-		"released first":          {func(l *lifecycle) bool { return l.rests() && l.released }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
-		"released again":          {func(l *lifecycle) bool { l.rests(); return l.rests() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+		"released, and confirmed": {func(l *lifecycle) bool { return l.foundLost("") }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+		"released first":          {func(l *lifecycle) bool { return l.noteRelease() && l.released }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
+		"released again":          {func(l *lifecycle) bool { l.noteRelease(); return l.noteRelease() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
 	} {
 		for i, before := range states {
 			l := lifecycle{state: before, trustedUntil: 1, holdUntil: clock.Never}
@@ -56,7 +56,7 @@ func TestWhyALeaseHasRunOut(t *testing.T) {
 		if end := l.endsAt(); end != min(c.trusted, c.hold) {
 			t.Errorf("%+v: ends at %d", c, end)
 		}
-		if why, _ := l.lost(c.reason); why != c.want {
+		if why, _ := l.markLost(c.reason); why != c.want {
 			t.Errorf("%+v: %s", c, why)
 		}
 	}
@@ -73,7 +73,7 @@ func TestWhenALeaseIsRenewed(t *testing.T) {
 	}{
 		{true, false, period}, {false, false, soon}, {false, true, soon}, {true, true, soon}, {true, true, period}, {true, true, soon}, {true, false, period}, {true, true, soon},
 	} {
-		if l.renewed(c.ok, c.occupied, soon, period); l.renewAt != c.want {
+		if l.noteRenewal(c.ok, c.occupied, soon, period); l.renewAt != c.want {
 			t.Errorf("renewal %d: the next is at %d, want %d", i, l.renewAt, c.want)
 		}
 	}
@@ -86,7 +86,7 @@ func TestRenewalPeriodVaries(t *testing.T) {
 		periods := map[time.Duration]bool{}
 		for range 20 {
 			d := lease.renewalPeriod()
-			wantBetween(t, "period", d, lease.p.renewEvery*9/10, lease.p.renewEvery*11/10)
+			wantBetween(t, "period", d, lease.attempt.p.renewEvery*9/10, lease.attempt.p.renewEvery*11/10)
 			periods[d] = true
 		}
 		if len(periods) < 2 {

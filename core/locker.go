@@ -195,11 +195,11 @@ func (l *Locker) Close(ctx context.Context) error {
 
 	var err error
 	if !l.drained(ctx) {
-		left, keys, calls := e.left(func(lease *Lease) string { return strconv.Quote(lease.lock.Key) })
+		left, keys, calls := e.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
 		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
 		for _, lease := range left {
-			if lease.lose(LossClosed) {
-				lease.free(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
+			if lease.declareLost(LossClosed) {
+				lease.attempt.free(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
 			}
 		}
 		<-e.gate.Empty() // nothing waits for the network any more: the rest of them sees that the engine is closing
@@ -228,7 +228,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 		case <-ctx.Done():
 			return e.gate.Inside() == 0
 		case <-timer.C:
-			leases, held, calls := e.left(func(lease *Lease) string { return strings.TrimSpace(lease.p.name + " " + keyHash(lease.lock.Key)) })
+			leases, held, calls := e.unfinished(func(lease *Lease) string { return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key())) })
 			l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
 		}
 	}

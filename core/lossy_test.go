@@ -233,13 +233,13 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		for _, lease := range leases {
 			until, want := lease.until.Load(), began.Add(p.p.validity-p.p.margin)
 			if until > want || (until == want) != c.confirmed {
-				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.lock.Key, until.Since(began), want.Since(began))
+				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.attempt.lock.Key, until.Since(began), want.Since(began))
 			}
-			lease.mu.Lock()
-			if lease == leases[25] && lease.nodes[0].unanswered == 0 {
+			lease.attempt.mu.Lock()
+			if lease == leases[25] && lease.attempt.nodes[0].unanswered == 0 {
 				t.Error("nothing may arrive any more, though a request was lost")
 			}
-			lease.mu.Unlock()
+			lease.attempt.mu.Unlock()
 		}
 		for i, n := range nets {
 			if n.sent > 20 {

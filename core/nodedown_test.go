@@ -129,7 +129,7 @@ func TestManyLeasesWithADeadNode(t *testing.T) {
 		for range 20 { // three renewals
 			time.Sleep(500 * time.Millisecond)
 			for _, lease := range leases {
-				if left := lease.left(); left < half {
+				if left := lease.remaining(); left < half {
 					t.Fatalf("%v left, half the margin is %v", left, half)
 				}
 			}

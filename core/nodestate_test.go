@@ -24,23 +24,23 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, wire.Healed, "new"},
 		"passed":               {func(*Lease) {}, wire.Passed, "new"},
 		"refused":              {func(*Lease) {}, wire.Gone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.e.Clock.Now()) }, wire.Healed, "old"},
-		"completing":           {func(lease *Lease) { lease.completing = true }, wire.Healed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.attempt.e.Clock.Now()) }, wire.Healed, "old"},
+		"completing":           {func(lease *Lease) { lease.attempt.completionSent = true }, wire.Healed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, wire.Granted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, wire.Granted, "old"},
 		"lost":                 {func(lease *Lease) { lease.state = leaseLost }, wire.Granted, "old"},
 	}, func(t *testing.T, w *world, c row) {
 		lease := w.acquire(w.process(), "k")
-		lease.mu.Lock()
+		lease.attempt.mu.Lock()
 		was := lease.state
-		lease.nodes[0].memory = "old"
+		lease.attempt.nodes[0].memory = "old"
 		c.prepare(lease)
-		lease.mu.Unlock()
-		asking{lease}.Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
-		lease.mu.Lock()
-		got := lease.nodes[0].memory
+		lease.attempt.mu.Unlock()
+		lease.attempt.Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.attempt.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
+		lease.attempt.mu.Lock()
+		got := lease.attempt.nodes[0].memory
 		lease.state = was
-		lease.mu.Unlock()
+		lease.attempt.mu.Unlock()
 		if got != c.want {
 			t.Errorf("the memory is %q, want %q", got, c.want)
 		}
@@ -51,11 +51,11 @@ func TestMemoryOfConfirmations(t *testing.T) {
 func TestExpiryOnlyGrows(t *testing.T) {
 	var s nodeState
 	s.granted(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, Node: 0, Sent: 2})
-	if s.expiry != 20 || s.clock != 2000 || s.sent != 2 || s.memory != "granted" {
+	if s.expiry != 20 || s.clock != 2000 || s.sentAt != 2 || s.memory != "granted" {
 		t.Errorf("after the grant: %+v", s)
 	}
 	s.confirm(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 10, Clock: 1000}}, Node: 0, Sent: 1})
-	if s.expiry != 20 || s.clock != 2000 || s.sent != 2 {
+	if s.expiry != 20 || s.clock != 2000 || s.sentAt != 2 {
 		t.Errorf("after an older confirmation: %+v", s)
 	}
 	s.confirm(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 30, Clock: 3000}}, Node: 0, Sent: 3})
@@ -68,21 +68,21 @@ func TestExpiryOnlyGrows(t *testing.T) {
 // Every event in every state: what is owed after it, and what it asks for.
 func TestNodeStateTable(t *testing.T) {
 	t.Parallel()
-	states := []owed{owedNothing, owedLater, owedAgain, owedLast, owedInVain, owedNoMore}
+	states := []releaseDebt{nothingOwed, releaseLater, releaseAgain, releaseLast, releaseInVain, releaseDone}
 	said := func(v wire.Verdict) node.Reply { return node.Reply{Vote: quorum.Said(v, nil)} }
 	revoked := said(wire.Gone)
 	revoked.Revoked = true
 	type outcome struct {
-		owed [6]owed // by the state before
+		owed [6]releaseDebt // by the state before
 		asks [6]bool
 	}
-	same := [6]owed{owedNothing, owedLater, owedAgain, owedLast, owedInVain, owedNoMore}
-	confirmed := [6]owed{owedNoMore, owedNoMore, owedNoMore, owedNoMore, owedNoMore, owedNoMore}
-	unwritten := outcome{[6]owed{owedNothing, owedLater, owedAgain, owedInVain, owedInVain, owedNoMore}, [6]bool{true, false, false, false, true, false}}
+	same := [6]releaseDebt{nothingOwed, releaseLater, releaseAgain, releaseLast, releaseInVain, releaseDone}
+	confirmed := [6]releaseDebt{releaseDone, releaseDone, releaseDone, releaseDone, releaseDone, releaseDone}
+	unwritten := outcome{[6]releaseDebt{nothingOwed, releaseLater, releaseAgain, releaseInVain, releaseInVain, releaseDone}, [6]bool{true, false, false, false, true, false}}
 	ended := func(got node.Reply, under int32, cooldown bool) func(*nodeState) bool {
 		return func(s *nodeState) bool {
 			s.ends = under
-			_, again := s.ended(got, cooldown)
+			_, again := s.released(got, cooldown)
 			return again
 		}
 	}
@@ -98,28 +98,28 @@ func TestNodeStateTable(t *testing.T) {
 		"… and a cooldown was to begin":  {ended(said(wire.Gone), 1, true), outcome{owed: same}},
 		"… for it was revoked":           {ended(revoked, 1, false), outcome{owed: same}},
 		"it comes too late to rest":      {ended(said(wire.TooLate), 0, true), outcome{owed: same}},
-		"a late grant, told later":       {func(s *nodeState) bool { what, now := s.late(); return now && what == owedLater }, outcome{same, [6]bool{1: true}}},
-		"a late grant, told in vain":     {func(s *nodeState) bool { what, now := s.late(); return now && what == owedAgain }, outcome{same, [6]bool{4: true}}},
-		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.due(); return tell }, outcome{owed: [6]owed{owedNothing, owedNothing, owedNothing, owedLast, owedInVain, owedNoMore}}},
-		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.due(); return tell }, outcome{[6]owed{owedNothing, owedNothing, owedLast, owedLast, owedInVain, owedNoMore}, [6]bool{1: true, 2: true}}},
-		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.due(); return tell }, outcome{[6]owed{owedNothing, owedNothing, owedLast, owedLast, owedInVain, owedNoMore}, [6]bool{1: true, 2: true}}},
-		"due for the first time":         {func(s *nodeState) bool { _, first := s.due(); return first }, outcome{[6]owed{owedNothing, owedNothing, owedNothing, owedLast, owedInVain, owedNoMore}, [6]bool{1: true}}},
+		"a late grant, told later":       {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseLater }, outcome{same, [6]bool{1: true}}},
+		"a late grant, told in vain":     {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseAgain }, outcome{same, [6]bool{4: true}}},
+		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.takeDue(); return tell }, outcome{owed: [6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}}},
+		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
+		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
+		"due for the first time":         {func(s *nodeState) bool { _, first := s.takeDue(); return first }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true}}},
 		"a request is sent, and answered": {func(s *nodeState) bool {
-			s.sends(wire.OpRelease)
-			s.answers(wire.OpRelease)
+			s.sent(wire.OpRelease)
+			s.answered(wire.OpRelease)
 			return s.unanswered+s.ends != 0
 		}, outcome{owed: same}},
 	} {
 		for i, before := range states {
-			s := nodeState{owed: before}
-			if asks := c.event(&s); s.owed != c.want.owed[i] || asks != c.want.asks[i] {
-				t.Errorf("%s, in state %d: state %d, asks %v, want state %d, %v", name, before, s.owed, asks, c.want.owed[i], c.want.asks[i])
+			s := nodeState{debt: before}
+			if asks := c.event(&s); s.debt != c.want.owed[i] || asks != c.want.asks[i] {
+				t.Errorf("%s, in state %d: state %d, asks %v, want state %d, %v", name, before, s.debt, asks, c.want.owed[i], c.want.asks[i])
 			}
 		}
 	}
 	for op, ends := range map[wire.Op]int32{wire.OpAcquire: 0, wire.OpRenew: 0, wire.OpComplete: 0, wire.OpRelease: 1} {
 		var s nodeState
-		if s.sends(op); s.unanswered != 1 || s.ends != ends {
+		if s.sent(op); s.unanswered != 1 || s.ends != ends {
 			t.Errorf("op %d under way: %+v", op, s)
 		}
 	}
@@ -142,7 +142,7 @@ func TestNodeStateSlept(t *testing.T) {
 		{wire.Passed, 0, 99 * second, 10 * time.Second, true, false},
 		{wire.Gone, window, 99 * second, 10 * time.Second, false, false},
 	} {
-		s := nodeState{expiry: 1, clock: second, sent: clock.Instant(time.Second)}
+		s := nodeState{expiry: 1, clock: second, sentAt: clock.Instant(time.Second)}
 		got := node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Clock: second + c.there, Expiry: 2}, Latency: 100 * time.Millisecond}, Sent: clock.Instant(time.Second + c.here - 100*time.Millisecond)}
 		if has, slept := s.confirms(got, c.window); has != c.has || slept != c.slept {
 			t.Errorf("%+v: has %v, slept %v", c, has, slept)

@@ -222,7 +222,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 		var r recording
 		p := w.process(WithObserver(r.observer()))
 		lease := w.acquire(p, "k")
-		trusted := lease.left()
+		trusted := lease.remaining()
 		time.Sleep(5 * time.Second)
 		p.cut()
 		testutil.Receive(t, lease.Context().Done())

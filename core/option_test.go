@@ -234,13 +234,13 @@ func TestOptionsOfACall(t *testing.T) {
 		w.release(lease)
 
 		short := must(p.TryAcquire(t.Context(), "k", TTL(4*time.Second), unrenewed, name))
-		wantBetween(t, "left", short.left(), time.Second, 4*time.Second)
+		wantBetween(t, "left", short.remaining(), time.Second, 4*time.Second)
 		got := w.await(holder, "k") // nobody renews it
 		wantErr(t, short.Lost(), ErrLost)
 		w.release(got)
 
 		lease = w.acquire(p, "k") // as the Locker was made
-		wantBetween(t, "left", lease.left(), 5*time.Second, p.p.ttl)
+		wantBetween(t, "left", lease.remaining(), 5*time.Second, p.p.ttl)
 		w.release(lease)
 		ops, _ := o.of(t, OpAcquire)
 		for i, op := range ops {

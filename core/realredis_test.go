@@ -107,10 +107,10 @@ func (r *rig) owner(i int, key string) string {
 func (r *rig) confirmedBy(n int, lease *Lease) {
 	r.Helper()
 	testutil.Await(r, "confirmed", func() bool {
-		lease.mu.Lock()
-		defer lease.mu.Unlock()
+		lease.attempt.mu.Lock()
+		defer lease.attempt.mu.Unlock()
 		confirmed := 0
-		for _, s := range lease.nodes {
+		for _, s := range lease.attempt.nodes {
 			if s.expiry > 0 {
 				confirmed++
 			}

@@ -213,7 +213,7 @@ func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 		for name, end := range map[string]func(*Lease){
 			"released": w.release,
 			"lost": func(lease *Lease) {
-				lease.lose(LossTaken)
+				lease.declareLost(LossTaken)
 				time.Sleep(11 * time.Second)
 			},
 		} {

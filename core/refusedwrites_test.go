@@ -178,14 +178,14 @@ var refusedCalls = map[string]refusedCall{
 	},
 	"complete, where others were": {
 		call: func(s *refusedScene) error {
-			s.setCounter(s.p, 0, "k", int64(s.lease.token)+1)
+			s.setCounter(s.p, 0, "k", int64(s.lease.attempt.token)+1)
 			return s.lease.Complete(over(), nil)
 		},
 		want: ErrLost,
 	},
 	"complete, after others": {
 		call: func(s *refusedScene) error {
-			s.change(s.p, 0, "k", recorded(int64(s.lease.token)+1))
+			s.change(s.p, 0, "k", recorded(int64(s.lease.attempt.token)+1))
 			return s.lease.Complete(over(), nil)
 		},
 		want: ErrLost,

@@ -96,8 +96,8 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		w.avoids(p, 2)
 		lease := w.acquire(p, "k")
 		asked := func() bool {
-			lease.mu.Lock()
-			defer lease.mu.Unlock()
+			lease.attempt.mu.Lock()
+			defer lease.attempt.mu.Unlock()
 			return lease.reached.Has(2)
 		}
 		for i := 0; asked() && i < 20; i++ { // the others may have answered before it was known that node 2 is not asked

@@ -55,18 +55,18 @@ func TestLeaseThatAQuorumHasNot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease := w.acquire(w.process(), "k")
 		over := func(node int) {
-			w.nodes[node].Exec("DEL", lease.lock.Resource())
-			tombstone, _ := tombstoneOf(lease.lock)
+			w.nodes[node].Exec("DEL", lease.attempt.lock.Resource())
+			tombstone, _ := tombstoneOf(lease.attempt.lock)
 			w.nodes[node].Exec("SET", tombstone, "1")
 		}
 		over(0)
-		time.Sleep(lease.p.renewEvery * 3 / 2)
+		time.Sleep(lease.attempt.p.renewEvery * 3 / 2)
 		wantValid(t, lease)
 		over(1)
 		until := lease.ValidUntil()
 		testutil.Receive(t, lease.Context().Done())
 		wantReason(t, lease.Lost(), LossTaken)
-		if left := time.Until(until); left < lease.p.ttl/4 {
+		if left := time.Until(until); left < lease.attempt.p.ttl/4 {
 			t.Errorf("it ended %v before it would have run out", left)
 		}
 	})
@@ -174,11 +174,11 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		time.Sleep(time.Millisecond)
 		until := lease.until.Load()
 		twice := lease.inspect(p.e.Clock.Now(), until.Add(time.Second)) != nil
-		lease.mu.Lock()
+		lease.attempt.mu.Lock()
 		if twice || lease.renewing != r {
 			t.Error("renewed twice, or given up")
 		}
-		lease.mu.Unlock()
+		lease.attempt.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
 		if got := lease.until.Load(); got <= until {

@@ -38,8 +38,8 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		extended := make(chan error, 1)
 		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(7600 * time.Millisecond) })
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-		if err := <-extended; err != nil || r.Left < lease.left() {
-			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Left, lease.left())
+		if err := <-extended; err != nil || r.Left < lease.remaining() {
+			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Left, lease.remaining())
 		}
 		w.pass(operator.p.tombstone + 3800*time.Millisecond) // and what the operator saw to be left
 		if err := lease.Extend(10 * time.Second); err != nil {
@@ -169,9 +169,9 @@ func TestRevokeWhereTokensDiffer(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.holds(p, "k")
 		for i := range 2 {
-			w.setCounter(p, i, "k", int64(lease.token)+1+int64(i))
+			w.setCounter(p, i, "k", int64(lease.attempt.token)+1+int64(i))
 		}
-		_, err := operator.Revoke(t.Context(), "k", lease.token+3)
+		_, err := operator.Revoke(t.Context(), "k", lease.attempt.token+3)
 		wantErr(t, err, Operators.TokenMismatch)
 		must(operator.Revoke(t.Context(), "k", uint64(w.resource(p, of, "k").Counter)))
 		w.pass(5 * time.Second)
@@ -192,8 +192,8 @@ func TestRevocationLeftWhereNodesForgot(t *testing.T) {
 		time.AfterFunc(250*time.Millisecond, w.nodes[0].Flush)
 		p.cut()
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-		if r.Left < lease.left() {
-			t.Errorf("%v was said, and the holder trusts its lease for %v", r.Left, lease.left())
+		if r.Left < lease.remaining() {
+			t.Errorf("%v was said, and the holder trusts its lease for %v", r.Left, lease.remaining())
 		}
 	})
 }

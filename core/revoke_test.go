@@ -24,8 +24,8 @@ func TestRevoke(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Holder.Token != lease.FencingToken() || r.Left < lease.left() || r.Left > p.p.ttl+time.Millisecond {
-			t.Errorf("%+v, the holder trusts for %v", r, lease.left())
+		if r.Holder.Token != lease.FencingToken() || r.Left < lease.remaining() || r.Left > p.p.ttl+time.Millisecond {
+			t.Errorf("%+v, the holder trusts for %v", r, lease.remaining())
 		}
 		w.wantRefused(operator, "k", ErrHeld)
 		until := time.Now().Add(r.Left)

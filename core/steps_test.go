@@ -46,14 +46,14 @@ func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 // newLease makes an attempt as Acquire makes it.
 func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 	c := call{e: l.e, p: &l.p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: true}
-	return c.newLease()
+	return c.newAttempt().lease
 }
 
 // renewalNow is a renewal as the watchdog makes it.
 func (lease *Lease) renewalNow() *renewal {
-	lease.mu.Lock()
-	defer lease.mu.Unlock()
-	return lease.renewal()
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	return lease.newRenewal()
 }
 
 // renew starts a renewal, whether it is due or not.

@@ -43,10 +43,10 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 			c.prepare(p)
 		}
 		lease := w.acquire(p, "k")
-		time.Sleep(map[bool]time.Duration{false: lease.p.renewEvery * 3 / 2}[c.young])
+		time.Sleep(map[bool]time.Duration{false: lease.attempt.p.renewEvery * 3 / 2}[c.young])
 		synctest.Wait()
 		w.release(lease)
-		time.Sleep(lease.p.nodeTimeout)
+		time.Sleep(lease.attempt.p.nodeTimeout)
 		for i, want := range c.want {
 			if n := w.tombstones(p, i); n != want {
 				t.Errorf("node %d has %d tombstones, want %d", i, n, want)
@@ -120,7 +120,7 @@ func TestRepeatedRelease(t *testing.T) {
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	bubbles(t, 1, map[string]func(*Lease){
 		"released": func(lease *Lease) { lease.Release(context.Background()) },
-		"lost":     func(lease *Lease) { lease.lose(LossClosed); lease.free(context.Background()) },
+		"lost":     func(lease *Lease) { lease.declareLost(LossClosed); lease.attempt.free(context.Background()) },
 	}, func(t *testing.T, w *world, end func(*Lease)) {
 		p := w.process()
 		lease := w.acquire(p, "k")
@@ -162,7 +162,7 @@ func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 		lease := w.acquire(p, "k")
 		fit()
 		p.links[2].Next(coretest.Fate{Lose: true}, wire.OpRenew)
-		time.Sleep(lease.p.renewEvery * 3 / 2)
+		time.Sleep(lease.attempt.p.renewEvery * 3 / 2)
 		w.release(lease)
 		synctest.Wait()
 		if got := w.tombstones(p, 2); got != 1 {
@@ -173,14 +173,14 @@ func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 
 // pausing is an attempt whose process is stopped whenever the lane looks whether it is over.
 type pausing struct {
-	asking
+	*attempt
 	looked *time.Time
 }
 
 func (p pausing) Sends(op wire.Op, node int) bool {
 	*p.looked = time.Now()
 	time.Sleep(10 * time.Millisecond)
-	return p.asking.Sends(op, node)
+	return p.attempt.Sends(op, node)
 }
 
 // A request bears a time from before the last look whether its attempt is over: what ends after that look, while the
@@ -191,9 +191,9 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		m := &manifest{}
 		p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
 		lease := p.newLease(t.Context(), "k")
-		r := lease.acquiring(false)
+		r := lease.attempt.acquiring(false)
 		var looked time.Time
-		r.Init(p.e.Buckets[0], wire.OpAcquire, r.Timeout, pausing{asking{lease}, &looked}, r.Decided)
+		r.Init(p.e.Buckets[0], wire.OpAcquire, r.Timeout, pausing{&lease.attempt, &looked}, r.Decided)
 		r.Send(t.Context(), quorum.All(1))
 		time.Sleep(20 * time.Millisecond) // until it has been looked, with the lock that Wait takes
 		r.Wait(t.Context())

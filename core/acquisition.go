@@ -1,0 +1,364 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A call is one call of Acquire or TryAcquire: what all its attempts have in common.
+type call struct {
+	e        *engine
+	p        *policy
+	key      string
+	resource string // the key's name in Redis, and in the local queue
+	parent   context.Context
+	tryOnly  bool
+	carries  string        // the note, name and hint that the lease carries
+	since    time.Time     // when the call began, if it had to stand in line in this process
+	wait     *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
+
+	// Another caller's release takes the first request of the next caller in line with it. Then these are the attempt
+	// and the round of that request. They are nil if the call makes its own.
+	prefetched      *attempt
+	prefetchedRound *node.Round
+}
+
+// newAttempt makes an attempt under a new name. What each node remembers is noted now, before the first request is sent.
+//
+// The attempt and the lease that it may become are one allocation.
+func (c *call) newAttempt() *attempt {
+	lease := &Lease{attempt: attempt{
+		e:       c.e,
+		bucket:  c.e.Bucket(c.key),
+		p:       c.p,
+		lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
+		carries: c.carries,
+		waits:   !c.tryOnly,
+	}}
+	lease.ctx.lease, lease.ctx.parent = lease, c.parent
+
+	a := &lease.attempt
+	a.lease = lease
+	a.nodes = slices.Grow(a.only[:0], len(c.e.Nodes))
+	for i := range c.e.Nodes {
+		a.nodes = append(a.nodes, nodeState{memory: a.bucket.Memory(i)})
+	}
+
+	if a.waits && c.wait == nil && !c.since.IsZero() {
+		c.wait = queue.NewWaiter(a.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.Nodes)))
+	}
+	a.wait = c.wait
+	if a.wait != nil {
+		a.place = queued
+	}
+	return a
+}
+
+// An acquisition is a call under way. It takes the key's turn in this process, and then makes attempts until one becomes
+// a lease, or there is a reason to stop.
+type acquisition struct {
+	call
+	observed    bool // an observer wants the outcome
+	sharedTurns int  // attempts in a row whose turn was also that of others
+
+	recovering bool    // the next attempt settles a completion record that is not decided
+	last       refusal // of the attempt before
+	out        Outcome
+}
+
+// run makes the acquisition. When it fails, it leaves nothing behind: neither in line nor in the queues of the nodes.
+func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
+	e := a.e
+	if ctx.Err() != nil {
+		return nil, a.stopError(ctx)
+	}
+	admitted := e.gate.Enter()
+	if !admitted {
+		return nil, a.stopError(ctx)
+	}
+	defer e.gate.Leave()
+
+	wait := ctx
+	if a.p.maxWait > 0 && !a.tryOnly {
+		var cancel context.CancelFunc
+		wait, cancel = context.WithTimeout(ctx, a.p.maxWait)
+		defer cancel()
+	}
+
+	entered := a.enterLine(ctx, wait)
+	if !entered {
+		return nil, a.stopError(ctx)
+	}
+	defer func() { a.leaveLine(ctx, lease != nil) }() // also when an observer panics
+	return a.contend(ctx, wait)
+}
+
+// enterLine takes the key's turn in this process, and reports whether it got it.
+func (a *acquisition) enterLine(ctx, wait context.Context) bool {
+	e := a.e
+	first := e.lines.TryEnter(a.resource)
+	if first {
+		return true
+	}
+	a.out.Contended = true
+	a.setLast(e.lines.Why(a.resource))
+	if a.tryOnly || a.cooldownExceedsWait(wait) {
+		return false
+	}
+
+	began := e.Clock.Now()
+	a.since = time.Now()
+	next := a.call // not a itself, which would leave the stack
+	entered := e.lines.Enter(wait, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
+		next.prefetched = next.newAttempt()
+		next.prefetchedRound = next.prefetched.acquiring(false)
+		next.prefetchedRound.Begin(ctx, quorum.All(len(e.Nodes)))
+		node.Dispatch(release, next.prefetchedRound)
+	}})
+	a.call = next
+
+	// If no quorum could be reached, the call counts that from when it came.
+	a.setLast(e.lines.Why(a.resource))
+	if a.last.silentSince != 0 {
+		a.last.silentSince = max(a.last.silentSince, began)
+	}
+	return entered
+}
+
+// leaveLine ends the waiting. A lease keeps the turn in this process: its release passes it on.
+func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
+	e := a.e
+	if a.wait != nil {
+		a.wait.End()
+		e.waits.End(a.wait)
+	}
+	if leased {
+		return
+	}
+
+	// The call does not wait until the nodes have taken it out of their queues. If one does not, the calls behind it wait
+	// for its turn, once.
+	if a.wait != nil {
+		last := a.newAttempt()
+		last.leaveQueues()
+		last.free(ctx)
+	}
+	e.lines.Leave(a.resource)
+}
+
+// contend makes attempts until one becomes a lease, or there is a reason to stop.
+func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
+	if a.silentForTTL() { // the caller before this one in line found that out for all of them
+		return nil, a.stopError(ctx)
+	}
+	for {
+		a.out.Attempts++
+		if a.wait != nil {
+			a.wait.Trying()
+		}
+
+		lease, refused := a.try(ctx, wait)
+		if lease == nil && wait.Err() != nil && a.last.err != nil {
+			return nil, a.stopError(ctx) // a round cut short knows less than the one before
+		}
+		a.recordAttempt(lease, refused)
+
+		switch {
+		case lease != nil:
+			return lease, nil
+		case wait.Err() != nil || a.e.IsClosing():
+			return nil, a.stopError(ctx)
+		case a.last.outcome == quorum.Unsettled && !a.recovering:
+			a.recovering = true // the next attempt settles the record, and needs no pause
+			continue
+		case a.last.retryNow:
+			continue
+		case a.shouldStop(wait):
+			return nil, a.stopError(ctx)
+		}
+
+		a.e.lines.Fails(a.resource, a.last)
+		a.recovering = a.recovering && a.last.split()
+		slept := a.sleep(wait)
+		if !slept {
+			return nil, a.stopError(ctx)
+		}
+	}
+}
+
+// try makes one attempt, and leaves nothing behind on the nodes unless it succeeds.
+//
+// The order is the protocol's. Trust starts before the first request is sent. The token is the greatest that any granting
+// node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read last, after
+// every wait.
+func (a *acquisition) try(ctx, wait context.Context) (*Lease, refusal) {
+	own, r := a.ask(ctx)
+	r.Wait(wait)
+	won, lostVotes := own.settleToken(ctx, wait, r)
+
+	t := &r.Tally
+	outcome := t.Acquired()
+	switch {
+	case outcome == quorum.Done:
+		_, rec := t.DoneVotes()
+		return nil, a.done(ctx, own, t, rec.Aged(a.e.Clock.Now().Since(r.Sent)))
+	case won && outcome == quorum.Unsettled && a.recovering && r.Sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now():
+		return nil, a.adopt(ctx, wait, own, r)
+	case won && outcome == quorum.Won && wait.Err() == nil:
+		started := own.lease.start(t, r.Sent)
+		if started {
+			if a.observed {
+				a.out.Nodes = replies(a.e.Group, t)
+			}
+			return own.lease, refusal{}
+		}
+	}
+	return nil, a.failed(ctx, wait, own, r, lostVotes)
+}
+
+// ask sends the request for the key to all nodes, unless it left with another caller's release.
+func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
+	own, r := a.prefetched, a.prefetchedRound
+	a.prefetched, a.prefetchedRound = nil, nil
+	if own == nil {
+		own = a.newAttempt()
+		r = own.acquiring(a.recovering)
+		r.Send(ctx, quorum.All(len(a.e.Nodes)))
+	}
+	return own, r
+}
+
+// failed ends an attempt that did not get the key, and says why it did not. lostVotes replace the grants of nodes that
+// turned out not to have the lease.
+func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *node.Round, lostVotes []node.Reply) refusal {
+	t := &r.Tally
+	switch {
+	case a.wait != nil || a.tryOnly:
+	case t.Queued() != 0:
+		a.wait = queue.NewWaiter(own.lock.Waiter(), own.requestedAt, t.Q)
+	default:
+		own.leaveQueues() // a node that has not answered may have queued it, under a name that is not used again
+	}
+	own.abandon(ctx, wait, t)
+
+	if r.Outdated() && t.Count(wire.Granted) >= t.Q {
+		return refusal{err: ErrUnavailable, retryNow: true, nodes: replies(a.e.Group, t)}
+	}
+	for _, lost := range lostVotes {
+		t.Votes[lost.Node] = lost.Vote
+	}
+	return refusalOf(a.e.Group, t)
+}
+
+// done reports that a quorum agrees on a completion record, and hands the record to nodes that lack it.
+func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
+	own.end()
+	lacking := t.Lacking(rec)
+	if lacking != 0 {
+		r := own.offering(rec, rec.Ballot, true)
+		r.Send(ctx, lacking)
+		r.Leave()
+	}
+	return refusal{err: ErrDone, record: recordOf(rec), nodes: replies(a.e.Group, t)}
+}
+
+// adopt completes the key with a record that another attempt began to write. The key is done if a quorum accepts the
+// record under the token of this attempt.
+//
+// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so it knows every record
+// that can be decided, and the one with the greatest ballot is that record.
+func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *node.Round) refusal {
+	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
+	nodes, err := own.offer(ctx, wait, rec, own.token)
+	if err == nil {
+		own.end()
+		return refusal{err: ErrDone, record: recordOf(rec), nodes: nodes}
+	}
+
+	own.abandon(ctx, wait, &r.Tally)
+	if errors.Is(err, ErrLost) {
+		return refusal{outcome: quorum.Split, err: ErrHeld, held: HeldSplit, nodes: nodes}
+	}
+	return refusal{outcome: quorum.OutOfReach, err: ErrUnavailable, nodes: nodes}
+}
+
+// recordAttempt notes how an attempt ended.
+func (a *acquisition) recordAttempt(lease *Lease, refused refusal) {
+	refused.at = a.e.Clock.Now()
+	if lease != nil {
+		a.out.Token, a.out.Margin = lease.FencingToken(), lease.remaining()
+	} else {
+		a.out.Nodes = refused.nodes
+		if refused.outcome == quorum.OutOfReach || refused.outcome == quorum.Won {
+			refused.silentSince = cmp.Or(a.last.silentSince, refused.at)
+		}
+	}
+	a.setLast(refused)
+	a.out.Contended = a.out.Contended || refused.held != HeldUnknown
+}
+
+// setLast notes why the last attempt failed: one of this call, or of a call before it in line.
+func (a *acquisition) setLast(refused refusal) {
+	a.last = refused
+	a.out.HolderHint = cmp.Or(refused.hint, a.out.HolderHint)
+}
+
+// stopError is the error of an acquisition that stops without a lease.
+func (a *acquisition) stopError(ctx context.Context) error {
+	return a.last.stopError(ctx, a.e.Group, OpAcquire, a.key)
+}
+
+// maxTries bounds how often TryAcquire asks while the votes are split, so that no contender may have got the key.
+const maxTries = 5
+
+// shouldStop reports whether what the nodes said ends the call.
+func (a *acquisition) shouldStop(wait context.Context) bool {
+	if a.tryOnly && (!a.last.split() || a.out.Attempts >= maxTries) {
+		return true
+	}
+	done := a.last.err == ErrDone //nolint:errorlint // of the table
+	return done || a.silentForTTL() || a.cooldownExceedsWait(wait)
+}
+
+// cooldownExceedsWait reports whether the key is kept for nobody for longer than the call may wait.
+func (a *acquisition) cooldownExceedsWait(wait context.Context) bool {
+	until, ends := wait.Deadline()
+	if !ends || a.last.cooldown <= 0 {
+		return false
+	}
+	return a.last.cooldown-a.e.Clock.Now().Since(a.last.at) > time.Until(until)
+}
+
+// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then, so
+// a waiter gives up, too.
+func (a *acquisition) silentForTTL() bool {
+	return a.last.silentSince != 0 && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl
+}
+
+// maxSharedTurns bounds how often a call asks again at once: turns last for 150 ms at most.
+const maxSharedTurns = 50
+
+// sleep pauses before the next attempt, until the nodes notify the call. It reports false when the wait is over.
+func (a *acquisition) sleep(wait context.Context) bool {
+	a.sharedTurns++
+	if a.last.outcome != quorum.SharedTurn {
+		a.sharedTurns = 0
+	}
+
+	var notified <-chan struct{}
+	if a.wait != nil {
+		a.e.waits.Begin(a.wait, a.e.Bucket(a.key))
+		notified = a.wait.Try
+	}
+
+	least, most := a.last.pause(a.p, a.sharedTurns > maxSharedTurns)
+	return a.e.Pause(wait, least+time.Duration(a.e.jitter(int64(most-least)+1)), notified)
+}

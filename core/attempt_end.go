@@ -1,0 +1,200 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// An attempt ends on the nodes by a release or by a completion, whether or not it became a lease. A node that has not
+// answered yet is told only if it turns out to have granted the key. On three nodes that saves a tenth of the requests of an
+// acquisition: 3.0 instead of 3.3.
+
+// abandon ends an attempt that did not become a lease, and releases what nodes have granted or may still grant. If none
+// has granted, nodes that have not answered need not be told yet. The call keeps its place in their queues until wait is
+// over.
+//
+// abandon waits for the nodes that have granted, because the next attempt would find the traces of this one there. It does
+// not wait once wait is over.
+func (a *attempt) abandon(ctx, wait context.Context, t *quorum.Tally) {
+	mayHold, granted := t.MayHold(), t.With(wire.Granted)
+	waitOver := wait.Err() != nil
+
+	a.mu.Lock()
+	a.phase = attemptOver
+	if a.tokenKnown == toNobody && mayHold.Len() >= quorum.Of(len(a.nodes)) {
+		a.tokenKnown = toLookers
+	}
+	if a.wait != nil && waitOver {
+		a.place = leaving
+	}
+	if granted == 0 && a.place != leaving && !waitOver {
+		mayHold &^= a.awaiting(t.Unanswered())
+	}
+	a.mu.Unlock()
+
+	r := a.releasing(0)
+	r.Decided = func(r *node.Round) bool { return granted&r.Unanswered() == 0 }
+	r.Send(ctx, mayHold)
+	if granted == 0 {
+		r.Leave()
+	} else {
+		r.Wait(wait)
+	}
+}
+
+// awaiting returns those of the nodes that need not be told now. Most likely they will answer that they did not grant the
+// key, or they have answered so. A node that has granted it after all, or has not answered within the node timeout, is told
+// then. Called with the lock.
+func (a *attempt) awaiting(nodes quorum.Set) (s quorum.Set) {
+	for i := range a.nodes {
+		n := &a.nodes[i]
+		if !nodes.Has(i) || n.expiry != 0 {
+			continue
+		}
+		if n.unanswered > 0 {
+			a.tellLater(i, releaseLater, a.p.nodeTimeout)
+		}
+		if n.unanswered == 0 || n.debt == releaseLater {
+			s = s.With(i)
+		}
+	}
+	return s
+}
+
+// leaveQueues ends the attempt, and makes its end take the call out of the queues, in which it may be under the attempt's
+// name.
+func (a *attempt) leaveQueues() {
+	a.mu.Lock()
+	a.place, a.phase = leaving, attemptOver
+	a.mu.Unlock()
+}
+
+// leavingWaiter returns the name that the nodes take out of their queues. It is empty while the call goes on waiting, and if
+// it is in no queue. Called with the lock.
+func (a *attempt) leavingWaiter() wire.Waiter {
+	switch {
+	case a.place != leaving:
+		return wire.Waiter{}
+	case a.wait != nil:
+		return a.wait.Name.Quits()
+	default:
+		return a.lock.Waiter()
+	}
+}
+
+// releasing returns a round that ends the attempt, and keeps the resource taken for the cooldown, rounded up to whole
+// milliseconds. A call that goes on waiting gets its place in the queues back.
+func (a *attempt) releasing(cooldown time.Duration) *node.Round {
+	a.mu.Lock()
+	end, arrived := a.ending(cooldown)
+	a.mu.Unlock()
+
+	r := a.round(wire.OpRelease, (*node.Round).Settled)
+	r.Must = true
+	all := quorum.All(len(a.nodes))
+	end.Arrived = arrived == all
+	r.Request = a.lock.Release(end)
+	if arrived != 0 && arrived != all {
+		end.Arrived = true
+		buried, unburied := r.Request, a.lock.Release(end)
+		r.Each = func(i int) wire.Request {
+			if arrived.Has(i) {
+				return unburied
+			}
+			return buried
+		}
+	}
+	return r
+}
+
+// ending returns what the nodes are told at the end, and the nodes where nothing of the attempt can arrive any more if they
+// find the lease. Called with the lock.
+func (a *attempt) ending(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
+	for i := range a.nodes {
+		if a.nodes[i].arrived() && !a.e.Nodes[i].Repeats {
+			arrived = arrived.With(i)
+		}
+	}
+
+	end = wire.Release{Bury: a.p.bury, Cooldown: cooldown, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
+	switch {
+	case a.tokenKnown == toHolder:
+		end.DropBelow = a.token // no record with a smaller ballot can be decided any more
+	case a.tokenKnown == toNobody && !a.completionSent:
+		end.Undo = true // the node may give the token out again
+	}
+	if a.place != leaving && a.wait != nil && a.wait.GoesOn() {
+		end.Waiter = a.wait.Name
+	}
+	return end, arrived
+}
+
+// free tells all nodes that the attempt is over, and does not wait for them.
+func (a *attempt) free(ctx context.Context) {
+	r := a.releasing(0)
+	r.Send(ctx, quorum.All(len(a.nodes)))
+	r.Leave()
+}
+
+// tellLater makes a node be told that the attempt is over, in the background and after a delay. Called with the lock.
+func (a *attempt) tellLater(i int, debt releaseDebt, after time.Duration) {
+	scheduled := a.e.Later(after, func() { a.repeatEnd(i) })
+	if scheduled {
+		a.nodes[i].debt = debt
+	}
+}
+
+// repeatEnd tells a node that the attempt is over, if that is still owed. If telling it again fails, too, the lease runs out
+// by itself, and the clock window refuses what is still under way.
+func (a *attempt) repeatEnd(node int) {
+	a.mu.Lock()
+	tell, first := a.nodes[node].takeDue()
+	a.mu.Unlock()
+	if !tell {
+		a.e.Tasks.Leave()
+		return
+	}
+
+	r := a.releasing(a.lease.cooldownLeft())
+	r.Must, r.OnOver = first, a.e.Tasks.Leave
+	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+}
+
+// offer asks all nodes to accept a record under a ballot. A nil error means that a quorum did: only then is the record
+// decided. If wait ends first, the record may still come to be decided.
+func (a *attempt) offer(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
+	r := a.offering(rec, ballot, false)
+	r.Send(ctx, quorum.All(len(a.nodes)))
+	r.Wait(wait)
+	nodes := replies(a.e.Group, &r.Tally)
+	return nodes, fateError(OpComplete, a.lock.Key, r.Recorded(rec.Token), nodes)
+}
+
+// offering returns the round that hands a record to nodes, and ends the attempt there. A record that is known to be decided
+// is accepted also by nodes that have promised a later token, or have forgotten one.
+func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
+	a.mu.Lock()
+	a.completionSent = true
+	each := a.lock.Complete(len(a.nodes), func(i int) wire.Complete {
+		return wire.Complete{
+			Ballot:  ballot,
+			Memory:  a.nodes[i].memory,
+			Rest:    rec.Rest,
+			Token:   rec.Token,
+			Result:  rec.Result,
+			Bury:    a.p.bury,
+			Decided: decided,
+			Channel: a.bucket.Channel,
+			Quits:   a.leavingWaiter(),
+		}
+	})
+	a.mu.Unlock()
+
+	r := a.round(wire.OpComplete, (*node.Round).RecordDecided)
+	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
+	return r
+}

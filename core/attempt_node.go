@@ -1,0 +1,145 @@
+package core
+
+import (
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A nodeState is what an attempt knows of one node, and what it owes the node. It is a state machine without I/O, lock or
+// timer. Its owner does what a transition asks for.
+type nodeState struct {
+	expiry wire.NodeTime // logical expiry last confirmed; 0 = never
+	clock  wire.NodeTime // the node's clock with it
+	sentAt clock.Instant // when the request was sent that the node answered so
+
+	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, when it was
+	// granted, or when a renewal was confirmed that the lease could still trust. What the node forgets later may be the
+	// grant of a later holder, so it accepts a completion only in that memory.
+	memory string
+
+	unanswered int32 // requests sent that the node has not answered, and may never answer: they may still arrive
+	ends       int32 // releases among them
+	others     bool  // something besides the acquisition was sent
+	debt       releaseDebt
+}
+
+// A releaseDebt is what a node must still hear of the end of an attempt, besides the releases under way.
+//
+//	                 a release is confirmed   refused, or not answered   a late grant is heard of
+//	nothingOwed      releaseDone              releaseAgain               a release comes after it
+//	releaseLater     releaseDone              stays                      is told at once
+//	releaseAgain     releaseDone              stays                      stays
+//	releaseLast      releaseDone              releaseInVain              stays
+//	releaseInVain    releaseDone              releaseAgain               releaseAgain, at once
+//	releaseDone      stays                    stays                      stays
+type releaseDebt uint8
+
+const (
+	nothingOwed   releaseDebt = iota
+	releaseLater              // the node is told that the attempt is over, unless it answers by then that it does not have it
+	releaseAgain              // the node is told once more, because it has not confirmed the release
+	releaseLast               // that is under way
+	releaseInVain             // the node is not told any more
+	releaseDone               // the node has confirmed the release
+)
+
+// sent notes that a request is about to be sent.
+func (s *nodeState) sent(op wire.Op) {
+	s.others = s.others || op != wire.OpAcquire
+	s.await(op, 1)
+}
+
+// answered notes that a request was answered.
+func (s *nodeState) answered(op wire.Op) { s.await(op, -1) }
+
+// await counts requests that are not answered: more or fewer of them.
+func (s *nodeState) await(op wire.Op, more int32) {
+	s.unanswered += more
+	if op == wire.OpRelease {
+		s.ends += more
+	}
+}
+
+// arrived reports whether nothing of the attempt can arrive at the node any more if a release finds the lease there.
+func (s *nodeState) arrived() bool { return s.unanswered == 0 || !s.others }
+
+// granted notes that the node granted the attempt. A grant that is heard of after a renewal says nothing new.
+func (s *nodeState) granted(got node.Reply) {
+	if s.expiry == 0 {
+		s.memory = got.Memory
+	}
+	s.confirm(got)
+}
+
+// confirm notes that the lease is on the node until the expiry that the node named. Replies may overtake each other.
+func (s *nodeState) confirm(got node.Reply) {
+	if got.Expiry >= s.expiry {
+		s.expiry, s.clock, s.sentAt = got.Expiry, got.Clock, got.Sent
+	}
+}
+
+// confirms notes the reply to a renewal. It reports whether the node has the lease, and whether this machine's clock stood
+// still since the confirmation before: then more time has passed on the node than can have passed here. Without a clock
+// window nothing shows that.
+func (s *nodeState) confirms(got node.Reply, window time.Duration) (has, slept bool) {
+	v := got.Verdict
+	if v != wire.Granted && v != wire.Healed && v != wire.Passed {
+		return false, false
+	}
+	if window > 0 && s.clock != 0 {
+		there, here := got.Clock.Since(s.clock), got.Sent.Since(s.sentAt)+got.Latency
+		slept = there-here > window
+	}
+	s.confirm(got)
+	return true, slept
+}
+
+// lateGrant returns what the node is owed whose grant is heard of when the attempt is over, and reports whether the node is
+// told now: if it was to be told later, or was told in vain.
+func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
+	if s.debt == releaseInVain {
+		return releaseAgain, true
+	}
+	return s.debt, s.debt == releaseLater
+}
+
+// released notes the reply to a release. It returns the verdict that the reply amounts to, and reports whether the node is
+// told once more, because it refused to write the end down or has not answered.
+//
+// A refusal counts as a confirmation if an earlier release has ended the attempt, or may have, because its answer is
+// missing: nobody can tell whether the key was taken before that release or since. With a cooldown it does not count so: the
+// cooldown is there, or it is not.
+func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
+	v = got.Verdict
+	if v == wire.Gone && !got.Revoked && (s.debt == releaseDone || s.ends > 0 && !cooldown) {
+		v = wire.Granted
+	}
+
+	switch {
+	case v == wire.Granted:
+		s.debt = releaseDone
+	case v == wire.Gone || v == wire.TooLate: // the attempt does not have the key there
+	case s.debt == releaseLast:
+		s.debt = releaseInVain
+	default:
+		again = s.debt == nothingOwed || s.debt == releaseInVain
+	}
+	return v, again
+}
+
+// takeDue takes what is due at a node. It reports whether the node is told that the attempt is over, which it is if anything
+// of the attempt may be there or may arrive, and whether that is the first time.
+func (s *nodeState) takeDue() (tell, first bool) {
+	first = s.debt == releaseLater
+	tell = (first || s.debt == releaseAgain) && (s.unanswered > 0 || s.expiry != 0)
+	switch {
+	case s.debt == releaseAgain && tell:
+		s.debt = releaseLast
+	case s.debt == releaseAgain || first:
+		s.debt = nothingOwed
+	}
+	return tell, first
+}

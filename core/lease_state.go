@@ -1,0 +1,93 @@
+package core
+
+import "github.com/lockkit/lockkit/core/internal/clock"
+
+// A lifecycle is the life of a lease: a state machine without I/O, lock, timer or log. Its owner, the lease, does what a
+// transition asks for.
+//
+//	           markHeld   markLost       markEnded   foundLost, by its release
+//	pending    held       –              over        stays, with a reason
+//	held       –          lost: reason   over        –
+//	lost       –          stays          over        stays, with the reason that it has
+//	over       –          stays          stays       stays, with a reason unless it has one
+type lifecycle struct {
+	state            leaseState
+	released         bool          // Release was called
+	freed, completed bool          // a quorum has confirmed Release, Complete
+	rejoining        bool          // the next renewal is early, for a node that others were in
+	reason           LossReason    // why the lease was lost, or why a release found it lost
+	since            clock.Instant // when the lease was reported to its holder
+	renewAt          clock.Instant
+	trustedUntil     clock.Instant // end of validity less the margin, unless a renewal succeeds
+	holdUntil        clock.Instant // the end that MaxHold has set
+}
+
+type leaseState uint8
+
+const (
+	leasePending leaseState = iota // the attempt is under way
+	leaseHeld
+	leaseLost // ended before its holder ended it
+	leaseOver // released or completed
+)
+
+// endsAt is when the lease ends unless a renewal succeeds before.
+func (l *lifecycle) endsAt() clock.Instant { return min(l.trustedUntil, l.holdUntil) }
+
+// outlivesTrust reports whether the lease may live on beyond its trust, if it is renewed.
+func (l *lifecycle) outlivesTrust() bool { return l.trustedUntil < l.holdUntil }
+
+// markHeld notes that the attempt has become a lease.
+func (l *lifecycle) markHeld(now, renewAt clock.Instant) {
+	l.state, l.since, l.renewAt = leaseHeld, now, renewAt
+}
+
+// markLost notes that a held lease has ended before its holder ended it, and returns why: a lease that has expired may have
+// been held for as long as MaxHold allows. It reports false if the lease is not held.
+func (l *lifecycle) markLost(reason LossReason) (why LossReason, was bool) {
+	if l.state != leaseHeld {
+		return "", false
+	}
+	if reason == LossExpired && !l.outlivesTrust() {
+		reason = LossMaxHold
+	}
+	l.state, l.reason = leaseLost, reason
+	return reason, true
+}
+
+// markEnded notes that the holder has ended the lease, and reports whether it was held.
+func (l *lifecycle) markEnded() (held bool) {
+	held, l.state = l.state == leaseHeld, leaseOver
+	return held
+}
+
+// noteRelease notes a release, and reports whether a cooldown may begin with it: only with the first release of a lease that
+// was not lost.
+func (l *lifecycle) noteRelease() bool {
+	first := !l.released
+	l.released = true
+	return first && l.reason == ""
+}
+
+// foundLost notes why a release found the lease lost ("" = it did not), and reports whether that is news.
+func (l *lifecycle) foundLost(reason LossReason) bool {
+	if reason == "" || l.reason != "" {
+		return false
+	}
+	l.reason = reason
+	return true
+}
+
+// noteRenewal notes the end of a renewal, and plans the next one: a period after this one began, or soon if it failed. A node
+// that others were in keeps a turn for this lease, so the next renewal comes soon, before that turn ends; but at most every
+// other renewal is early.
+func (l *lifecycle) noteRenewal(ok, occupied bool, soon, period clock.Instant) {
+	l.renewAt = soon
+	if !ok {
+		return
+	}
+	l.rejoining = occupied && !l.rejoining
+	if !l.rejoining {
+		l.renewAt = period
+	}
+}

@@ -1,0 +1,157 @@
+package core
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A refusal is why an attempt did not become a lease. Callers that wait behind it in this process learn it, too. The errors
+// of operations are made of it, and of the fate of a lease.
+type refusal struct {
+	outcome     quorum.Outcome
+	err         error // the sentinel
+	held        HeldKind
+	hint        string        // of the holder that has the key
+	at          clock.Instant // when the attempt ended
+	retry       time.Duration // when to try again, counted from at
+	cooldown    time.Duration // for how long nobody gets the key, counted from at
+	record      *Record
+	nodes       []NodeReply
+	silentSince clock.Instant // since when no quorum could be reached; 0 = one could
+	retryNow    bool          // try again at once, with what was learnt
+	undecided   bool          // the answers of nodes that have not answered could have changed the outcome
+}
+
+// split reports whether a short random time may break the tie.
+func (r *refusal) split() bool { return r.outcome == quorum.Split || r.outcome == quorum.Unsettled }
+
+// forWaiter is the refusal of a key whose turn another caller has, behind a holder with that hint.
+func forWaiter(hint string) refusal { return refusal{err: ErrHeld, held: HeldForWaiter, hint: hint} }
+
+// heldKind is why a key is held, by the votes.
+func heldKind(t *quorum.Tally) HeldKind {
+	switch kept, holders := t.Kept(), t.With(wire.Held); {
+	case kept != 0 && kept == holders:
+		return HeldRests
+	case t.Split():
+		return HeldSplit
+	case holders.Len() >= t.Q:
+		return HeldByOther
+	default:
+		return HeldForWaiter
+	}
+}
+
+var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
+
+// refusalErrors are the errors of an attempt, by its outcome.
+var refusalErrors = [...]error{
+	quorum.Held:        ErrHeld,
+	quorum.Queued:      ErrHeld,
+	quorum.SharedTurn:  ErrHeld,
+	quorum.Split:       ErrHeld,
+	quorum.Unsettled:   ErrHeld,
+	quorum.Quarantined: ErrUnavailable,
+	quorum.OutOfReach:  ErrUnavailable,
+	quorum.Done:        ErrDone,
+	quorum.Won:         errTooSlow,
+}
+
+// refusalOf says why an attempt failed, by the votes. If two nodes are one server, the second has no vote.
+func refusalOf(g *node.Group, t *quorum.Tally) refusal {
+	first, second, same := t.SameServer()
+	if same {
+		t.Votes[second] = quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first))
+	}
+
+	outcome := t.Acquired()
+	refused := refusal{
+		outcome:   outcome,
+		err:       refusalErrors[outcome],
+		retry:     t.RetryAfter(),
+		hint:      t.Hint(),
+		nodes:     replies(g, t),
+		undecided: t.Voters() < t.Q && t.Voters()+t.Count(wire.Pending) >= t.Q,
+	}
+	if refused.err == ErrHeld { //nolint:errorlint // of the table
+		refused.held, refused.cooldown = heldKind(t), t.Rests()
+	}
+	if same {
+		refused.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
+	}
+	return refused
+}
+
+// pause is how long the next attempt waits at least and at most, unless the nodes notify the call. The time between is drawn
+// at random, so that contenders come one after the other. late: the turn was also that of others too often.
+func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
+	switch r.outcome {
+	case quorum.Quarantined:
+		// Not for all of the quarantine: another node may come back before.
+		d := min(r.retry, max(p.retryMax, p.ttl/10))
+		return d, d + p.retryMin
+	case quorum.SharedTurn, quorum.Split, quorum.Unsettled:
+		if r.outcome == quorum.SharedTurn && !late { // else it is nobody's
+			return 0, queue.TellWithin
+		}
+		return 0, p.retryMin
+	case quorum.Held:
+		free := cmp.Or(r.retry, p.retryMax)
+		return min(p.retryMin, free), min(p.retryMax, free+p.retryMin)
+	case quorum.Queued:
+		free := cmp.Or(r.retry, queue.FallbackMax)
+		return min(queue.FallbackMin, free), min(queue.FallbackMax, free)
+	default: // the nodes are asked again
+		return p.retryMin, p.retryMax
+	}
+}
+
+// stopError is the error of a call that ends: what the nodes said last, or what else put an end to the call.
+func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key string) *OpError {
+	failure := &OpError{Op: op, Key: key, Err: r.err, Record: r.record, Nodes: slices.Clone(r.nodes)} // others are told of the same nodes
+	switch err := endOf(ctx); {
+	case err != nil && ctx.Err() == context.DeadlineExceeded && r.err != nil && !r.undecided:
+		failure.Ended = err
+	case err != nil:
+		failure.Err = err
+	case g.IsClosing():
+		failure.Err = ErrClosed
+	}
+	class := ClassOf(failure.Err)
+	if class == ClassHeld {
+		failure.Held = r.held
+	}
+	if r.retry > 0 && (class == ClassHeld || class == ClassUnavailable) {
+		failure.RetryAfter = max(r.retry-g.Clock.Now().Since(r.at), time.Millisecond)
+	}
+	return failure
+}
+
+// fates are the errors of an operation on a lease, by what the votes say of the lease, and why the lease is lost.
+var fates = [...]struct {
+	err    error
+	reason LossReason
+}{
+	quorum.Undecided: {ErrUnavailable, ""},
+	quorum.Slept:     {ErrLost, LossClock},
+	quorum.Taken:     {ErrLost, LossTaken},
+	quorum.Revoked:   {ErrLost, LossRevoked},
+	quorum.Forgotten: {ErrLost, LossForgotten},
+}
+
+// fateError is the error of an operation on a lease with that fate; nil if a quorum confirmed the operation.
+func fateError(op OpKind, key string, fate quorum.Fate, nodes []NodeReply) error {
+	if fate == quorum.Confirmed {
+		return nil
+	}
+	return &OpError{Op: op, Key: key, Err: fates[fate].err, Reason: fates[fate].reason, Nodes: nodes}
+}

@@ -1,0 +1,148 @@
+package core
+
+import (
+	"context"
+	"time"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// A renewal is a round that extends a lease. Nobody waits for it: the goroutine that brings the deciding vote goes on from
+// there, and the watchdog ends the round when its time is up.
+type renewal struct {
+	node.Round
+	lease     *Lease
+	margin    time.Duration // of the lease when the round began
+	end       func(Outcome) // nil if nobody observes
+	expiresAt clock.Instant // when the round has had its time; Never: it is not under way. The lease's lock guards it
+}
+
+// renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
+func (lease *Lease) renewable() bool { return lease.outlivesTrust() && lease.wanted() }
+
+// plan makes the watchdog look at the lease when it must be renewed, when the renewal under way has had its time, or when the
+// lease's trusted time is over. Called with the lock.
+func (lease *Lease) plan() {
+	at := lease.until.Load()
+	if r := lease.renewing; r != nil {
+		at = min(at, r.expiresAt)
+	} else if lease.renewable() {
+		at = min(at, lease.renewAt)
+	}
+	lease.attempt.e.watchdog.watch(lease, at)
+}
+
+// inspect does what is due now, and returns the renewal that is due by then, for the watchdog to send.
+func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
+	lease.expire()
+
+	lease.attempt.mu.Lock()
+	if lease.state != leaseHeld {
+		lease.attempt.mu.Unlock()
+		return nil
+	}
+	var late *renewal
+	switch r := lease.renewing; {
+	case r != nil && now >= r.expiresAt:
+		late, r.expiresAt = r, clock.Never
+	case r == nil && then >= lease.renewAt && lease.renewable():
+		due = lease.newRenewal()
+		lease.renewing = due
+	}
+	lease.plan()
+	lease.attempt.mu.Unlock()
+
+	if late != nil {
+		late.Expire() // which plans the next
+	}
+	return due
+}
+
+// newRenewal makes the round of a renewal. From now on a release must reach all nodes. Called with the lock.
+func (lease *Lease) newRenewal() *renewal {
+	r := &renewal{lease: lease, expiresAt: clock.Never}
+	lease.attempt.renewing(&r.Round)
+	lease.reached = quorum.All(len(lease.attempt.nodes))
+	return r
+}
+
+// start sends the round for the watchdog. The observer is the user's code, and the watchdog's timer does not wait for it.
+func (r *renewal) start() {
+	r.OnOver = r.conclude
+	observer := &r.lease.attempt.p.observer
+	if observer.Start != nil || observer.Node != nil {
+		r.Tasks.Go(r.sendOff)
+		return
+	}
+	entered := r.Tasks.Enter()
+	if entered {
+		defer r.Tasks.Leave()
+		r.sendOff()
+	}
+}
+
+// sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
+// elsewhere, or paused.
+func (r *renewal) sendOff() {
+	lease, p := r.lease, r.lease.attempt.p
+	r.margin = lease.remaining()
+	ctx := lease.ctx.parent
+	if p.observer.Start != nil {
+		ctx, r.end = p.observe(context.WithoutCancel(ctx), OpRenew, lease.Key(), false, lease.FencingToken())
+	}
+	r.Send(ctx, quorum.All(len(r.Group.Nodes)))
+
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
+		r.expiresAt = r.Sent.Add(r.Timeout)
+		lease.plan()
+	}
+}
+
+// conclude ends the round. If a quorum confirms the lease, it is extended from the moment the round began. If no quorum can,
+// the lease is lost. Otherwise it is renewed again soon.
+func (r *renewal) conclude() {
+	lease, t := r.lease, &r.Tally
+	fate := t.Renewed()
+	reason := fates[fate].reason
+	if reason != "" {
+		lease.declareLost(reason)
+	}
+	lease.replan(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
+	if r.end == nil {
+		return
+	}
+
+	out := Outcome{Reason: reason, Token: lease.FencingToken(), Margin: r.margin, Nodes: replies(lease.attempt.e.Group, t)}
+	out.Err = fateError(OpRenew, lease.Key(), fate, out.Nodes)
+	r.Tasks.Go(func() { r.end(out) })
+}
+
+// replan notes the end of a round that was sent at that time, and plans the next one. A node that others were in keeps a turn
+// for this lease.
+func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	lease.renewing = nil
+	if lease.state != leaseHeld {
+		return
+	}
+
+	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.ttl / 20)
+	ok = ok && lease.remaining() > 0 // a reply that comes after validity extends nothing
+	if ok {
+		lease.trust(sent)
+	}
+	lease.noteRenewal(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
+	lease.plan()
+}
+
+// renewalPeriod is drawn anew each time, so that leases taken together are not renewed together for ever.
+func (lease *Lease) renewalPeriod() time.Duration {
+	tenth := lease.attempt.p.renewEvery / 10
+	return lease.attempt.p.renewEvery - tenth + time.Duration(lease.attempt.e.jitter(int64(2*tenth)+1))
+}
