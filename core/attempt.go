@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
@@ -92,18 +91,6 @@ func (a *attempt) isOver() bool {
 	}
 }
 
-// noteQueued notes that a node has the call in its queue. The answer of a slow node may come after the grant. Called with
-// the lock.
-func (a *attempt) noteQueued() {
-	switch {
-	case a.place != unqueued:
-	case a.tokenKnown == toHolder:
-		a.place = leaving
-	default:
-		a.place = queued
-	}
-}
-
 // round returns a round of the attempt.
 func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
@@ -180,79 +167,4 @@ func (a *attempt) renewing(r *node.Round) {
 	r.Each = a.lock.Renew(a.p.lease, len(a.nodes), func(i int) wire.Renew {
 		return wire.Renew{Token: a.token, Confirmed: a.nodes[i].expiry, Turn: a.p.turn, Carried: a.p.carries}
 	})
-}
-
-// Sends notes a request that is about to leave for a node, and reports whether it may leave. What the nodes are told at the
-// end depends on what they were sent before.
-func (a *attempt) Sends(op wire.Op, node int) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if (op == wire.OpAcquire || op == wire.OpRenew) && a.isOver() {
-		return false
-	}
-	a.nodes[node].sent(op)
-	return true
-}
-
-// Hear notes a reply to a request of the attempt. One node that knows of a revocation is enough: the others may have
-// forgotten it.
-func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
-	if got.Revoked {
-		a.lease.declareLost(LossRevoked)
-	}
-
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	n := &a.nodes[got.Node]
-	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
-		n.answered(op)
-	}
-
-	switch op {
-	case wire.OpAcquire:
-		a.hearAcquire(n, got)
-	case wire.OpRenew:
-		slept = a.hearRenew(n, got)
-	case wire.OpRelease:
-		return a.hearRelease(n, got), false
-	default: // the caller of any other round keeps what the nodes said
-	}
-	return got.Verdict, slept
-}
-
-// hearAcquire notes a reply to the request for the key. Called with the lock.
-func (a *attempt) hearAcquire(n *nodeState, got node.Reply) {
-	if got.Place > 0 {
-		a.noteQueued()
-	}
-	if got.Verdict != wire.Granted {
-		return
-	}
-	n.granted(got)
-	debt, now := n.lateGrant()
-	if now && a.phase == attemptOver {
-		a.tellLater(got.Node, debt, 0)
-	}
-}
-
-// hearRenew notes a reply to a renewal, and reports whether it shows that this machine's clock stood still. Called with the
-// lock.
-func (a *attempt) hearRenew(n *nodeState, got node.Reply) (slept bool) {
-	has, slept := n.confirms(got, a.p.Window)
-
-	// A node that has the lease again may have forgotten another grant of the key meanwhile. Nobody could act on that
-	// grant, if this lease is still trusted when the reply comes.
-	if has && !a.completionSent && a.lease.trusted() {
-		n.memory = got.Memory
-	}
-	return slept
-}
-
-// hearRelease notes a reply to a release, and returns what its verdict amounts to. Called with the lock.
-func (a *attempt) hearRelease(n *nodeState, got node.Reply) wire.Verdict {
-	verdict, again := n.released(got, a.lease.cooldownLeft() > 0)
-	if again {
-		a.tellLater(got.Node, releaseAgain, a.p.nodeTimeout)
-	}
-	return verdict
 }

@@ -2,8 +2,6 @@ package core
 
 import (
 	"math/rand/v2"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -38,25 +36,4 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e.waits.Init(e.Group)
 	e.watchdog.e = e.Group
 	return e
-}
-
-// retire forgets a lease that is over.
-func (e *engine) retire(lease *Lease) {
-	e.watchdog.remove(lease)
-	e.gate.Leave()
-}
-
-// maxNamed is how many of the leases that Close waits for it names.
-const maxNamed = 10
-
-// unfinished returns the leases that are still held, sorted by key, the names of the first of them, and the number of calls
-// under way.
-func (e *engine) unfinished(name func(*Lease) string) (leases []*Lease, names []string, calls int) {
-	e.watchdog.mu.Lock()
-	defer e.watchdog.mu.Unlock()
-	leases = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
-	for _, lease := range leases[:min(len(leases), maxNamed)] {
-		names = append(names, name(lease))
-	}
-	return leases, names, e.gate.Inside() - len(leases)
 }

@@ -277,7 +277,7 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 			onEnd(Outcome{Err: err, Reason: reason, Token: lease.FencingToken()})
 		}
 	})
-	e.retire(lease)
+	lease.retire()
 	return true
 }
 
@@ -314,8 +314,14 @@ func (lease *Lease) passTurn(held, handedOn bool) {
 		lease.attempt.e.lines.Leave(lease.attempt.lock.Resource())
 	}
 	if held {
-		lease.attempt.e.retire(lease)
+		lease.retire()
 	}
+}
+
+// retire takes a lease that is over from the watchdog, and from what Close waits for.
+func (lease *Lease) retire() {
+	lease.attempt.e.watchdog.remove(lease)
+	lease.attempt.e.gate.Leave()
 }
 
 // lostError is the error of an operation on a lease that is lost.

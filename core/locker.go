@@ -195,7 +195,7 @@ func (l *Locker) Close(ctx context.Context) error {
 
 	var err error
 	if !l.drained(ctx) {
-		left, keys, calls := e.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
+		left, keys, calls := l.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
 		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
 		for _, lease := range left {
 			if lease.declareLost(LossClosed) {
@@ -228,8 +228,24 @@ func (l *Locker) drained(ctx context.Context) bool {
 		case <-ctx.Done():
 			return e.gate.Inside() == 0
 		case <-timer.C:
-			leases, held, calls := e.unfinished(func(lease *Lease) string { return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key())) })
+			leases, held, calls := l.unfinished(func(lease *Lease) string { return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key())) })
 			l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
 		}
 	}
+}
+
+// maxNamed is how many of the leases that Close waits for it names.
+const maxNamed = 10
+
+// unfinished returns the leases that are still held, sorted by key, the names of the first of them, and the number of calls
+// under way.
+func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []string, calls int) {
+	e := l.e
+	e.watchdog.mu.Lock()
+	defer e.watchdog.mu.Unlock()
+	leases = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
+	for _, lease := range leases[:min(len(leases), maxNamed)] {
+		names = append(names, name(lease))
+	}
+	return leases, names, e.gate.Inside() - len(leases)
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -154,93 +153,6 @@ func (n *Node) Ahead() (by time.Duration, known bool) {
 	best, known := n.clock.best()
 	return best.ahead, known
 }
-
-// A voting is what an operator knows of whether a node votes. Each change is logged once, with the reason; a lost
-// connection now and then is none.
-type voting struct {
-	failures int          // in a row
-	now      wire.Verdict // why the node does not vote, as logged; VerdictGranted = it votes
-}
-
-// see books a verdict, and reports whether it is news. proof: it comes from a script that only a node that votes grants.
-func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
-	switch v {
-	case wire.Failed:
-		s.failures++
-		if s.failures < MaxFailures {
-			return false
-		}
-	case wire.Quarantined, wire.ClockSkewed, wire.Replica, wire.Unguarded:
-		s.failures = 0
-	default:
-		s.failures = 0
-		if !proof {
-			return false
-		}
-		v = wire.Granted
-	}
-	news = s.now != v
-	s.now = v
-	return news
-}
-
-// A clockFilter estimates by how much the wall clock of a node is ahead, from what its replies show. A reply
-// that was long under way says little, so the quickest of the last few counts, as in NTP (RFC 5905, section 10).
-type clockFilter []clockSample
-
-const (
-	clockSamples = 8
-	// clockSlack is by how much clocks may drift apart between samples, and their readings be off.
-	clockSlack = 5 * time.Millisecond
-)
-
-type clockSample struct {
-	ahead   time.Duration // the node's clock less this process's in the middle between request and answer,
-	latency time.Duration // and how long that was
-}
-
-// add forgets what was seen before one of the clocks was set: it differs from now by more than the ways of the replies explain.
-func (f *clockFilter) add(s clockSample) {
-	if b, known := f.best(); known && (s.ahead-b.ahead).Abs() > (s.latency+b.latency)/2+clockSlack {
-		*f = (*f)[:0]
-	}
-	if len(*f) == clockSamples {
-		*f = slices.Delete(*f, 0, 1)
-	}
-	*f = append(*f, s)
-}
-
-func (f *clockFilter) best() (best clockSample, known bool) {
-	for i, s := range *f {
-		if i == 0 || s.latency < best.latency {
-			best = s
-		}
-	}
-	return best, len(*f) > 0
-}
-
-// run evaluates a call on client. It may block for as long as the client's own timeouts allow, whatever ctx says.
-func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (any, error) {
-	cmd := redis.NewCmd(ctx, call.Args()...)
-	err := client.Process(ctx, goredis.Once{Cmd: cmd})
-	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-		cmd = redis.NewCmd(ctx, call.InFull()...)
-		err = client.Process(ctx, goredis.Once{Cmd: cmd})
-	}
-	return cmd.Val(), err
-}
-
-// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
-// the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more
-// than one that is answered late.
-type nodeContext struct {
-	context.Context // whose values
-	deadline        time.Time
-}
-
-func (c *nodeContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *nodeContext) Done() <-chan struct{}       { return nil }
-func (c *nodeContext) Err() error                  { return nil }
 
 // Name names a node for a message.
 func Name(index int, addr string) string {

@@ -1,0 +1,74 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
+)
+
+// Look reads what a node stores for a key, and the node's clock, by plain reads and beside all rounds. A node in trouble is not
+// asked. The vote says whether the node votes at all: one that stores nothing for the key may not vote yet. Or it says why
+// nothing was read. With a client that ignores contexts, Look may take longer than the timeout.
+func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Duration) (text string, clock wire.NodeTime, v quorum.Vote) {
+	sent := b.Clock.Now()
+	admitted, err := n.admit(sent, timeout, false, b.tagged)
+	if err != nil {
+		return "", 0, quorum.Said(wire.CircuitOpen, err)
+	}
+	text, clock, v, err = b.read(&nodeContext{ctx, time.Now().Add(timeout)}, n, key)
+	now := b.Clock.Now()
+	n.leave(admitted, now, err)
+	if goredis.Answered(err) {
+		b.answered.Store(now)
+	}
+	v.Err, v.Latency = err, now.Since(sent)
+	if err == nil {
+		n.HeardClock(v.Skew, v.Latency)
+	}
+	return text, clock, v
+}
+
+// read asks the server; in a Cluster, the one that has the key. All reads go over one connection, with the guard last, so that
+// the server cannot lose its memory in between unnoticed.
+func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
+	client, resource := n.Client, b.Keys.Resource(key)
+	if n.Cluster != nil {
+		client, err = n.Cluster.MasterForKey(ctx, resource)
+		if err != nil {
+			return "", 0, v, err
+		}
+	}
+
+	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
+	if b.Conf.Guarded {
+		cmds = append(cmds, redis.NewStringCmd(ctx, b.Keys.GuardQuery(b.index)...), redis.NewStringCmd(ctx, "info", "replication"))
+	}
+	goredis.Pipeline(ctx, client, cmds)
+	for _, cmd := range cmds {
+		err := cmd.Err()
+		if err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
+			return "", 0, v, err
+		}
+	}
+
+	clock, text = wire.NodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
+	if text == "" && cmds[1].Err() == nil {
+		text = "\x00" // an empty text is as foreign as this
+	}
+
+	v.Verdict, v.Skew = wire.Gone, clock.Skew(time.Now())
+	if b.Conf.Guarded {
+		info := ParseInfo(cmds[3].(*redis.StringCmd).Val())
+		guard := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, b.Conf.MaxTTL, b.Conf.Lag)
+		if guard.State > wire.GuardVoting {
+			v.Verdict, v.Rest = wire.Quarantined, guard.Left
+		}
+	}
+	return text, clock, v, nil
+}
