@@ -112,11 +112,14 @@ func (a *attempt) releasing(cooldown time.Duration) *node.Round {
 }
 
 // ending returns what the nodes are told at the end, and the nodes where nothing of the attempt can arrive any more if they
-// find the lease. Called with the lock.
+// find the lease: they need no tombstone. Once a completion was sent, every node gets one, because a node that refused the
+// completion must be told apart from a node that a release has left without a trace. Called with the lock.
 func (a *attempt) ending(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
-		if a.nodes[i].arrived() && !a.e.Nodes[i].Repeats {
+		n := &a.nodes[i]
+		if n.arrived() && !a.completionSent && !a.e.Nodes[i].Repeats {
 			arrived = arrived.With(i)
+			n.traceless = true
 		}
 	}
 

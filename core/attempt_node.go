@@ -23,6 +23,7 @@ type nodeState struct {
 	unanswered int32 // requests sent that the node has not answered, and may never answer: they may still arrive
 	ends       int32 // releases among them
 	others     bool  // something besides the acquisition was sent
+	traceless  bool  // a release was sent that leaves no tombstone where it finds the lease
 	debt       releaseDebt
 }
 
@@ -109,12 +110,10 @@ func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
 // released notes the reply to a release. It returns the verdict that the reply amounts to, and reports whether the node is
 // told once more, because it refused to write the end down or has not answered.
 //
-// A refusal counts as a confirmation if an earlier release has ended the attempt, or may have, because its answer is
-// missing: nobody can tell whether the key was taken before that release or since. With a cooldown it does not count so: the
-// cooldown is there, or it is not.
+// A refusal counts as a confirmation if an earlier release has ended the attempt, or may have.
 func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
 	v = got.Verdict
-	if v == wire.Gone && !got.Revoked && (s.debt == releaseDone || s.ends > 0 && !cooldown) {
+	if v == wire.Gone && s.endedBefore(got, cooldown) {
 		v = wire.Granted
 	}
 
@@ -128,6 +127,24 @@ func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, aga
 		again = s.debt == nothingOwed || s.debt == releaseInVain
 	}
 	return v, again
+}
+
+// endedBefore reports whether an earlier release has ended the attempt on a node that does not have it now, or may have, because
+// its answer is missing: nobody can tell whether the key was taken before that release or since.
+//
+// A node that knows how the attempt ended leaves no doubt. But a node that has refused a release may have executed one before
+// that left no trace. And a cooldown is there, or it is not.
+func (s *nodeState) endedBefore(got node.Reply, cooldown bool) bool {
+	switch {
+	case got.Revoked:
+		return false
+	case s.debt == releaseDone:
+		return true
+	case got.Refused && !s.traceless:
+		return false
+	default:
+		return s.ends > 0 && !cooldown
+	}
 }
 
 // takeDue takes what is due at a node. It reports whether the node is told that the attempt is over, which it is if anything

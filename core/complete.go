@@ -25,6 +25,7 @@ import (
 //
 // ErrLost: it was not recorded by this call; what reached a minority of nodes may still be settled by a later
 // acquirer, unless somebody else completes first. With reason taken, somebody was granted the key. With reason
+// revoked, somebody has ended the lease by admin.Revoke. With reason
 // forgotten, so many nodes lost their memory since they last confirmed the lease in time that too few can tell
 // whether somebody was. ErrUnavailable: too few nodes answered, so what becomes of the record is open: Complete
 // may be repeated (the first result counts); if it is not, the next acquirer either finds it and settles it, or
@@ -79,7 +80,9 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	case life.released:
 		return &OpError{Op: OpComplete, Key: lease.Key(), Err: ErrReleased}
 	case lease.completionTooLate():
-		return lease.lostError(OpComplete, LossExpired)
+		tooLate := lease.lostError(OpComplete, LossExpired)
+		lease.concludeCompletion(tooLate)
+		return tooLate
 	}
 
 	e := lease.attempt.e
@@ -92,15 +95,33 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	ctx, end := lease.attempt.p.observe(ctx, OpComplete, lease.Key(), false, lease.FencingToken())
 	bounded := context.Background() //nolint:forbidigo // by the node timeout
 	nodes, err := lease.attempt.offer(ctx, bounded, lease.proposal(result), lease.FencingToken())
-	if err == nil {
-		lease.attempt.mu.Lock()
-		lease.completed = true
-		lease.attempt.mu.Unlock()
-	}
+	lease.concludeCompletion(err)
 	if end != nil {
 		end(Outcome{Err: err, Token: lease.FencingToken(), Nodes: nodes})
 	}
 	return err
+}
+
+// concludeCompletion notes what a completion came to. A refusal is what Release reports from then on.
+func (lease *Lease) concludeCompletion(err error) {
+	var refused LossReason
+	op, ok := errors.AsType[*OpError](err)
+	if ok {
+		refused = op.Reason
+	}
+	lease.attempt.mu.Lock()
+	lease.noteCompletion(err == nil, refused)
+	lease.attempt.mu.Unlock()
+}
+
+// refusedCompletion returns the error of the last Complete if it was refused; nil if it was not.
+func (lease *Lease) refusedCompletion() error {
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	if lease.refused == "" {
+		return nil
+	}
+	return lease.lostError(OpComplete, lease.refused)
 }
 
 // proposal returns the only record that the lease ever offers. A ballot must not stand for two records, so a repeated call

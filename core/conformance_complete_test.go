@@ -61,6 +61,19 @@ var conformanceComplete = []conformanceCase{
 		! set f=7 ballot=8 kept=T+60s origin=8 result=text
 		a complete ballot=7 origin=7 result=other -> done ballot=8 kept=T+60s-now origin=8
 		= f=7 ballot=8 kept=T+60s origin=8 result=text`},
+	{name: "complete: own record, settled by another: kept for longer", play: `
+		! set f=9 ballot=9 kept=T+60s origin=7 result=text
+		a complete ballot=7 origin=7 result=other -> done ballot=9 kept=24h origin=7
+		= f=9 ballot=9 kept=now+24h origin=7 result=text ttl=26h`},
+	{name: "complete: own record, settled by another: never kept for less", play: `
+		! set f=9 ballot=9 kept=T+48h origin=7 result=text
+		a complete ballot=7 origin=7 result=text -> done ballot=9 kept=T+48h-now origin=7
+		= f=9 ballot=9 kept=T+48h origin=7 result=text`},
+	{name: "complete: a record that another settles too late is kept for no longer", play: `
+		! set f=9 ballot=9 kept=T+60s origin=7 result=text
+		a complete ballot=8 origin=7 result=text -> done ballot=9 kept=T+60s-now origin=7
+		a complete decided ballot=7 origin=7 result=text -> done ballot=9 kept=T+60s-now origin=7
+		= f=9 ballot=9 kept=T+60s origin=7 result=text`},
 	{name: "complete: greater record, spent", play: `
 		! set f=7 ballot=8 kept=T-1 origin=8 result=text
 		a complete ballot=7 origin=7 result=other -> granted
@@ -221,11 +234,11 @@ var conformanceRevoke = []conformanceCase{
 		a acquire carry=text -> granted token=wall expiry=now+10s
 		a revoke -> granted rest=10s+1
 		= e=T+10s i=~ f=a ttl=24h+10s
-		=x a=48h
-		a renew token=a confirmed=T+10s -> gone
-		a renew wb=a token=a confirmed=T+10s -> gone
+		=x a=48h:revoked
+		a renew token=a confirmed=T+10s -> gone revoked=1
+		a renew wb=a token=a confirmed=T+10s -> gone revoked=1
 		a acquire -> held rest=10s+1
-		a complete ballot=a origin=a -> gone
+		a complete ballot=a origin=a -> gone revoked=1
 		b acquire -> held rest=10s+1
 		= e=T+10s i=~ f=a
 		! sleep 10s
@@ -249,8 +262,8 @@ var conformanceRevoke = []conformanceCase{
 	{name: "revoke: says so to a release, and to one that is repeated after a completion", play: `
 		! set e=T+55s i=a f=7
 		a revoke -> granted rest=T+55s+1-now
-		a complete ballot=7 origin=7 -> gone
-		a release -> gone
+		a complete ballot=7 origin=7 -> gone revoked=1
+		a release -> gone revoked=1
 		= e=T+55s i=~ f=7`},
 	{name: "revoke: spent", play: `
 		! set e=T-5s i=a f=7
@@ -264,7 +277,7 @@ var conformanceRevoke = []conformanceCase{
 		=x a=48h
 		b revoke -> granted rest=T+60s+1-now
 		= e=T+60s i=~ f=9 r=c u=T+1h
-		a renew token=7 confirmed=0 -> gone
+		a renew token=7 confirmed=0 -> gone revoked=1
 		= e=T+60s i=~ f=9 r=c u=T+1h`, single: true},
 	{name: "revoke: of nobody, where nothing is known", play: `
 		a revoke -> gone
@@ -296,9 +309,9 @@ var conformanceRevoke = []conformanceCase{
 		= e=T+55s i=~ f=9 ballot=5 kept=T+72h origin=5 result=text ttl=74h`},
 	{name: "revoke: a completion that comes after it is refused, also where the lease was not", play: `
 		a revoke -> gone
-		a complete ballot=7 origin=7 -> gone
+		a complete ballot=7 origin=7 -> gone revoked=1
 		a complete ballot=7 origin=7 decided -> granted
-		a release -> gone`},
+		a release -> gone revoked=1`},
 	{name: "forget: a record", frozen: true, play: `
 		! set f=9 ballot=7 kept=T+72h origin=5 result=text ttl=74h
 		a forget token=7 -> done
@@ -325,4 +338,113 @@ var conformanceRevoke = []conformanceCase{
 		a forget token=7 -> granted
 		a complete ballot=7 origin=7 decided -> granted
 		= f=7 ballot=7 kept=now+24h origin=7`, single: true},
+}
+
+// The rows of the conformance table about how an attempt has ended on the node, by which later requests are answered.
+
+var conformanceEnds = []conformanceCase{
+	{name: "end: a release that found nothing has not ended the attempt", play: `
+		a release -> gone
+		=x a=3s:refused
+		a release -> gone refused=1
+		a release cooldown=60s -> gone refused=1
+		=x a=3s:refused`, single: true},
+	{name: "end: released stays so, whatever becomes of a completion that comes late", play: `
+		! set e=T+59s i=a f=7
+		a release -> granted
+		=x a=3s:released
+		a complete ballot=7 origin=7 -> granted
+		a release -> granted
+		=x a=3s:released
+		! set f=9 ballot=9 kept=T+60s origin=9
+		a complete ballot=7 origin=7 -> done ballot=9 kept=T+60s-now origin=9
+		a release -> granted
+		=x a=3s:released`},
+	{name: "end: released stays so, also where only its name says so", play: `
+		! set e=T+59s i=a f=9
+		a release answered -> granted
+		=x
+		a complete ballot=7 origin=7 -> gone
+		= f=9
+		=x a=3s:released
+		a release -> granted`},
+	{name: "end: released stays so, also where the key stays taken", play: `
+		! set e=T+59s i=a f=7
+		a release answered cooldown=60s -> granted
+		=x
+		a complete ballot=7 origin=7 -> gone
+		=x a=3s:released
+		a release -> granted`, single: true},
+	{name: "end: completed", play: `
+		! set e=T+59s i=a f=7
+		a complete ballot=7 origin=7 -> granted
+		=x a=3s:completed
+		a release -> granted
+		=x a=3s:completed`},
+	{name: "end: completed, and settled by another since", play: `
+		! set f=9 ballot=9 kept=T+60s origin=7 result=text
+		a complete ballot=7 origin=7 result=text -> done ballot=9 kept=24h origin=7
+		=x a=3s:completed
+		a release -> granted`},
+	{name: "end: completed, until the record of another has replaced it", play: `
+		! set e=T+59s i=a f=7
+		a complete ballot=7 origin=7 -> granted
+		! set f=9 ballot=9 kept=T+60s origin=9
+		a complete ballot=7 origin=7 -> done ballot=9 kept=T+60s-now origin=9
+		=x a=3s:refused
+		a release -> gone refused=1`},
+	{name: "end: refused, until a completion is accepted", play: `
+		! set e=T+59s i=a f=8
+		a complete ballot=7 origin=7 -> gone
+		=x a=3s:refused
+		a release -> gone refused=1
+		=x a=3s:refused
+		! set f=7
+		a complete ballot=7 origin=7 -> granted
+		=x a=3s:completed
+		a release -> granted`},
+	{name: "end: refused, for the node has forgotten", opts: conformGuarded, play: `
+		! guard h=live s=T-60s m=10s
+		! set f=5
+		a complete ballot=7 origin=7 memory=- -> forgotten
+		=x a=3s:refused
+		a release -> gone refused=1`},
+	{name: "end: revoked, whoever completes the key since", play: `
+		! set e=T+5s i=a f=7
+		a revoke -> granted rest=T+5s+1-now
+		! set f=9 ballot=9 kept=T+60s origin=9
+		a complete ballot=7 origin=7 -> gone revoked=1
+		=x a=48h:revoked
+		a release -> gone revoked=1`, single: true},
+	{name: "end: revoked, and its record was settled", play: `
+		! set f=9 ballot=9 kept=T+60s origin=7
+		a revoke -> gone
+		a complete ballot=7 origin=7 -> done ballot=9 kept=24h origin=7
+		=x a=48h:revoked`},
+	{name: "end: revoked, also where it was completed or refused before", play: `
+		! set e=T+59s i=a f=7
+		a complete ballot=7 origin=7 -> granted
+		a revoke -> gone
+		=x a=48h:revoked
+		b complete ballot=5 origin=5 -> done ballot=7 kept=24h origin=7
+		b revoke -> gone
+		=x a=48h:revoked b=48h:revoked`, frozen: true},
+	{name: "end: released, and revoked in vain", play: `
+		! set e=T+5s i=a f=7
+		a release -> granted
+		a revoke -> gone
+		=x a=48h:released
+		a release -> granted`},
+	{name: "end: released without a tombstone, and revoked in vain", play: `
+		! set e=T+5s i=a f=7
+		a release answered -> granted
+		a revoke -> gone
+		! set e=T+60s i=b f=9
+		a release -> granted`},
+	{name: "end: released with a cooldown, and revoked in vain", play: `
+		! set e=T+5s i=a f=7
+		a release answered cooldown=1s -> granted
+		a revoke -> gone
+		! set e=T+60s i=b f=9
+		a release -> granted`},
 }

@@ -329,9 +329,14 @@ var conformanceRelease = []conformanceCase{
 		a renew token=7 confirmed=T+59s -> gone`},
 	{name: "release: no cooldown begins after a completion", play: `
 		! set e=T+59s i=a f=9
-		a complete ballot=7 origin=7 -> gone
+		a complete ballot=9 origin=9 -> granted
 		a release cooldown=60s -> too_late
 		a release -> granted`},
+	{name: "release: no cooldown begins after a completion that was refused", play: `
+		! set e=T+59s i=a f=9
+		a complete ballot=7 origin=7 -> gone
+		a release cooldown=60s -> gone refused=1
+		a release -> gone refused=1`},
 	{name: "release: a cooldown outlasts a clock that jumps, beside a record, too", play: `
 		! set e=T+59s i=a f=9 ballot=9 kept=T+1h origin=9 result=text ttl=3h
 		a release cooldown=60s -> granted

@@ -160,6 +160,12 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	}
 	delete(want, Verdict(v.Verdict).String())
 	got := map[string]int64{"token": int64(v.Token), "expiry": v.Expiry.Millis(), "rest": v.Rest.Milliseconds(), "place": int64(v.Place)}
+	if v.Revoked {
+		got["revoked"] = 1
+	}
+	if v.Refused {
+		got["refused"] = 1
+	}
 	text := map[string]string{"carried": v.Hint, "claim": v.Claim}
 	if v.Memory != "" && v.Memory != s.memory() {
 		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.Memory, s.memory())
@@ -311,16 +317,23 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 	}
 }
 
+// conformanceEnd is what a tombstone is, by how its attempt ended.
+var conformanceEnd = map[string]string{"released": "e", "completed": "c", "refused": "x", "revoked": "r"}
+
 func (s *scene) checkTombstones(line string, want map[string]string) {
 	s.t.Helper()
 	for _, name := range slices.Sorted(maps.Keys(s.leases)) {
 		key := s.tombstone(name)
-		expr, expected := want[name]
+		value, expected := want[name]
+		expr, how, _ := strings.Cut(value, ":")
 		exists := must(s.client.Exists(context.Background(), key).Result()) == 1
 		if exists != expected {
 			s.t.Errorf("%s\n\ttombstone of %s: %v", line, name, exists)
 		} else if exists {
 			s.checkTTL(line, key, expr)
+			if end := s.client.Get(context.Background(), key).Val(); how != "" && end != conformanceEnd[how] {
+				s.t.Errorf("%s\n\tthe tombstone of %s is %q, want %q: %s", line, name, end, conformanceEnd[how], how)
+			}
 		}
 	}
 }

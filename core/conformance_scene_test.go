@@ -31,7 +31,8 @@ import (
 //	                                                                 with an owner, p only where it is named
 //	=g h=live s=expr m=expr v=1                                      the guard record is exactly this
 //	=w a b                                 exactly these attempts' calls wait, in this order
-//	=x a=expr b=expr                       exactly these attempts have a tombstone, which lives this much longer
+//	=x a=expr:refused b=expr               exactly these attempts have a tombstone, which lives this much longer, and says, where
+//	                                       that is named, how the attempt ended
 //	! set e=… | noqueue | guard h=… v=1 | flush | replica | promote | sleep d      what happens to the node
 //
 // A field that is not named must be zero, but that a vote's memory must be the node's. An expr is a sum of numbers, durations (in ms) and names: T, U = the
@@ -211,8 +212,15 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 		if _, all := f["answered"]; all {
 			lease.attempt.nodes[0].unanswered = 0
 		}
-		lease.attempt.completionSent = !undo
-		lease.attempt.token, lease.attempt.tokenKnown = uint64(s.number(f, "drop")), map[bool]tokenKnown{true: toHolder}[f["drop"] != ""]
+		lease.attempt.completionSent = false
+		switch lease.attempt.token = uint64(s.number(f, "drop")); {
+		case f["drop"] != "":
+			lease.attempt.tokenKnown = toHolder
+		case undo:
+			lease.attempt.tokenKnown = toNobody
+		default:
+			lease.attempt.tokenKnown = toLookers
+		}
 		if _, goesOn := f["waits"]; lease.attempt.wait != nil && !goesOn {
 			lease.attempt.wait.End()
 		}

@@ -1,6 +1,7 @@
 package core
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,8 +13,8 @@ import (
 // by a panic. fn runs on the caller's goroutine with the context of the lease, which ends with cause
 // ErrLost when fn must stop acting.
 //
-// The error is fn's, or that of Acquire. If the lease was lost while fn ran, it also matches ErrLost, even
-// if fn returned nil. A release that could not be confirmed is no error of Do: it is logged, and the key
+// The error is fn's, or that of Acquire. If the lease was lost while fn ran, or if fn called Complete and that was refused with
+// ErrLost, the error also matches ErrLost, even if fn returned nil. A release that could not be confirmed is no error of Do: it is logged, and the key
 // frees itself. Options are for this call, as in Acquire.
 //
 // With a ctx that runs under a lease on key, the error matches ErrHeld at once, unless [Reentrant] says otherwise.
@@ -53,7 +54,8 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
-	if loss := lease.Lost(); loss != nil {
+	loss := cmp.Or(lease.Lost(), lease.refusedCompletion())
+	if loss != nil {
 		return joinLoss(err, loss, ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost))
 	}
 	return err

@@ -287,8 +287,8 @@ func TestInspectToken(t *testing.T) {
 // What this version does not know is an error of its node, and no free key.
 func TestInspectForeign(t *testing.T) {
 	bubbles(t, 1, map[string]string{
-		"text": "mine", "empty": "", "a mark": "\x02", "cut short": "\x02\x00\x00", "a mark from the future": "\x04" + testutil.Resource{}.String()[1:],
-		"another length": "\x03" + testutil.Resource{Before: -1}.String()[1:],
+		"text": "mine", "empty": "", "a mark": "\x04", "cut short": "\x04\x00\x00", "a mark from the future": "\x06" + testutil.Resource{}.String()[1:], "the layout before": "\x02" + testutil.Resource{}.String()[1:],
+		"another length": "\x05" + testutil.Resource{Before: -1}.String()[1:],
 		"a fraction":     strings.Replace(testutil.Resource{Expiry: 1, Owner: "a"}.String(), "\xf0\x3f", "\xf8\x3f", 1),
 		"a hash":         "",
 	}, func(t *testing.T, w *world, text string) {

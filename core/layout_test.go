@@ -1,8 +1,10 @@
 package core
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
@@ -20,12 +22,21 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		"the string that it once was": func(n *testutil.Node, resource string) (any, error) {
 			return n.Exec("SET", resource, "\x01"+strings.Repeat("\x00", 32)+"\x07another\x00\x64"+strings.Repeat("c", 100))
 		},
+		"the layout before this one": func(n *testutil.Node, resource string) (any, error) {
+			return n.Exec("SET", resource, "\x02"+testutil.Resource{Counter: 7, Before: -1}.String()[1:])
+		},
+		"the layout before this one, while somebody may wait": func(n *testutil.Node, resource string) (any, error) {
+			return n.Exec("SET", resource, "\x03"+testutil.Resource{Counter: 7, Before: -1, Waited: true}.String()[1:])
+		},
 		"a mark from the future": func(n *testutil.Node, resource string) (any, error) {
-			return n.Exec("SET", resource, "\x03"+testutil.Resource{Before: -1}.String()[1:])
+			return n.Exec("SET", resource, "\x06"+testutil.Resource{Before: -1}.String()[1:])
+		},
+		"another length": func(n *testutil.Node, resource string) (any, error) {
+			return n.Exec("SET", resource, "\x05"+testutil.Resource{Before: -1}.String()[1:])
 		},
 		"text":               func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "mine") },
-		"cut short":          func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x02\x00\x00") },
-		"nothing but a mark": func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x02") },
+		"cut short":          func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x04\x00\x00") },
+		"nothing but a mark": func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "\x04") },
 		"an empty string":    func(n *testutil.Node, resource string) (any, error) { return n.Exec("SET", resource, "") },
 	}, func(t *testing.T, w *world, write func(n *testutil.Node, resource string) (any, error)) {
 		p := w.process()
@@ -43,6 +54,33 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		if after := w.dump(t, resource); after != before {
 			t.Errorf("%q became %q", before, after)
 		}
+	})
+}
+
+// The number of the layout is on every key from its first grant on, so that versions with other layouts refuse it: they know
+// only numbers up to 3.
+func TestKeysBearTheNumberOfTheirLayout(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		resource := p.e.Keys.Resource("k")
+		want := func(when string, layout byte) {
+			t.Helper()
+			if got := w.dump(t, resource)[0]; got != layout {
+				t.Errorf("%s: layout %d, want %d", when, got, layout)
+			}
+		}
+		lease := w.acquire(p, "k")
+		want("held", 4)
+		waiting, stop := context.WithCancel(t.Context())
+		go other.Acquire(waiting, "k")
+		synctest.Wait()
+		want("held, and another waits", 5)
+		stop()
+		time.Sleep(time.Second)
+		w.release(lease)
+		want("released", 4)
+		succeeds(t, w.acquire(p, "k").Complete(t.Context(), nil))
+		want("completed", 4)
 	})
 }
 

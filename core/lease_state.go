@@ -1,6 +1,10 @@
 package core
 
-import "github.com/lockkit/lockkit/core/internal/clock"
+import (
+	"cmp"
+
+	"github.com/lockkit/lockkit/core/internal/clock"
+)
 
 // A lifecycle is the life of a lease: a state machine without I/O, lock, timer or log. Its owner, the lease, does what a
 // transition asks for.
@@ -16,6 +20,7 @@ type lifecycle struct {
 	freed, completed bool          // a quorum has confirmed Release, Complete
 	rejoining        bool          // the next renewal is early, for a node that others were in
 	reason           LossReason    // why the lease was lost, or why a release found it lost
+	refused          LossReason    // why the last completion was refused; "" = none was, or one has succeeded since
 	since            clock.Instant // when the lease was reported to its holder
 	renewAt          clock.Instant
 	trustedUntil     clock.Instant // end of validity less the margin, unless a renewal succeeds
@@ -66,17 +71,30 @@ func (l *lifecycle) markEnded() (held bool) {
 func (l *lifecycle) noteRelease() bool {
 	first := !l.released
 	l.released = true
-	return first && l.reason == ""
+	return first && l.whyLost() == ""
 }
 
 // foundLost notes why a release found the lease lost ("" = it did not), and reports whether that is news.
 func (l *lifecycle) foundLost(reason LossReason) bool {
-	if reason == "" || l.reason != "" {
+	if reason == "" || l.whyLost() != "" {
 		return false
 	}
 	l.reason = reason
 	return true
 }
+
+// noteCompletion notes that a quorum has confirmed a completion, or why it was refused; "" = too few nodes have answered.
+func (l *lifecycle) noteCompletion(confirmed bool, refused LossReason) {
+	switch {
+	case confirmed:
+		l.completed, l.refused = true, ""
+	case refused != "":
+		l.refused = refused
+	}
+}
+
+// whyLost is why the holder was not alone to its end, as far as is known; "" = it was.
+func (l *lifecycle) whyLost() LossReason { return cmp.Or(l.reason, l.refused) }
 
 // noteRenewal notes the end of a renewal, and plans the next one: a period after this one began, or soon if it failed. A node
 // that others were in keeps a turn for this lease, so the next renewal comes soon, before that turn ends; but at most every

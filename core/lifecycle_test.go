@@ -26,8 +26,20 @@ func TestLifecycleTable(t *testing.T) {
 		"released, and found lost": {func(l *lifecycle) bool { return l.foundLost(LossRevoked) }, states,
 			[4]bool{true, true, false, true}, [4]LossReason{LossRevoked, LossRevoked, LossTaken, LossRevoked}},
 		"released, and confirmed": {func(l *lifecycle) bool { return l.foundLost("") }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
-		"released first":          {func(l *lifecycle) bool { return l.noteRelease() && l.released }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
-		"released again":          {func(l *lifecycle) bool { l.noteRelease(); return l.noteRelease() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+		"a completion is refused": {func(l *lifecycle) bool { l.noteCompletion(false, LossForgotten); return l.whyLost() == LossForgotten },
+			states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
+		"… and the next is not answered": {func(l *lifecycle) bool {
+			l.noteCompletion(false, LossForgotten)
+			l.noteCompletion(false, "")
+			return l.whyLost() != "" && !l.completed && !l.noteRelease()
+		}, states, [4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
+		"… and the next is confirmed": {func(l *lifecycle) bool {
+			l.noteCompletion(false, LossForgotten)
+			l.noteCompletion(true, "")
+			return l.completed && l.whyLost() == ""
+		}, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
+		"released first": {func(l *lifecycle) bool { return l.noteRelease() && l.released }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
+		"released again": {func(l *lifecycle) bool { l.noteRelease(); return l.noteRelease() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
 	} {
 		for i, before := range states {
 			l := lifecycle{state: before, trustedUntil: 1, holdUntil: clock.Never}

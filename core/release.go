@@ -44,8 +44,8 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 // cause ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
 // timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
 //
-// A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, so the holder was not
-// alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
+// A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, or a Complete of it was refused with
+// ErrLost, so the holder was not alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
 // and Release is still being tried in the background. An error
 // matching ErrInvalid changes nothing: the lease goes on. ErrClosed: it was not confirmed before the Locker was closed.
 func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
@@ -66,8 +66,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	switch {
 	case life.completed && keep > 0:
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrReleased}
-	case over && life.reason != "":
-		return lease.lostError(OpRelease, life.reason)
+	case over && life.whyLost() != "":
+		return lease.lostError(OpRelease, life.whyLost())
 	case over:
 		return nil
 	}
@@ -76,8 +76,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	switch {
 	case joined:
 		defer e.gate.Leave()
-	case life.reason != "":
-		return lease.lostError(OpRelease, life.reason)
+	case life.whyLost() != "":
+		return lease.lostError(OpRelease, life.whyLost())
 	default:
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrClosed}
 	}
@@ -131,7 +131,7 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcom
 	lease.attempt.mu.Lock()
 	lease.freed = lease.freed || t.Confirmed()
 	news := lease.foundLost(fates[t.Released()].reason)
-	reason := lease.reason
+	reason := lease.whyLost()
 	lease.attempt.mu.Unlock()
 
 	unnoticed := news && held

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -59,13 +58,8 @@ func TestRevokedHolderIsTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			err := c.end(t.Context(), lease)
-			wantErr(t, err, ErrLost)
-			if op, ok := errors.AsType[*OpError](err); strings.HasPrefix(name, "release") && (!ok || op.Reason != LossRevoked) {
-				t.Errorf("reason %v", op.Reason)
-			}
-			if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
-				t.Errorf("released again: %v", err)
-			}
+			wantReason(t, err, LossRevoked)
+			wantReason(t, lease.Release(t.Context()), LossRevoked)
 		})
 	}
 }

@@ -28,7 +28,7 @@ type ResourceRecord struct {
 }
 
 // Marks of the layout.
-const resourceLayout, waitedLayout = 2, 3
+const resourceLayout, waitedLayout = 4, 5
 
 // ParseResource takes a stored value apart. An empty one is a free key that was
 // never used.

@@ -365,6 +365,8 @@ func (t *Tally) Recorded(token uint64) Fate {
 	switch {
 	case t.Count(wire.Granted) >= t.Q || done >= t.Q && other.Token == token:
 		return Confirmed
+	case (done >= t.Q || t.RecordRefused()) && t.Revoked():
+		return Revoked
 	case done >= t.Q || t.Count(wire.Gone, wire.Done) > len(t.Votes)-t.Q:
 		return Taken
 	case t.RecordRefused():

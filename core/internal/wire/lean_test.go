@@ -97,7 +97,7 @@ func (d *differential) try(seed uint64) {
 	tombs := map[string]string{}
 	for _, id := range attempts {
 		if d.odd(12) {
-			tombs[id] = one(d.r, "1", "r")
+			tombs[id] = one(d.r, "e", "c", "x", "r")
 		}
 	}
 	n := 1
@@ -217,7 +217,7 @@ func (d *differential) value(owner string) string {
 	}
 	text := v.String()
 	if d.odd(10) {
-		return one(d.r, "hash", "text", text[:len(text)/2], text+"x", "\x02", "\x02"+text[1:25]+"\xff"+strings.Repeat("y", d.r.IntN(60)), "\x01"+text[1:])
+		return one(d.r, "hash", "text", text[:len(text)/2], text+"x", "\x04", "\x02"+text[1:], "\x04"+text[1:25]+"\xff"+strings.Repeat("y", d.r.IntN(60)), "\x01"+text[1:])
 	}
 	if d.odd(5) || d.easy && d.focus%4 == 0 && d.rarely(3) {
 		return ""

@@ -25,6 +25,7 @@ type Reply struct {
 	Claim   string        // provisioned: the node is new, under this claim
 	Record  *Record       // the completion record on that node, where the reply shows one
 	Revoked bool          // the attempt was ended by Revoke
+	Refused bool          // released: the node knows that it has refused a request before which was to end the attempt
 }
 
 // A grammar is what a script may answer: for each first word, the verdict, and what follows, as the head of its .lua file
@@ -34,8 +35,11 @@ type grammar map[string]struct {
 	follows string
 }
 
-// revokedWord is the first word of what is said to an attempt that Revoke has ended.
-const revokedWord = "REVOKED"
+// The first words of replies to an attempt that has ended on the node otherwise than by its release or completion.
+const (
+	revokedWord = "REVOKED"
+	refusedWord = "REFUSED"
+)
 
 // grammars are what the answers to requests are.
 var grammars = [...]grammar{
@@ -51,13 +55,14 @@ var grammars = [...]grammar{
 	}),
 	OpComplete: judged(grammar{
 		"OK": {Granted, "now"}, "DONE": {Done, "now ballot"}, "LOST": {Gone, "now"}, "FORGOT": {Forgotten, "now"}, "WAIT": {Unconfirmed, "now"},
+		revokedWord: {Gone, "now"},
 	}),
 	OpTouch: judged(grammar{"OK": {Granted, "now memory"}, "QUARANTINED": {Quarantined, "now rest [record]"}}),
 	OpProvision: judged(grammar{
 		"OK": {Granted, "memory"}, "UNUSED": {Granted, "memory claim"}, "NEW": {Quarantined, "claim"},
 		"QUARANTINED": {Quarantined, "now rest [record]"},
 	}),
-	OpRelease: {"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, revokedWord: {Gone, ""}, "LATE": {TooLate, ""}},
+	OpRelease: {"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, refusedWord: {Gone, ""}, revokedWord: {Gone, ""}, "LATE": {TooLate, ""}},
 	OpRevoke:  {"ENDED": {Granted, "rest"}, "GONE": {Gone, ""}},
 	OpForget:  {"OK": {Granted, ""}, "NONE": {Gone, ""}, "OTHER": {Done, ""}},
 	OpProbe:   nil,
@@ -76,7 +81,7 @@ var ErrBadReply = errors.New("not a reply of lockkit's script: does something be
 func (r Request) Decode(reply string) (Reply, error) {
 	word, rest, _ := strings.Cut(reply, " ")
 	form, known := grammars[r.op][word]
-	v, f := Reply{Verdict: form.verdict, Revoked: word == revokedWord}, fields{rest: rest, bad: !known}
+	v, f := Reply{Verdict: form.verdict, Revoked: word == revokedWord, Refused: word == refusedWord}, fields{rest: rest, bad: !known}
 	for name, more, _ := strings.Cut(form.follows, " "); name != ""; name, more, _ = strings.Cut(more, " ") {
 		v.read(name, &f)
 	}

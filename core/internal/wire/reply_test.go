@@ -78,13 +78,14 @@ func TestParse(t *testing.T) {
 			"LOST 5":                 {Verdict: Gone, Clock: 5000},
 			"FORGOT 5":               {Verdict: Forgotten, Clock: 5000},
 			"WAIT 5":                 {Verdict: Unconfirmed, Clock: 5000},
+			"REVOKED 5":              {Verdict: Gone, Clock: 5000, Revoked: true},
 			"CLOCK 1795000000123456": {Verdict: ClockSkewed, Clock: 1795000000123456},
 			"REPLICA 5":              {Verdict: Replica, Clock: 5000},
 			"NOGUARD 5":              {Verdict: Unguarded, Clock: 5000},
 		}, []string{"OK", "OK 0", "OK 5 6", "AGAIN", "GONE", "TOMBSTONE 5", "QUARANTINED 5 6", "DONE 5 4 1000"}},
 		{OpRelease, good{
-			"OK": {Verdict: Granted}, "AGAIN": {Verdict: Granted}, "GONE": {Verdict: Gone}, "REVOKED": {Verdict: Gone, Revoked: true},
-		}, []string{"OK 5", "LOST 5", "gone", "GONE 5", "REVOKED 5"}},
+			"OK": {Verdict: Granted}, "AGAIN": {Verdict: Granted}, "GONE": {Verdict: Gone}, "REFUSED": {Verdict: Gone, Refused: true}, "REVOKED": {Verdict: Gone, Revoked: true},
+		}, []string{"OK 5", "LOST 5", "gone", "GONE 5", "REFUSED 5", "REVOKED 5"}},
 		{OpRevoke, good{"ENDED 7000": {Verdict: Granted, Rest: 7000 * ms}, "GONE": {Verdict: Gone}}, []string{"ENDED", "ENDED 5 6", "OK"}},
 		{OpForget, good{"OK": {Verdict: Granted}, "NONE": {Verdict: Gone}, "OTHER": {Verdict: Done}}, []string{"OK 5", "GONE"}},
 		{OpProvision, good{

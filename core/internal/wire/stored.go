@@ -22,6 +22,13 @@ func (s *Stored) Granted() time.Time { return time.UnixMicro(int64(s.Counter)) }
 // attempt that was released so, or nothing where it was revoked. No name of an attempt begins so.
 const KeptTaken = "~"
 
+// The first byte of what a node stores for a key: the number of its layout. It changes with the layout of any key that scripts
+// read, so that versions which do not agree on it refuse each other's keys.
+const (
+	layout       = "\x04"
+	layoutWaited = "\x05" // while somebody may wait
+)
+
 // errLayout is the error of what this version cannot read.
 var errLayout = errors.New("what the node stores for the key was not written by this version of lockkit")
 
@@ -31,7 +38,7 @@ func ParseStored(text string) (s Stored, err error) {
 	mark := in.take(1)
 	s.Expiry, s.Counter = nodeMillis(int64(in.number())), in.number()
 	in.take(8) // the counter before
-	if mark == "\x03" {
+	if mark == layoutWaited {
 		in.take(8) // when the last hold ended
 	}
 	s.Owner = in.text()
@@ -45,7 +52,7 @@ func ParseStored(text string) (s Stored, err error) {
 		s.Kept = nodeMillis(int64(in.number()))
 		s.Record.Token, s.Record.Result = in.number(), []byte(in.rest)
 	}
-	if in.bad || mark != "\x02" && mark != "\x03" {
+	if in.bad || mark != layout && mark != layoutWaited {
 		return Stored{}, errLayout
 	}
 	return s, nil

@@ -11,7 +11,7 @@ do
     if v and #v > 25 then
       local mark, e, p, n
       mark, e, f, p, n = struct.unpack('<BdddB', v)
-      ok = mark == 2 and #v == 26 + n and (now > e or n == 0) and token > f and not v:find(id, 27, true)
+      ok = mark == 4 and #v == 26 + n and (now > e or n == 0) and token > f and not v:find(id, 27, true)
     end
     if ok and line then
       ok = now >= votes and call('GET', KEYS[3]) == known
@@ -19,7 +19,7 @@ do
       ok = #info > 26 and info:byte(21) == 109 and info:find(line, 27, true) -- 109: role:master
     end
     if ok and token - us <= near and us - token <= near and call('EXISTS', KEYS[2]) == 0
-      and not call('SET', resource, struct.pack('<BdddBc0c0', 2, now + lease, token, f, #id, id, behind), 'PX', life).err then
+      and not call('SET', resource, struct.pack('<BdddBc0c0', 4, now + lease, token, f, #id, id, behind), 'PX', life).err then
       return now
     end
   end

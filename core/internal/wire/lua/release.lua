@@ -6,14 +6,14 @@
 -- cooldown: keep the resource taken for (ms), 0 = it is free
 -- undo = nobody has seen the attempt's token: put the counter back
 -- wait: of the call that made the attempt; '' = none   ticket: it goes on, and gets its place back; 0 = it is over
--- Replies  OK = it was ours   AGAIN = this attempt was over here already   GONE = it was not ours
---          REVOKED = nor was it ours any more: see revoke.lua
+-- Replies  OK = it was ours   AGAIN = a release or a completion has ended this attempt here already
+--          GONE = it was not ours, and no trace of it is here   REFUSED = a request before has found that   REVOKED, see revoke.lua
 --          LATE = it is over here, and was before: the resource does not stay taken
 local e, f, p, i, r, u, c, d = load(resource)
 local stays, mine = cooldown > 0, i == id and e > 0
 if buried < 0 then buried = i == id and 0 or -buried end
 local ballot, kept, changed = 0, 0, mine
-local reply, expiry = 'OK', e
+local reply, expiry, how = 'OK', e, RELEASED
 if stays or waited then read() end
 if d ~= '' then
   ballot, kept = unpack('<dd', d)
@@ -34,9 +34,10 @@ if mine then
 elseif i == '~' .. id then
   reply, stays = 'AGAIN', false
 else
-  local tomb = i == id and '1' or call('GET', tombstone)
-  reply = tomb == 'r' and 'REVOKED' or not tomb and 'GONE' or stays and 'LATE' or 'AGAIN'
-  if tomb == 'r' then buried = 0 end -- what Revoke has ended stays so
+  local tomb = i == id and RELEASED or call('GET', tombstone)
+  reply = tomb == REVOKED and 'REVOKED' or tomb == REFUSED and 'REFUSED' or not tomb and 'GONE' or stays and 'LATE' or 'AGAIN'
+  if tomb == REVOKED then buried = 0 end -- its tombstone outlives this one
+  how = tomb or REFUSED
   stays = false
 end
 local first
@@ -65,6 +66,6 @@ elseif mine and d == '' then
 elseif changed then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
-if buried > 0 then press(tombstone, tombstone, '1', 'PX', int(buried)) end
+if buried > 0 then press(tombstone, tombstone, how, 'PX', int(buried)) end
 if first then queues().wake(resource, first) end
 return reply

@@ -20,7 +20,7 @@ local back = false -- a lease that is brought back must be, memory or not
 local status = recovering and 'HEALED ' or 'OK '
 if i ~= id then
   local over = call('GET', tombstone)
-  if over then return (over == 'r' and 'REVOKED ' or 'TOMBSTONE ') .. clock end
+  if over then return (over == REVOKED and 'REVOKED ' or 'TOMBSTONE ') .. clock end
   -- In quarantine another's live lease is a ghost out of a snapshot, and gives way.
   if i ~= '' and now <= e and not recovering then
     if granted == 0 then

@@ -5,8 +5,15 @@
 -- and, unless all of them are missing:
 --   r = attempt that may have the resource next, '' = none   u = until then (server ms)
 --   c = what the owner's holder carries   d = completion record, '' = none
--- Its first byte marks the layout: 2, or 3 where somebody may wait, and then z stands before i: when the last hold
--- ended here (server ms).  What has another mark, or another type, is refused: it may be a lease.
+-- Its first byte marks the layout: 4, or 5 while somebody may wait, and then z stands before i: when the last hold ended
+-- here (server ms).  What has another mark, or another type, is refused: it may be a lease.
+-- A tombstone is one byte: how its attempt ended on this node.  Every later request of the attempt is answered by it.
+--   RELEASED   a release ended it
+--   COMPLETED  a completion ended it, and its record is here
+--   REFUSED    a completion was refused, or a release did not find the attempt
+--   REVOKED    somebody ended it in its holder's stead
+-- Whatever comes later does not change RELEASED and REVOKED.  Of several completions the last one counts.
+local RELEASED, COMPLETED, REFUSED, REVOKED = 'e', 'c', 'x', 'r'
 local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local waited, z -- of the resource loaded last
 local now -- server ms
@@ -17,9 +24,9 @@ local function load(resource)
   waited, z = false, 0
   if not v then return 0, 0, -1, '', '', 0, '', '' end
   local mark, e, f, p, i, rest = string.byte(v, 1, 1)
-  if mark == 2 then
+  if mark == 4 then
     mark, e, f, p, i, rest = unpack('<BdddBc0', v)
-  elseif mark == 3 then
+  elseif mark == 5 then
     waited, mark, e, f, p, z, i, rest = true, unpack('<BddddBc0', v)
   else
     error('LAYOUT the key was written by a version of lockkit with another layout')
@@ -29,12 +36,12 @@ local function load(resource)
   return e, f, p, i, r, u, c, sub(v, last)
 end
 local function packed(e, f, p, i, r, u, c, d)
-  local v = waited and pack('<BddddBc0', 3, e, f, p, z, #i, i) or pack('<BdddBc0', 2, e, f, p, #i, i)
+  local v = waited and pack('<BddddBc0', 5, e, f, p, z, #i, i) or pack('<BdddBc0', 4, e, f, p, #i, i)
   if r == '' and c == '' and d == '' then return v end
   return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end
--- SET with these arguments, for what must get through, such as the tombstone of an attempt ('1' = it is over, 'r' = it was
--- revoked).  A server that is out of memory refuses it, unless the script has written before.
+-- SET with these arguments, for what must get through, such as the tombstone of an attempt.  A server that is out of memory
+-- refuses it, unless the script has written before.
 local function press(tombstone, ...)
   if not redis.pcall('SET', ...).err then return end
   call('DEL', tombstone)

@@ -1,4 +1,4 @@
--- Ends an attempt in its holder's stead: whatever it still sends is refused.
+-- Ends an attempt in its holder's stead: whatever it still sends is refused.  What a release has ended here stays released.
 -- KEYS 1 resource  2 tombstone of the attempt
 -- ARGV 1 attempt  2 life of the tombstone (ms)  3 life of an idle fencing counter (ms)
 -- Replies  ENDED rest: the attempt had the resource, for so long   GONE = it did not have it
@@ -7,6 +7,7 @@ idle = tonumber(ARGV[3])
 local t = call('TIME')
 now = t[1] * 1000 + math.floor(t[2] / 1000)
 local ended, rest, first = i == ARGV[1] and e > 0, 0, nil
+local released = i == ARGV[1] and e == 0 or i == '~' .. ARGV[1]
 if ended then
   rest = math.max(e + 1 - now, 0)
   p, c = -1, ''
@@ -26,6 +27,7 @@ if ended then
 elseif turned then
   press(KEYS[2], KEYS[1], packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
-press(KEYS[2], KEYS[2], 'r', 'PX', ARGV[2]) -- by which renewals, releases and completions know of it
+local tomb = released and RELEASED or call('GET', KEYS[2])
+press(KEYS[2], KEYS[2], tomb == RELEASED and RELEASED or REVOKED, 'PX', ARGV[2])
 if first then queues().wake(KEYS[1], first) end
 return ended and 'ENDED ' .. int(rest) or 'GONE'

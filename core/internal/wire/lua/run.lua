@@ -63,8 +63,8 @@ repeat
     at = at + 16
     if v and #v > 25 then
       local mark, e, f, p, n = unpack('<BdddB', v)
-      if mark == 2 and e > 0 and f > 0 and n == #id and find(v, id, 27, true) == 27 and (#v == 26 + n or byte(v, 27 + n) == 0 and byte(v, 36 + n) == #v - 36 - n) then
-        plain = not call('SET', resource, pack('<BdddBc0', 2, 0, f, -1, n, id), 'PX', life).err
+      if mark == 4 and e > 0 and f > 0 and n == #id and find(v, id, 27, true) == 27 and (#v == 26 + n or byte(v, 27 + n) == 0 and byte(v, 36 + n) == #v - 36 - n) then
+        plain = not call('SET', resource, pack('<BdddBc0', 4, 0, f, -1, n, id), 'PX', life).err
       end
     end
   elseif kind == 65 then
@@ -75,14 +75,14 @@ repeat
     if fine and v and #v > 25 then
       local mark, e, p, n
       mark, e, f, p, n = unpack('<BdddB', v)
-      ok = mark == 2 and #v == 26 + n and (now > e or n == 0) and token > f and not find(v, id, 27, true)
+      ok = mark == 4 and #v == 26 + n and (now > e or n == 0) and token > f and not find(v, id, 27, true)
     end
     if ok and token - us <= near and us - token <= near then
       if not tomb then
         if count == 1 then tomb = call('EXISTS', KEYS[k + 1]) else tomb = call('EXISTS', all(KEYS, k + left + 1, k + left + count)) end
       end
       if tomb == 0 then
-        local taken, got = pack('<BdddBc0c0', 2, ends, token, f, #id, id, behind), nil
+        local taken, got = pack('<BdddBc0c0', 4, ends, token, f, #id, id, behind), nil
         -- MGET shows a key of another type as none.
         if v then got = call('SET', resource, taken, 'PX', life) else got = call('SET', resource, taken, 'PX', life, 'NX') end
         plain = got and not got.err
@@ -94,9 +94,9 @@ repeat
     token, id, confirmed, turn, carried, at = unpack('<dBc0ddBc0', a, own)
     if fine and v and #v > 25 then
       local mark, e, f, p, n = unpack('<BdddB', v)
-      if mark == 2 and e > 0 and e <= ends and f <= token and token - us <= near and n == #id and find(v, id, 27, true) == 27
+      if mark == 4 and e > 0 and e <= ends and f <= token and token - us <= near and n == #id and find(v, id, 27, true) == 27
         and (#v == 26 + n or byte(v, 27 + n) == 0 and byte(v, 36 + n) == #v - 36 - n) then
-        plain = not call('SET', resource, pack('<Bddd', 2, ends, token, p) .. sub(v, 26), 'PX', life).err
+        plain = not call('SET', resource, pack('<Bddd', 4, ends, token, p) .. sub(v, 26), 'PX', life).err
       end
     end
   end
