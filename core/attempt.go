@@ -33,6 +33,7 @@ type attempt struct {
 	token          uint64
 	tokenKnown     tokenKnown
 	completionSent bool // a node was sent a completion under the token
+	endSent        bool // a node was sent a release
 	nodes          []nodeState
 	only           [1]nodeState // room for one
 }

@@ -111,19 +111,17 @@ func (a *attempt) releasing(cooldown time.Duration) *node.Round {
 	return r
 }
 
-// ending returns what the nodes are told at the end, and the nodes where nothing of the attempt can arrive any more if they
-// find the lease: they need no tombstone. Once a completion was sent, every node gets one, because a node that refused the
-// completion must be told apart from a node that a release has left without a trace. Called with the lock.
+// ending returns what the nodes are told at the end, and notes that they are told. It also returns the nodes that need no
+// tombstone: nothing of the attempt can arrive there any more if they find the lease. Called with the lock.
 func (a *attempt) ending(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
-		n := &a.nodes[i]
-		if n.arrived() && !a.completionSent && !a.e.Nodes[i].Repeats {
+		if a.nodes[i].arrived() && !a.e.Nodes[i].Repeats {
 			arrived = arrived.With(i)
-			n.traceless = true
 		}
 	}
 
-	end = wire.Release{Bury: a.p.bury, Cooldown: cooldown, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
+	end = wire.Release{Bury: a.p.bury, Cooldown: cooldown, Again: a.endSent, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
+	a.endSent = true
 	switch {
 	case a.tokenKnown == toHolder:
 		end.DropBelow = a.token // no record with a smaller ballot can be decided any more

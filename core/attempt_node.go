@@ -23,7 +23,6 @@ type nodeState struct {
 	unanswered int32 // requests sent that the node has not answered, and may never answer: they may still arrive
 	ends       int32 // releases among them
 	others     bool  // something besides the acquisition was sent
-	traceless  bool  // a release was sent that leaves no tombstone where it finds the lease
 	debt       releaseDebt
 }
 
@@ -132,18 +131,15 @@ func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, aga
 // endedBefore reports whether an earlier release has ended the attempt on a node that does not have it now, or may have, because
 // its answer is missing: nobody can tell whether the key was taken before that release or since.
 //
-// A node that knows how the attempt ended leaves no doubt. But a node that has refused a release may have executed one before
-// that left no trace. And a cooldown is there, or it is not.
+// A node that knows how the attempt ended leaves no doubt. And a cooldown is there, or it is not.
 func (s *nodeState) endedBefore(got node.Reply, cooldown bool) bool {
 	switch {
 	case got.Revoked:
 		return false
 	case s.debt == releaseDone:
 		return true
-	case got.Refused && !s.traceless:
-		return false
 	default:
-		return s.ends > 0 && !cooldown
+		return s.ends > 0 && !cooldown && !got.Refused
 	}
 }
 

@@ -349,6 +349,17 @@ var conformanceEnds = []conformanceCase{
 		a release -> gone refused=1
 		a release cooldown=60s -> gone refused=1
 		=x a=3s:refused`, single: true},
+	{name: "end: a release that is repeated, and finds nothing, may have ended the attempt before", play: `
+		! set e=T+9s i=a f=7
+		a release answered -> granted
+		! set e=T+60s i=b f=9
+		a release -> gone
+		=x a=3s:released
+		a release -> granted`, single: true},
+	{name: "end: a release that leaves no tombstone where it finds the lease may have ended it before, if it does not", play: `
+		a release answered -> gone
+		=x a=3s:released
+		a release -> granted`, single: true},
 	{name: "end: released stays so, whatever becomes of a completion that comes late", play: `
 		! set e=T+59s i=a f=7
 		a release -> granted

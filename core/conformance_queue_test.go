@@ -318,7 +318,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 }
 
 // conformanceEnd is what a tombstone is, by how its attempt ended.
-var conformanceEnd = map[string]string{"released": "e", "completed": "c", "refused": "x", "revoked": "r"}
+var conformanceEnd = map[string]string{"released": "1", "completed": "2", "refused": "3", "revoked": "4"}
 
 func (s *scene) checkTombstones(line string, want map[string]string) {
 	s.t.Helper()

@@ -144,7 +144,7 @@ func (c *cli) ended(holder *Locker) {
 	c.within("record", done[10], 5*time.Hour)
 	c.lasts("r:invoice:44", 7*time.Hour)
 	tombstone := "lockkit:{0}x:" + lease.name()
-	c.want(c.Get(ctx, tombstone).Val() == "c" && c.PTTL(ctx, tombstone).Val() <= time.Minute, "tombstone", c.Keys(ctx, "*").Val())
+	c.want(c.Get(ctx, tombstone).Val() == "2" && c.PTTL(ctx, tombstone).Val() <= time.Minute, "tombstone", c.Keys(ctx, "*").Val())
 }
 
 // The manual has all kinds of keys, and all fields.

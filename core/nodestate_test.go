@@ -99,18 +99,14 @@ func TestNodeStateTable(t *testing.T) {
 		"… and another end is under way": {ended(said(wire.Gone), 1, false), outcome{owed: confirmed}},
 		"… and a cooldown was to begin":  {ended(said(wire.Gone), 1, true), outcome{owed: same}},
 		"… for it was refused before":    {ended(refused, 1, false), outcome{owed: same}},
-		"… or a release left no trace": {func(s *nodeState) bool {
-			s.traceless = true
-			return ended(refused, 1, false)(s)
-		}, outcome{owed: confirmed}},
-		"… for it was revoked":          {ended(revoked, 1, false), outcome{owed: same}},
-		"it comes too late to rest":     {ended(said(wire.TooLate), 0, true), outcome{owed: same}},
-		"a late grant, told later":      {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseLater }, outcome{same, [6]bool{1: true}}},
-		"a late grant, told in vain":    {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseAgain }, outcome{same, [6]bool{4: true}}},
-		"due, and nothing can be there": {func(s *nodeState) bool { tell, _ := s.takeDue(); return tell }, outcome{owed: [6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}}},
-		"due, and something may arrive": {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
-		"due, and it has it":            {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
-		"due for the first time":        {func(s *nodeState) bool { _, first := s.takeDue(); return first }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true}}},
+		"… for it was revoked":           {ended(revoked, 1, false), outcome{owed: same}},
+		"it comes too late to rest":      {ended(said(wire.TooLate), 0, true), outcome{owed: same}},
+		"a late grant, told later":       {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseLater }, outcome{same, [6]bool{1: true}}},
+		"a late grant, told in vain":     {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseAgain }, outcome{same, [6]bool{4: true}}},
+		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.takeDue(); return tell }, outcome{owed: [6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}}},
+		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
+		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
+		"due for the first time":         {func(s *nodeState) bool { _, first := s.takeDue(); return first }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true}}},
 		"a request is sent, and answered": {func(s *nodeState) bool {
 			s.sent(wire.OpRelease)
 			s.answered(wire.OpRelease)

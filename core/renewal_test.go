@@ -57,7 +57,7 @@ func TestLeaseThatAQuorumHasNot(t *testing.T) {
 		over := func(node int) {
 			w.nodes[node].Exec("DEL", lease.attempt.lock.Resource())
 			tombstone, _ := tombstoneOf(lease.attempt.lock)
-			w.nodes[node].Exec("SET", tombstone, "e")
+			w.nodes[node].Exec("SET", tombstone, "1")
 		}
 		over(0)
 		time.Sleep(lease.attempt.p.renewEvery * 3 / 2)

@@ -8,7 +8,8 @@
  * The first attempt asks this node, or leaves it out because others are enough. Held by the votes of others, it may renew before this
  * node has answered. Its release is repeated, perhaps, when it was not answered. The second attempt asks, and is released.
  *
- * State of the node:    own    owner of the lease, 0 = none;  spent  its owner has given it back, only the name stays;  tomb  tombstones
+ * State of the node:    own    owner of the lease, 0 = none;  spent  its owner has given it back, only the name stays;  tomb  tombstones:
+ *                       ENDED by a release, as far as anybody can tell, or REFUSED
  * State per attempt:    queue  requests that wait;  sent, known  requests that have left, and that were answered;  over  it has ended
  * State of a flight:    load   requests of each attempt;  at  FREE, AWAY, or DONE: the answer is under way;  says  what the node made of
  *                       a release
@@ -18,14 +19,17 @@
  *   Drop       In the step that ends an attempt its other requests leave the queue. Where nothing was sent, nothing is released.
  *   Tombstone  A release leaves one. With SPARE it does only where a request that may take the node was sent and not answered. With
  *              FOUND it leaves none where it finds the lease either, if nothing but the acquisition was sent: that has arrived.
- *   Spent      A release without a tombstone leaves the owner's name. By the name or the tombstone the node tells a release that comes
- *              again that its attempt was over here already.
+ *   Spent      A release without a tombstone leaves the owner's name. By the name, or a tombstone that says ENDED, the node tells a release
+ *              that comes again that its attempt was over here already.
+ *   Refused    A tombstone says REFUSED where the first release of the attempt did not find it, if that release leaves a tombstone in any
+ *              case. By it the node tells a release that comes again that the attempt had lost its lease before.
  *   Gone       Otherwise a node where the lease is not the attempt's answers GONE. Where another release of the attempt was sent, that
  *              is no loss: the other one may have ended the lease, and somebody was granted the key since.
  * Checked
  *   1. When all attempts have ended, and nothing waits or is under way, none of them has the node.
  *   2. An attempt whose release ended its lease is not told that it had lost it.
  *   3. A release that finds the node as the one before it left it is told so, while the tombstone lasts or the name stays.
+ *   4. Where that release has left REFUSED, no other is told that it has ended the lease, while the tombstone lasts.
  *
  * Flags that change the rules, and hold
  *   -DSPARE, -DFOUND     see above
@@ -42,6 +46,8 @@
  *   -DUNNOTED            that requests are sent is noted later than they are taken from the queue
  *   -DSPARE -DNAMELESS   a release without a tombstone leaves no name
  *   -DGONELOST           GONE is a loss although another release was sent; also with SPARE
+ *   -DONEBYTE            a tombstone does not say how its attempt ended; also with SPARE
+ *   -DDOUBLED -DAGAINSURE  a release that is repeated leaves REFUSED, too
  *   -DSPARE -DFIRSTLOST  GONE is a loss in the answer to the first release, although that was repeated
  *
  * GONELOST: GONE may mean that an earlier release was there. A releases; the node ends the lease, and the answer is lost. B is
@@ -66,9 +72,14 @@
 #define DONE 2
 #define YES  1
 #define GONE 2
+#define REFUSAL 3
+#define ENDED   1
+#define REFUSED 2
 
 byte own, last;
-bit spent, tomb[3], gave[3], over[3];
+bit spent, gave[3], over[3];
+byte tomb[3];                          /* by attempt: 0, ENDED, REFUSED */
+bit missed[3];                          /* for the check: REFUSED was left, or had to be */
 bit final[3];                          /* the attempt will do nothing more: what it knows is forgotten, to have fewer states */
 byte queue[3], sent[3], known[3];      /* by attempt: 1, 2 */
 byte at[FLIGHTS], load[2 * FLIGHTS], says[2 * FLIGHTS];
@@ -99,6 +110,17 @@ bit picked;                            /* UNNOTED: flight 0 is about to leave */
 #define REQUIRED TAKES
 #endif
 
+#ifdef ONEBYTE
+#define NOTHERE ENDED
+#else
+#define NOTHERE REFUSED
+#endif
+#ifdef AGAINSURE
+#define SURE(s,a) !(LOAD(s,a) & BARE1)
+#else
+#define SURE(s,a) !(LOAD(s,a) & (BARE1 | REL2))
+#endif
+
 /* ---- the node */
 #define VACANT (own == 0 || spent)
 inline take(x) { own = x; spent = 0; last = 0 }
@@ -113,10 +135,15 @@ inline release(s, a) {
 #else
        if :: LOAD(s,a) & BARE -> spent = 1 :: else -> own = 0 fi
 #endif
-  :: own == a && spent || own != a && tomb[a] -> SAYS(s,a) = YES                    /* AGAIN */
+  :: own == a && spent || own != a && tomb[a] == ENDED -> SAYS(s,a) = YES; assert(!missed[a])     /* AGAIN, 4 */
+  :: own != a && tomb[a] == REFUSED -> SAYS(s,a) = REFUSAL; assert(last != a)       /* 3 */
   :: else -> SAYS(s,a) = GONE; assert(last != a)                                    /* 3 */
   fi;
-  if :: !(LOAD(s,a) & BARE) -> tomb[a] = 1 :: else fi
+  if
+  :: LOAD(s,a) & BARE || tomb[a] -> skip
+  :: else ->
+       if :: SAYS(s,a) == GONE && SURE(s,a) -> missed[a] = 1; tomb[a] = NOTHERE :: else -> tomb[a] = ENDED fi
+  fi
 }
 inline renew(a)   { if :: VACANT && own != a && !tomb[a] -> take(a) :: else fi }    /* its own lease is extended: nothing to see */
 inline acquire(a) { if :: VACANT && own != a && !tomb[a] -> take(a) :: else fi }
@@ -136,6 +163,7 @@ inline execute(s) {
 inline hear(s, a) {
   if :: !final[a] -> known[a] = known[a] | LOAD(s,a) :: else fi;
   if
+  :: SAYS(s,a) == REFUSAL -> assert(!gave[a])                                       /* 2 */
   :: SAYS(s,a) == GONE ->
 #if defined(GONELOST)
        assert(!gave[a])                                                             /* 2 */
@@ -233,7 +261,7 @@ proctype Attempt(byte a) {
 #define OUTLIVED TAKES
 #endif
 #define IDLE(a) !(TAKES & queue[a] || OUTLIVED & (LOAD(0,a) | LOAD(1,a) | LOAD(FLIGHTS-1,a)))
-inline forget(a) { tomb[a] = 0; if :: last == a && own == 0 -> last = 0 :: else fi }
+inline forget(a) { tomb[a] = 0; missed[a] = 0; if :: last == a && own == 0 -> last = 0 :: else fi }
 
 proctype Other() {
   do

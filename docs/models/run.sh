@@ -86,9 +86,10 @@ run quick holds   batch -DFOUND
 run quick holds   batch -DDOUBLED
 run quick refuted batch -DNEVER
 run quick refuted batch -DNEVER -DONEFLIGHT
-for flag in TIMEDOUT ONLYACQ NODROP DOUBLED NAMELESS GONELOST FIRSTLOST; do run quick refuted batch -DSPARE -D$flag; done
-for flag in UNNOTED GONELOST; do run quick refuted batch -D$flag; done
+for flag in TIMEDOUT ONLYACQ NODROP DOUBLED NAMELESS GONELOST FIRSTLOST ONEBYTE; do run quick refuted batch -DSPARE -D$flag; done
+for flag in UNNOTED GONELOST ONEBYTE; do run quick refuted batch -D$flag; done
 for flag in RENEWED ANSWERED DOUBLED; do run quick refuted batch -DFOUND -D$flag; done
+run quick refuted batch -DDOUBLED -DAGAINSURE
 run quick holds   stamps
 run quick holds   stamps -DLOSS
 run quick holds   stamps -DW=0 -DSTEP=0

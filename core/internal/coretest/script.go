@@ -197,7 +197,7 @@ func (p *packed) skip(kind byte, q *Sent) {
 		p.text()
 	case 'e':
 		p.take(8)
-		q.Undo = p.take(1)[0] == 1
+		q.Undo = p.take(1)[0]%2 == 1
 		p.text()
 		p.take(8)
 	}

@@ -97,7 +97,7 @@ func (d *differential) try(seed uint64) {
 	tombs := map[string]string{}
 	for _, id := range attempts {
 		if d.odd(12) {
-			tombs[id] = one(d.r, "e", "c", "x", "r")
+			tombs[id] = one(d.r, "1", "2", "3", "4")
 		}
 	}
 	n := 1
@@ -274,7 +274,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	case 2:
 		r := Release{Bury: MillisOf(3 * time.Second), Arrived: true, DropBelow: one(d.r, 0, uint64(d.token())), Channel: s.k.Channel(0, "me")}
 		if d.odd(3) {
-			r.Arrived, r.Cooldown, r.Undo = d.rarely(2), one(d.r, 0, time.Second), d.rarely(2)
+			r.Arrived, r.Again, r.Cooldown, r.Undo = d.rarely(2), d.rarely(2), one(d.r, 0, time.Second), d.rarely(2)
 			if d.rarely(2) {
 				r.Waiter = waiter.Waiter()
 				r.Waiter.Ticket = one(d.r, Stamp{}, StampOf(time.UnixMicro(d.us-4000)))

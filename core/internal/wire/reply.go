@@ -25,7 +25,7 @@ type Reply struct {
 	Claim   string        // provisioned: the node is new, under this claim
 	Record  *Record       // the completion record on that node, where the reply shows one
 	Revoked bool          // the attempt was ended by Revoke
-	Refused bool          // released: the node knows that it has refused a request before which was to end the attempt
+	Refused bool          // released: the node has refused a completion of the attempt, or its first release, before
 }
 
 // A grammar is what a script may answer: for each first word, the verdict, and what follows, as the head of its .lua file

@@ -145,6 +145,7 @@ type Release struct {
 	Arrived   bool          // where the lease is found, nothing can arrive any more, so there is no tombstone
 	Cooldown  time.Duration // for so long nobody gets the key, in whole milliseconds and no shorter
 	DropBelow uint64        // drops a record with a smaller ballot
+	Again     bool          // another release of the attempt was sent before
 	Undo      bool          // nobody has seen the token, so the node may give it out again
 	Channel   Channel
 	Waiter    Waiter // leaves the queues, or, with a Ticket, goes on waiting; zero = neither
@@ -161,7 +162,7 @@ func (l *Lock) Release(r Release) Request {
 	if buried > 0 || r.Cooldown > 0 || r.Undo || r.Waiter.Name != "" {
 		q.kind = releases
 		own := appendNumber(q.own, (r.Cooldown + time.Millisecond - 1).Milliseconds())
-		q.own = appendNumber(appendText(append(own, oneOrZero(r.Undo)), r.Waiter.member(r.Channel)), r.Waiter.Ticket.µs)
+		q.own = appendNumber(appendText(append(own, oneOrZero(r.Undo)+2*oneOrZero(r.Again)), r.Waiter.member(r.Channel)), r.Waiter.Ticket.µs)
 	}
 	return q
 }

@@ -29,7 +29,7 @@ var (
 		function("acquire", "resource, tombstone, id, lease, proposed, settle, carried, channel, wait, ticket") +
 		function("renew", "resource, tombstone, id, lease, token, confirmed, granted, remembered, turn, carried") +
 		function("complete", "resource, tombstone, id, ballot, remembered, retention, by, buried, decided, wait, result") +
-		function("release", "resource, tombstone, id, drop, buried, cooldown, undo, wait, ticket") +
+		function("release", "resource, tombstone, id, drop, buried, cooldown, again, undo, wait, ticket") +
 		function("touch", "resource") + text("requests") + "end)()"
 	run = strings.Replace(text("run"), "make()", whole, 1)
 

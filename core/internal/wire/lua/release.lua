@@ -4,6 +4,7 @@
 -- buried: life of the tombstone (ms); negative = there is none where the lease is found, because nothing can arrive after
 -- what has brought it.  One in any case costs the server 15 to 28 % more instructions for a release, and a key for as long
 -- cooldown: keep the resource taken for (ms), 0 = it is free
+-- again = another release of the attempt was sent before
 -- undo = nobody has seen the attempt's token: put the counter back
 -- wait: of the call that made the attempt; '' = none   ticket: it goes on, and gets its place back; 0 = it is over
 -- Replies  OK = it was ours   AGAIN = a release or a completion has ended this attempt here already
@@ -11,6 +12,7 @@
 --          LATE = it is over here, and was before: the resource does not stay taken
 local e, f, p, i, r, u, c, d = load(resource)
 local stays, mine = cooldown > 0, i == id and e > 0
+local first = buried > 0 and not again
 if buried < 0 then buried = i == id and 0 or -buried end
 local ballot, kept, changed = 0, 0, mine
 local reply, expiry, how = 'OK', e, RELEASED
@@ -37,10 +39,11 @@ else
   local tomb = i == id and RELEASED or call('GET', tombstone)
   reply = tomb == REVOKED and 'REVOKED' or tomb == REFUSED and 'REFUSED' or not tomb and 'GONE' or stays and 'LATE' or 'AGAIN'
   if tomb == REVOKED then buried = 0 end -- its tombstone outlives this one
-  how = tomb or REFUSED
+  -- Another release may have ended it without a trace, or its trace may be gone: nobody can tell.
+  how = tomb or (first and REFUSED or RELEASED)
   stays = false
 end
-local first
+local heads
 if waited then
   local quits = wait ~= '' and ticket == 0
   if quits then
@@ -48,13 +51,13 @@ if waited then
   elseif mine and wait ~= '' then
     queues().rejoin(resource, wait, int(ticket))
   end
-  first = queues().heads(resource)
-  if #first == 0 then
+  heads = queues().heads(resource)
+  if #heads == 0 then
     waited, changed = false, true
   elseif mine and drop > 0 then
     z = math.min(now, expiry) -- no later than the lease's end: the clock may have jumped
   elseif not quits or (i ~= '' and e > 0) then
-    first = nil -- an attempt that failed, or one of many that wait
+    heads = nil -- an attempt that failed, or one of many that wait
   end
 end
 if stays then
@@ -67,5 +70,5 @@ elseif changed then
   press(tombstone, resource, packed(e, f, p, i, r, u, c, d), 'KEEPTTL')
 end
 if buried > 0 then press(tombstone, tombstone, how, 'PX', int(buried)) end
-if first then queues().wake(resource, first) end
+if heads then queues().wake(resource, heads) end
 return reply

@@ -1,7 +1,7 @@
 -- Takes a request apart, and runs it as if it were alone.  An error is its own answer: '-' and the error.
 -- Beside the kinds of run.lua, each alone:
 --   'a' as 'A', to settle a record, then '<d' lease    'r' as 'R', then '<ddBc0' lease, granted, remembered
---   'e' as 'E', then '<dBBc0d' cooldown, 1 = undo, wait, ticket    't' nothing, for touch.lua
+--   'e' as 'E', then '<dBBc0d' cooldown, 1 = undo + 2 = again, wait, ticket    't' nothing, for touch.lua
 --   'c' '<dBc0Bc0dddBBc0dc0' ballot, attempt, remembered, retention, by, buried, 1 = decided, wait, result
 -- KEYS resource and tombstone; for 't' the resource
 local asked, refused
@@ -52,10 +52,10 @@ return function(own, ...)
     return serve(at, renew, KEYS[k + 1], id, lease, token, confirmed, granted, remembered, turn, carried)
   elseif kind == 69 or kind == 101 then
     local id, drop, buried, at = unpack('<Bc0dd', a, own)
-    if kind == 69 then return serve(at, release, over(id), id, drop, buried, 0, false, '', 0) end
-    local cooldown, undo, wait, ticket
-    cooldown, undo, wait, ticket, at = unpack('<dBBc0d', a, at)
-    return serve(at, release, KEYS[k + 1], id, drop, buried, cooldown, undo == 1, wait, ticket)
+    if kind == 69 then return serve(at, release, over(id), id, drop, buried, 0, true, false, '', 0) end
+    local cooldown, how, wait, ticket
+    cooldown, how, wait, ticket, at = unpack('<dBBc0d', a, at)
+    return serve(at, release, KEYS[k + 1], id, drop, buried, cooldown, how > 1, how % 2 == 1, wait, ticket)
   elseif kind == 99 then
     local ballot, id, remembered, retention, by, buried, decided, wait, result, at = unpack('<dBc0Bc0dddBBc0dc0', a, own)
     return serve(at, complete, KEYS[k + 1], id, ballot, remembered, retention, by, buried, decided == 1, wait, result)

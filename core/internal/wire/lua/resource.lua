@@ -8,12 +8,12 @@
 -- Its first byte marks the layout: 4, or 5 while somebody may wait, and then z stands before i: when the last hold ended
 -- here (server ms).  What has another mark, or another type, is refused: it may be a lease.
 -- A tombstone is one byte: how its attempt ended on this node.  Every later request of the attempt is answered by it.
---   RELEASED   a release ended it
+--   RELEASED   a release ended it, or may have
 --   COMPLETED  a completion ended it, and its record is here
---   REFUSED    a completion was refused, or a release did not find the attempt
+--   REFUSED    a completion was refused, or the first release did not find the attempt
 --   REVOKED    somebody ended it in its holder's stead
 -- Whatever comes later does not change RELEASED and REVOKED.  Of several completions the last one counts.
-local RELEASED, COMPLETED, REFUSED, REVOKED = 'e', 'c', 'x', 'r'
+local RELEASED, COMPLETED, REFUSED, REVOKED = '1', '2', '3', '4'
 local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local waited, z -- of the resource loaded last
 local now -- server ms
