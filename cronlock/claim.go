@@ -5,27 +5,42 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/internal/hosting"
+	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 )
 
-// A Claim is the right to start a run: this replica holds the job's lease. Nothing is recorded yet. Call starts the run,
+func init() {
+	hosting.Take = func(ctx context.Context, job any, byHand bool) (hosting.Claim, error) {
+		c, err := job.(*Job).claim(ctx, byHand)
+		if err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+}
+
+// A claim is the right to start a run: this replica holds the job's lease. Nothing is recorded yet. Call starts the run,
 // and End gives the lease back.
-type Claim struct {
-	job   *Job
-	ctx   context.Context // of the host, and of the term if there is an elector
-	wait  context.Context // ctx, until the job is removed or the Service closed
-	leave func()
-	turn  func() // ends that of this claim among those of other jobs
-	lease *core.Lease
-	work  context.Context // of the run
-	stop  func()
-	once  sync.Once
+type claim struct {
+	job    *Job
+	byHand bool
+	began  time.Time
+	ctx    context.Context // of the call, and of the term if there is one
+	term   *membership     // nil: there is no elector, or the run is by hand
+	inside bool            // of the Service
+	lease  *core.Lease
+	work   context.Context // of the run
+	stop   func()
+	once   sync.Once
 
 	entry                // of what is to start; none for a run by hand
 	last       time.Time // the last tick before it that is known to have completed without an error
@@ -37,28 +52,23 @@ type Claim struct {
 
 var errPanicked = errors.New("the function panicked")
 
-// Claim takes the job's lease if a tick is to start now, and starts nothing. It is for hosts that do more between lock and
-// run, such as calling listeners. Call [Claim.Call] and then, in any case, [Claim.End]. The errors are those of RunDue.
-func (j *Job) Claim(ctx context.Context) (*Claim, error) { return j.claim(ctx, false) }
-
-// ClaimNow is Claim for a run by hand, see RunNow.
-func (j *Job) ClaimNow(ctx context.Context) (*Claim, error) { return j.claim(ctx, true) }
-
 // RunDue runs the tick that is to start now, and returns when the run has ended. Usually that is the latest due tick; see
-// the rules in the package document. The context of the run has the values of ctx and ends with it.
+// the rules in the package document. The context of the run has the values of ctx and ends with it. If this replica is just
+// looking for a tick of the job, RunDue waits until it has looked.
 //
 // The error is the function's; or it is an [*Error], and nothing was started: core.ErrHeld if the job runs elsewhere,
 // core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum
 // of nodes answered, core.ErrClosed, or that of ctx. If a tick may start later, the engine then looks again by itself.
-func (j *Job) RunDue(ctx context.Context) error { return run(j.Claim(ctx)) }
+func (j *Job) RunDue(ctx context.Context) error { return j.run(ctx, false) }
 
 // RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
-// and takes no tick away. RunNow waits up to a second for the lease, which a look for ticks also holds for a moment. The
+// and takes no tick away. RunNow waits up to three seconds for the lease, which a look for ticks also holds for a moment. The
 // run is not bound to the leadership and leaves no record. If this replica does not lead, a tick that falls due during the
 // run may start up to a TTL after the end of the run. The errors are those of RunDue.
-func (j *Job) RunNow(ctx context.Context) error { return run(j.ClaimNow(ctx)) }
+func (j *Job) RunNow(ctx context.Context) error { return j.run(ctx, true) }
 
-func run(c *Claim, err error) error {
+func (j *Job) run(ctx context.Context, byHand bool) error {
+	c, err := j.claim(ctx, byHand)
 	if err != nil {
 		return err
 	}
@@ -66,32 +76,40 @@ func run(c *Claim, err error) error {
 	return c.Call()
 }
 
-func (j *Job) claim(ctx context.Context, byHand bool) (*Claim, error) {
-	c := &Claim{job: j, ctx: ctx, leave: func() {}, stop: func() {}, turn: func() {}}
-	hurry := func() {}
+func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
+	c := &claim{job: j, byHand: byHand, began: time.Now(), ctx: ctx, stop: func() {}}
 	defer func() { // also when an observer, or the schedule, panics
-		hurry()
-		c.turn()
 		if c.work == nil {
 			c.give()
 		}
 	}()
-	err := c.enter(byHand)
-	c.wait, hurry = join.Contexts(c.ctx, j.gone)
-	if err == nil && !byHand {
-		err = c.await()
-	}
-	if err == nil {
-		err = c.take(byHand)
+
+	err := c.enter()
+	switch {
+	case err != nil:
+	case byHand:
+		err = c.take(ctx, j.service.locker.Acquire)
+	default:
+		err = c.look()
 	}
 	if err != nil {
 		return nil, c.refuse(err)
 	}
+
+	run := Run{Job: j.name, FencingToken: c.lease.FencingToken()}
+	if !byHand {
+		run.Tick, run.Previous, run.Next, run.Attempt = c.tick, c.last, j.schedule.Next(c.tick), c.attempt()
+	}
+	values := context.WithValue(NewContext(c.lease.Context(), run), insideKey{j.service}, j)
+	c.work, c.stop = join.Contexts(values, c.ctx, c.lease.Context())
 	return c, nil
 }
 
-// enter lets the run in, and into the term in which this process leads, if it must lead.
-func (c *Claim) enter(byHand bool) error {
+// insideKey is the key under which the context of a run has its job.
+type insideKey struct{ *Service }
+
+// enter lets the claim in, and into the term in which this process leads, if it must lead.
+func (c *claim) enter() error {
 	s := c.job.service
 	if err := context.Cause(c.ctx); err != nil {
 		return err
@@ -99,134 +117,222 @@ func (c *Claim) enter(byHand bool) error {
 	if c.job.gone.Err() != nil || !s.gate.Enter() {
 		return core.ErrClosed
 	}
-	c.leave = s.gate.Leave
-	if s.elector == nil || byHand {
+	c.inside = true
+	if s.elector == nil || c.byHand {
 		return nil
 	}
-	term, depart, err := s.elector.Enter(c.ctx)
-	c.ctx, c.leave = term, func() { depart(); s.gate.Leave() }
-	return err
+	term, err := joinTerm(c.ctx, s.elector)
+	if err != nil {
+		return err
+	}
+	c.ctx, c.term = term, term
+	return s.joined(c)
 }
 
 const (
 	slack  = 50 * time.Millisecond // by how much a tick may be due later, for a call to be for it
 	spread = 50 * time.Millisecond // how long a replica leaves a tick to others, at most
-	aLook  = time.Second           // how long a run by hand waits for the lease, which a look may have for a moment
+	aLook  = 3 * time.Second       // how long a look may have the lease of a job, or the key of a record, in the way of others
+	// fewTicks is how many ticks are read under the job's lease. More are read before.
+	fewTicks = 10
 )
 
+var errTooLong = fmt.Errorf("%w in time: the look took as long as the TTL", core.ErrUnavailable)
+
+// look finds what is to start, and takes the job's lease for it. Only one claim of a job looks at a time. A look ends after a
+// TTL; what it has read until then, the next one knows.
+func (c *claim) look() error {
+	j := c.job
+	wait, stop := join.Contexts(c.ctx, j.gone)
+	defer stop()
+	if err := enterTurn(wait, j.turn); err != nil {
+		return err
+	}
+	defer leaveTurn(j.turn)
+	if err := c.await(wait); err != nil {
+		return err
+	}
+	if err := enterTurn(wait, j.service.turns); err != nil {
+		return err
+	}
+	defer leaveTurn(j.service.turns)
+
+	look, end := context.WithTimeout(wait, j.service.locker.TTL())
+	defer end()
+	err := c.find(look)
+	if err == nil {
+		err = c.take(look, j.service.locker.TryAcquire)
+	}
+	if err == nil {
+		err = c.choose(look)
+	}
+	if err != nil && look.Err() != nil && wait.Err() == nil {
+		return errTooLong
+	}
+	return err
+}
+
+// enterTurn waits for a place among those that do something at the same time.
+func enterTurn(ctx context.Context, places chan struct{}) error {
+	select {
+	case places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func leaveTurn(places chan struct{}) { <-places }
+
 // due waits until the latest tick is due by the nodes' clocks. It also returns the tick that follows.
-func (c *Claim) due() (tick, next time.Time, err error) {
+func (c *claim) due(ctx context.Context) (tick, next time.Time, err error) {
 	now := c.job.service.now()
 	tick, next = latest(c.job.schedule, now.Add(slack))
 	c.entry = entry{tick: tick, most: c.job.starts}
 	switch {
 	case tick.IsZero():
 		err = ErrNotDue
-	case !pause.For(c.wait, tick.Sub(now)):
-		err = context.Cause(c.wait)
+	case !pause.For(ctx, tick.Sub(now)):
+		err = context.Cause(ctx)
 	}
 	return tick, next, err
 }
 
 // await waits until the latest tick is due by the nodes' clocks, and for a random moment more, so that replicas share the
-// ticks. It fails where that tick is over: so of many replicas few ask for the job's lease. Of many jobs that are due at
-// once, a few ask at a time: else requests would be late, and all would have to ask again.
-func (c *Claim) await() error {
+// ticks. It fails if this process knows that there is nothing to start.
+func (c *claim) await(ctx context.Context) error {
 	j := c.job
-	tick, next, err := c.due()
+	tick, next, err := c.due(ctx)
 	if err != nil {
 		return err
 	}
-	if j.service.elector == nil && !next.IsZero() && !pause.For(c.wait, rand.N(min(next.Sub(tick)/20, spread)+1)) {
-		return context.Cause(c.wait)
-	}
-	select {
-	case j.service.turns <- struct{}{}:
-		c.turn = func() { <-j.service.turns }
-	case <-c.wait.Done():
-		return context.Cause(c.wait)
-	}
-	final := j.startKey(tick, 1)
-	if j.starts > 1 {
-		final = j.endKey(tick)
-	}
-	r, err := j.read(c.ctx, final)
-	if r == nil || err != nil {
+	if err := j.settled(tick); err != nil {
+		c.lookEarly(tick, next)
 		return err
 	}
-	j.settle(tick)
-	if early := next.Sub(j.service.now()); !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
-		j.lookIn(early) // the call may have been for the tick to come
+	if j.service.elector == nil && !next.IsZero() && !pause.For(ctx, rand.N(min(next.Sub(tick)/20, spread)+1)) {
+		return context.Cause(ctx)
 	}
-	return core.ErrDone
-}
-
-// take takes the job's lease, and then chooses what to start. The nodes have answered by then, so their clocks are known;
-// and other replicas may have started ticks meanwhile.
-func (c *Claim) take(byHand bool) (err error) {
-	j, acquire := c.job, c.job.service.locker.TryAcquire
-	if byHand {
-		acquire = j.service.locker.Acquire
-	}
-	if c.lease, err = acquire(c.ctx, j.runKey(), core.Name(j.name), core.MaxWait(aLook)); err != nil {
-		return err
-	}
-	run := Run{Job: j.name, FencingToken: c.lease.FencingToken()}
-	if !byHand {
-		if err := c.choose(); err != nil {
-			return err
-		}
-		run.Tick, run.Previous, run.Next, run.Attempt = c.tick, c.last, j.schedule.Next(c.tick), c.attempt()
-	}
-	c.work, c.stop = join.Contexts(NewContext(c.lease.Context(), run), c.ctx, c.lease.Context())
 	return nil
 }
 
-// choose decides what is to start: the latest tick that was started, once more, if that is owed; otherwise the latest tick
-// that is due by the nodes' clocks. Runs do not overlap, and an orphan goes first, so nothing is owed of the ticks before
-// the latest that was started.
-func (c *Claim) choose() error {
+// lookEarly makes the engine look when the next tick is due, if that is soon: the call may have been for that tick.
+func (c *claim) lookEarly(tick, next time.Time) {
+	early := next.Sub(c.job.service.now())
+	if !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
+		c.job.looks.within(early)
+	}
+}
+
+// find fails where the latest tick is over: so of many replicas few ask for the job's lease. If this process knows little of
+// the ticks before, as after its start, find also reads those, so that the lease need not be held for so long. It then first
+// makes sure that nobody has the job's lease: what was started before is then on record, and from now on only this tick, a
+// later one, or once more the last one that was started can start.
+func (c *claim) find(ctx context.Context) error {
 	j := c.job
-	due, _, err := c.due()
+	if len(j.unknown(c.tick, fewTicks+1)) <= fewTicks {
+		return c.filter(ctx)
+	}
+	state, err := j.service.locker.Inspect(ctx, j.runKey())
+	switch {
+	case err != nil:
+		return err
+	case state.Holder != nil:
+		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld, RetryAfter: state.Holder.Left}
+	case state.Unknown():
+		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld}
+	}
+	if _, _, err = j.back(ctx, c.tick); err != nil {
+		return err
+	}
+	if err := j.settled(c.tick); errors.Is(err, core.ErrDone) {
+		return err
+	}
+	return nil
+}
+
+// filter reads the record with which the latest tick is over.
+func (c *claim) filter(ctx context.Context) error {
+	j := c.job
+	final := j.startKey(c.tick, 1)
+	if j.starts > 1 {
+		final = j.endKey(c.tick)
+	}
+	found, err := j.read(ctx, aLook, final)
+	if err != nil || found[0] == nil {
+		return err
+	}
+	e := entry{tick: c.tick, state: over, most: j.starts}
+	if j.starts > 1 {
+		e.end = found[0]
+	} else if e.start = found[0]; j.memory.owns(start{c.tick, 1}) && e.start.By == j.service.self {
+		return nil // this process has not begun it
+	}
+	j.memory.note(e)
+	_, next := latest(j.schedule, c.tick)
+	c.lookEarly(c.tick, next)
+	return core.ErrDone
+}
+
+// take takes the job's lease.
+func (c *claim) take(ctx context.Context, acquire func(context.Context, string, ...core.CallOption) (*core.Lease, error)) (err error) {
+	j := c.job
+	if c.lease, err = acquire(ctx, j.runKey(), core.Name(j.name), core.MaxWait(aLook)); err == nil {
+		j.service.voted.Store(true)
+	}
+	return err
+}
+
+// choose decides what is to start: the latest tick that was started, once more, if that is owed; otherwise the latest tick
+// that is due by the nodes' clocks, which have answered by now. Runs do not overlap, and an orphan goes first, so nothing is
+// owed of the ticks before the latest that was started. A tick is late by what it was when the look began: what the look
+// itself takes is not the tick's fault.
+func (c *claim) choose(ctx context.Context) error {
+	j := c.job
+	due, _, err := c.due(ctx)
 	if err != nil {
 		return err
 	}
-	var started entry // the latest that was
-	waiting := 0      // so many are later
-	for e, err := range j.back(c.ctx, due) {
-		if err != nil {
-			return err
-		}
-		if e.state != free {
-			started = e
-			break
-		}
-		waiting++
+	started, waiting, err := j.back(ctx, due)
+	if err != nil {
+		return err
 	}
-	c.last = started.completed()
-	late := waiting > 0 && j.service.now().Sub(due) > j.grace
+	late := waiting > 0 && j.service.now().Add(-time.Since(c.began)).Sub(due) > j.grace
 	switch {
 	case started.state == orphan:
 		c.entry = started
 	case waiting == 0:
-		err = core.ErrDone
-	case late && started.start == nil && due.Before(j.added): // a new job has missed nothing
-		err = ErrNotDue
+		return core.ErrDone
+	case late && !started.started() && due.Before(j.added): // a new job has missed nothing
+		j.memory.pass(due, ErrNotDue)
+		return ErrNotDue
 	case late:
-		err = ErrMissed
-	case started.start != nil:
+		j.memory.pass(due, ErrMissed)
+		return ErrMissed
+	case started.started():
 		c.superseded = waiting - 1
 	}
-	if err != nil {
-		j.settle(due)
-		return err
-	}
+	c.last, err = j.completed(ctx, started)
 	c.happens(looked)
-	return nil
+	return err
+}
+
+// completed returns the last tick, up to the one of e, that is known to have completed without an error. The end of e may
+// have been recorded since it was read.
+func (j *Job) completed(ctx context.Context, e entry) (time.Time, error) {
+	if e.started() && e.end == nil && e.state == over {
+		end, err := j.read(ctx, aLook, j.endKey(e.tick))
+		if err != nil {
+			return time.Time{}, err
+		}
+		e.end = end[0]
+		j.memory.note(e)
+	}
+	return e.completed(), nil
 }
 
 // happens notes what becomes of the tick. A run by hand has none, and a Call too many changes nothing.
-func (c *Claim) happens(h happening) {
+func (c *claim) happens(h happening) {
 	if next := c.state.after(h, c.most-c.attempt()); next != impossible {
 		c.state = next
 	}
@@ -235,22 +341,20 @@ func (c *Claim) happens(h happening) {
 // Call records the start, calls the function, and returns its error, which matches core.ErrLost if the lease was lost.
 // If the run cannot start any more, the error is an [*Error]. A second Call starts a run by hand again; for a tick, its
 // error matches core.ErrDone.
-func (c *Claim) Call() error {
+func (c *claim) Call() error {
 	if err := c.begin(); err != nil {
-		c.happens(refused)
+		c.happens(givenBack)
 		return c.refuse(err)
 	}
 	j := c.job
+	j.service.begins(c)
 	c.begun, c.err = true, errPanicked
-	j.running.Add(1)
-	defer j.running.Add(-1)
-	c.event(EventRun)
+	j.service.event(c.ctx, j.name, EventRun)
 	if c.attempt() > 1 {
-		c.event(EventRerun)
+		j.service.event(c.ctx, j.name, EventRerun)
 	}
-	for range c.superseded {
-		c.event(EventSuperseded)
-	}
+	j.supersedes(c.ctx, c.superseded)
+	j.outage.over()
 	end := stopped // where the function panics
 	defer func() { c.happens(end) }()
 	c.err = j.fn(c.work)
@@ -261,96 +365,175 @@ func (c *Claim) Call() error {
 }
 
 // begin records the start of a tick.
-func (c *Claim) begin() error {
+func (c *claim) begin() error {
 	j := c.job
-	if err := cmp.Or(context.Cause(c.work), context.Cause(j.gone)); err != nil || c.tick.IsZero() { // by hand
+	if err := cmp.Or(context.Cause(c.work), context.Cause(j.gone)); err != nil || c.byHand {
 		return err
 	}
-	mine, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
+	mine, err := c.recordStart()
 	if err = cmp.Or(err, context.Cause(c.work)); err != nil {
 		return err
 	}
 	if !mine {
-		j.lookIn(0) // whoever has written it may have died in doing so
+		j.looks.again(0) // the replica that has written it may have died in doing so
 		return core.ErrDone
 	}
+	j.memory.answered()
 	c.happens(started)
 	return nil
+}
+
+// recordStart has a quorum record the start, and reports whether it is this claim's. If this process has asked for the same
+// start before, and the nodes have that record, then it did not learn that, and has not begun the run: it begins it now.
+func (c *claim) recordStart() (mine bool, err error) {
+	j := c.job
+	again := j.memory.asksFor(start{c.tick, c.attempt()})
+	mine, found, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
+	if err == nil && !mine {
+		mine = again && found.By == j.service.self
+	}
+	return mine, err
 }
 
 // End gives the job's lease back. After Call, End first records the end of the run, unless the tick is to be started again.
 // Without Call, the tick stays free for other replicas. The error says that the end could not be recorded. Calling End
 // again does nothing.
-func (c *Claim) End() (err error) {
+func (c *claim) End() (err error) {
 	c.once.Do(func() {
 		defer c.give()
 		c.happens(givenBack) // unless it was called
+		if c.begun && !c.byHand {
+			c.remember()
+		}
 		if c.begun && c.state == over {
 			err = c.record()
 		}
 		if c.begun && errors.Is(errors.Join(context.Cause(c.work), c.lease.Lost()), core.ErrLost) {
-			c.event(EventLost)
+			c.job.service.event(c.ctx, c.job.name, EventLost)
 		}
 	})
 	return err
 }
 
-// record records the end of the run. A job that is started once has nothing to lose but its history.
-func (c *Claim) record() error {
+// remember notes what this process knows of its run, whatever becomes of the record: that the tick is over, and that no tick
+// that fell due during the run was started, because this process has had the job's lease.
+func (c *claim) remember() {
 	j := c.job
-	_, err := c.write(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.err)
-	if err == nil {
-		j.settle(c.tick)
-	} else if j.starts > 1 {
-		c.event(EventUnrecorded)
-		j.service.locker.Logger().Error("cronlock: the end of a run was not recorded: its tick may be started again",
+	if c.state == over {
+		r := c.says(c.err)
+		j.memory.note(entry{tick: c.tick, state: over, start: &r, end: &r, most: c.most})
+	}
+	if c.lease.Lost() != nil {
+		return
+	}
+	due, _ := latest(j.schedule, j.service.now())
+	for _, tick := range ticksBefore(j.schedule, due, c.tick) {
+		j.memory.note(entry{tick: tick, state: over})
+	}
+}
+
+// record records the end of the run. It tries that for as long as the job's lease lives, because until then no other replica
+// can take the tick for one that has not completed; but no longer than Close, of the Service or of the elector, waits.
+func (c *claim) record() error {
+	j := c.job
+	ctx, stop := join.Contexts(context.WithoutCancel(c.ctx), c.lease.Context(), j.service.late)
+	defer stop()
+	for {
+		_, _, err := c.write(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.err)
+		if err == nil || !mayPass(err) || c.isDismissed() || !pause.For(ctx, retry/4) {
+			return c.unrecorded(err)
+		}
+	}
+}
+
+// mayPass reports whether a record that could not be written may be written later.
+func mayPass(err error) bool {
+	switch core.ClassOf(err) {
+	case core.ClassHeld, core.ClassUnavailable, core.ClassLost:
+		return true
+	}
+	return false
+}
+
+// isDismissed reports whether the elector's Close waits no longer for the run.
+func (c *claim) isDismissed() bool {
+	return c.term != nil && errors.Is(context.Cause(c.term), leader.ErrNotLeader)
+}
+
+// unrecorded tells that the end is not on record. A job that is started once has nothing to lose but its history.
+func (c *claim) unrecorded(err error) error {
+	j := c.job
+	if err != nil && j.starts > 1 {
+		j.service.event(c.ctx, j.name, EventUnrecorded)
+		j.service.locker.Logger().Error("cronlock: the end of a run was not recorded: another replica may start its tick again",
 			"job", j.name, "tick", stamp(c.tick), "attempt", c.attempt(), "err", err)
 	}
 	return err
 }
 
-// write records a start or an end, and reports whether this call did; if not, another has.
-func (c *Claim) write(ctx context.Context, key string, failed error) (mine bool, err error) {
+// says is what this process records of a start, or of an end with the error of the function.
+func (c *claim) says(failed error) record {
 	j := c.job
 	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
 	if failed != nil {
-		r.Error = failed.Error()
-		r.Error = r.Error[:min(len(r.Error), 200)]
+		r.Error = strings.ToValidUTF8(failed.Error(), "?")
+		r.Error = cmp.Or(r.Error, "an error without text")
+		r.Error = strings.ToValidUTF8(r.Error[:min(len(r.Error), 200)], "")
 	}
-	_, err = j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
+	return r
+}
+
+// write has a quorum record a start or an end, and reports whether this call did. If not, it returns the record that another
+// has written.
+func (c *claim) write(ctx context.Context, key string, failed error) (mine bool, found record, err error) {
+	j := c.job
+	result, err := j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
 		mine = true
-		return json.Marshal(r)
+		return json.Marshal(c.says(failed))
 	}, core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second))
-	return mine, err
+	if err == nil {
+		err = json.Unmarshal(result, &found)
+	}
+	return mine, found, err
 }
 
 // refuse says why nothing starts, and sees to it that the job is looked at again when that may have changed.
-func (c *Claim) refuse(err error) error {
+func (c *claim) refuse(err error) error {
+	j := c.job
 	event, expected := meaningOf(err)
-	c.event(event)
-	if op, ok := errors.AsType[*core.OpError](err); ok && event == EventHeld {
-		c.job.lookIn(op.RetryAfter + jitter()) // the holder may die, or run an earlier tick
-	} else if !expected && event != EventMissed {
-		c.job.lookIn(retry + jitter())
+	refusal := &Error{Job: j.name, Tick: c.tick, Err: err}
+	if !j.service.waitsForNewNodes(err) {
+		j.service.event(c.ctx, j.name, event)
+		if !c.byHand {
+			j.outage.note(j, event, refusal)
+		}
 	}
-	return &Error{Job: c.job.name, Tick: c.tick, Err: err}
+	if op, ok := errors.AsType[*core.OpError](err); ok && event == EventHeld {
+		j.looks.again(op.RetryAfter + jitter()) // the holder may die, or run an earlier tick
+	} else if !expected && event != EventMissed {
+		j.looks.again(retry + jitter())
+	}
+	return refusal
 }
 
 // give ends the claim in this process.
-func (c *Claim) give() {
-	defer c.leave()
-	c.stop()
+func (c *claim) give() {
+	j := c.job
+	if c.inside {
+		defer j.service.gate.Leave()
+	}
+	defer j.service.ends(c)
+	if c.term != nil {
+		defer c.term.end()
+	}
+	if c.state == orphan {
+		defer j.looks.again(0) // what stopped the run may still be there
+	} else if c.begun {
+		defer j.looks.within(0) // a tick may have fallen due meanwhile
+	}
+	defer c.stop()
 	if c.lease != nil {
+		j.looks.within(lookAgain) // the tick may still be due, as where a listener of the host refused it
 		c.lease.Release(context.WithoutCancel(c.ctx))
-		c.job.lookIn(lookAgain) // the tick may still be due, as where a listener of the host refused it
-	}
-	if c.begun {
-		c.job.lookIn(0) // a tick may have fallen due meanwhile
-	}
-}
-
-func (c *Claim) event(kind core.EventKind) {
-	if kind != "" {
-		c.job.service.locker.Event(c.ctx, core.Event{Source: "cronlock", Name: c.job.name, Kind: kind})
 	}
 }

@@ -23,28 +23,32 @@ type Past struct {
 // for 100 ticks, but at least for the grace plus an hour and at most for 366 days, and for 366 days if fewer ticks follow.
 // The nodes do not know since when a job exists: ticks from before its first start are shown as superseded. History reads
 // two keys for most ticks, and one more for each start that AtLeastOnce allows a tick beside the first; it disturbs no run.
-// The error is that of [core.Locker.Inspect].
+// If a start or an end is just being recorded, History waits for that: until ctx ends, and up to a TTL if the replica that
+// records it dies. The error is that of [core.Locker.Inspect].
 func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > mostTicks {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)
 	}
 	due, _ := latest(j.schedule, j.service.now())
+	if due.IsZero() {
+		return nil, nil
+	}
+	ticks := append([]time.Time{due}, ticksBefore(j.schedule, due, time.Time{})...)
+	entries, err := j.entries(ctx, 0, ticks[:min(n, len(ticks))]...)
+	if err != nil {
+		return nil, &Error{Job: j.name, Err: err}
+	}
 	later := false
-	for e, err := range j.back(ctx, due) {
-		if err != nil {
-			return nil, &Error{Job: j.name, Err: err}
-		}
-		p := Past{Tick: e.tick, Superseded: e.start == nil && later}
+	for _, e := range entries {
+		p := Past{Tick: e.tick, Superseded: !e.started() && later}
+		later = later || e.started()
 		if e.start != nil {
-			later = true
 			p.Attempt, p.By, p.Started = e.start.Attempt, e.start.By, e.start.At
 		}
 		if e.end != nil {
 			p.Attempt, p.By, p.Ended, p.Error = e.end.Attempt, e.end.By, e.end.At, e.end.Error
 		}
-		if past = append(past, p); len(past) == n {
-			break
-		}
+		past = append(past, p)
 	}
 	return past, nil
 }

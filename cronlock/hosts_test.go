@@ -15,12 +15,12 @@ import (
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{job: uncalled}), w.replica("b", plan{job: uncalled})
-		c, err := a.Claim(t.Context())
+		c, err := a.claim(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := &Claim{job: b.Job, entry: c.entry}
-		if mine, err := other.write(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
+		other := &claim{job: b.Job, entry: c.entry}
+		if mine, _, err := other.write(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
 			t.Fatalf("%v, %v", mine, err)
 		}
 		if err := errors.Join(c.Call(), c.End()); !errors.Is(err, core.ErrDone) {
@@ -62,7 +62,7 @@ func TestClaimIsGivenBack(t *testing.T) {
 		r := w.replica("a", plan{job: []JobOption{WithHost(func() { calls <- time.Now() })}})
 		<-calls // for the tick before
 		till(2 * time.Minute)
-		c, err := r.Claim(t.Context())
+		c, err := r.claim(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}

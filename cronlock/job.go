@@ -3,11 +3,11 @@ package cronlock
 import (
 	"context"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/cronlock/internal/hosting"
 )
 
 // A Job is a function with a schedule, whose ticks run on one of the replicas of its Service. It is safe for concurrent
@@ -21,13 +21,12 @@ type Job struct {
 	added    time.Time
 	gone     context.Context // ends when the job is removed, or the Service closed
 	remove   context.CancelCauseFunc
-	running  atomic.Int32
-	settled  atomic.Int64 // a tick for which there is nothing to do while it is the latest
-	warned   atomic.Bool
-
-	mu    sync.Mutex
-	timer *time.Timer // of the next look,
-	when  time.Time   // and when that is; zero if there is none
+	looks    *looks
+	turn     chan struct{} // of the claim that looks for a tick; room for one
+	held     atomic.Int32  // claims that have begun a run, until they have given the lease back
+	memory   memory
+	outage   outage
+	passing  passing
 }
 
 // A JobOption configures a job.
@@ -36,8 +35,9 @@ type JobOption func(*policy)
 type policy struct {
 	starts int
 	grace  time.Duration
-	host   func() // nil: the engine runs the job itself
-	hosts  int    // how often WithHost was given
+	host   hosting.Host // nil: the engine runs the job itself
+	calls  bool         // the host calls at the ticks
+	hosts  int          // how often a host was given
 }
 
 // maxStarts bounds AtLeastOnce.
@@ -55,12 +55,30 @@ func AtLeastOnce(n int) JobOption { return func(p *policy) { p.starts = n } }
 // is a good choice. The default is one minute, or three TTLs if that is longer.
 func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d } }
 
-// WithHost makes a host, such as a cron library, run the job: the host calls [Job.RunDue] or [Job.Claim] at the ticks. If a
-// tick is late or must start again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the
-// host must then call RunDue or Claim once more. If the host drops or delays that, the engine calls again after five
-// seconds. WithHost cannot be given twice. By default the engine runs the job.
+// WithHost makes a host, such as a cron library, run the job: the host calls [Job.RunDue] at the ticks. If a tick is late or
+// must start again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the host must then
+// call RunDue once more, inside of call or later. The engine does not look for ticks until call has returned. If the host
+// drops or delays RunDue, the engine calls again after five seconds. WithHost cannot be given twice. By default the engine
+// runs the job.
 func WithHost(call func()) JobOption {
-	return func(p *policy) { p.host, p.hosts = call, p.hosts+1 }
+	return func(p *policy) {
+		p.hosts++
+		if p.calls = call != nil; p.calls {
+			p.host = library(call)
+		}
+	}
+}
+
+// A library is a cron library that calls at the ticks.
+type library func()
+
+func (l library) Ask()     { l() }
+func (library) Gone() bool { return false }
+
+func init() {
+	hosting.With = func(h hosting.Host) any {
+		return JobOption(func(p *policy) { p.host, p.hosts = h, p.hosts+1 })
+	}
 }
 
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
@@ -70,6 +88,7 @@ func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 // under way go on. A run whose start is already being recorded still begins.
 func (j *Job) Remove() {
 	j.remove(core.ErrClosed)
+	j.looks.end()
 	s := j.service
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -78,23 +97,5 @@ func (j *Job) Remove() {
 	}
 }
 
-// retry is the pause after a failure.
-const retry = time.Second
-
 // jitter keeps looks of replicas and jobs apart.
 func jitter() time.Duration { return rand.N(time.Second / 4) }
-
-// lookIn makes the job be looked at after d, unless it is anyway before that.
-func (j *Job) lookIn(d time.Duration) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	when := time.Now().Add(d)
-	if j.gone.Err() != nil || !j.when.IsZero() && j.when.Before(when) {
-		return
-	}
-	j.when = when
-	j.timer.Reset(max(d, 0))
-}
-
-// settle notes that there is nothing to do for a tick that is the latest, by what the nodes have said.
-func (j *Job) settle(tick time.Time) { j.settled.Store(tick.UnixNano()) }

@@ -18,15 +18,12 @@ const (
 type happening int
 
 const (
-	looked     happening = iota // a replica looks for what to start: by itself, or because its host called
-	started                     // a quorum records the start
-	refused                     // the start is not recorded, because the nodes or the run's context say no
-	givenBack                   // the claim ends without a call of the function
-	returned                    // the function returns nil, or an error of its own
-	stopped                     // it panics, or it was told to stop and returns an error
-	died                        // its replica dies, or loses the lease
-	superseded                  // a later tick falls due
-	outdated                    // the grace passes
+	looked    happening = iota // a replica takes the job's lease to start it
+	started                    // a quorum records the start
+	givenBack                  // the claim ends without a call of the function
+	returned                   // the function returns nil, or an error of its own
+	stopped                    // it panics, or it was told to stop and returns an error
+	died                       // its replica dies, or loses the lease
 	happenings
 )
 
@@ -34,20 +31,15 @@ const (
 const impossible = states
 
 // life is the life of a tick: what follows from each state by all that can happen to it. An orphan that has no starts left
-// is over. Who looks at a tick that is taken, running or retaken is told core.ErrHeld, and at one that is over
-// core.ErrDone or ErrMissed. Whether a start that was refused is on record after all, the next look finds out: the tick
-// is then an orphan.
+// is over. A free tick is over, too, when a later tick falls due or the grace passes: it is then not looked for any more.
 var life = [happenings][states]state{
 	//            free        taken       running     orphan      retaken     over
-	looked:     {taken, taken, running, retaken, retaken, over},
-	started:    {impossible, running, impossible, impossible, running, impossible},
-	refused:    {impossible, free, impossible, impossible, orphan, impossible},
-	givenBack:  {impossible, free, impossible, impossible, orphan, impossible},
-	returned:   {impossible, impossible, over, impossible, impossible, impossible},
-	stopped:    {impossible, impossible, orphan, impossible, impossible, impossible},
-	died:       {impossible, free, orphan, impossible, orphan, impossible},
-	superseded: {over, taken, running, orphan, retaken, over},
-	outdated:   {over, taken, running, orphan, retaken, over},
+	looked:    {taken, impossible, impossible, retaken, impossible, impossible},
+	started:   {impossible, running, impossible, impossible, running, impossible},
+	givenBack: {impossible, free, impossible, impossible, orphan, impossible},
+	returned:  {impossible, impossible, over, impossible, impossible, impossible},
+	stopped:   {impossible, impossible, orphan, impossible, impossible, impossible},
+	died:      {impossible, free, orphan, impossible, orphan, impossible},
 }
 
 // after returns the state that follows, for a tick that has so many starts left.

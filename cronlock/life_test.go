@@ -6,17 +6,11 @@ import "testing"
 func follows(h happening, s state) state {
 	claimed := s == taken || s == retaken
 	switch {
-	case h == looked && s == free, h == looked && s == orphan: // nobody runs the job: the look claims the tick
+	case h == looked && (s == free || s == orphan): // nobody runs the job: the look claims the tick
 		return s + taken - free
-	case h == looked: // who looks is told of the claim, the run or the end, and changes nothing
-		return s
-	case (h == superseded || h == outdated) && s == free: // what was never started is over
-		return over
-	case h == superseded || h == outdated: // what was claimed or started goes on
-		return s
 	case h == started && claimed:
 		return running
-	case (h == refused || h == givenBack || h == died) && claimed: // a claim that comes to nothing gives the tick back
+	case (h == givenBack || h == died) && claimed: // a claim that comes to nothing gives the tick back
 		return s - taken + free
 	case h == returned && s == running:
 		return over

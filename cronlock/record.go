@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"iter"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -30,7 +30,7 @@ type record struct {
 	By       string    `json:"by"`
 	At       time.Time `json:"at"` // by the nodes' clocks
 	Attempt  int       `json:"attempt"`
-	Most     int       `json:"most"` // starts that the tick may have, by the policy of who started it
+	Most     int       `json:"most"` // starts that the tick may have, by the policy of the replica that started it
 	Previous time.Time `json:"previous,omitzero"`
 	Error    string    `json:"error,omitempty"`
 }
@@ -52,35 +52,63 @@ func (j *Job) retention(tick time.Time) time.Duration {
 	return min(max(last.Sub(tick), j.grace+time.Hour), year)
 }
 
-// read returns a record; nil means that there is none. A record that was agreed on may be on no quorum of those nodes that
-// answer now. So where any node shows one and no quorum does, asking for the key settles whether it counts.
-func (j *Job) read(ctx context.Context, key string) (*record, error) {
-	locker := j.service.locker
-	state, err := locker.Inspect(ctx, key)
-	if err != nil {
-		return nil, err
+// mostReads is how many records of a job are read at the same time.
+const mostReads = 32
+
+// read returns the records of keys, in their order, nil where there is none. If a record is just being written, read waits
+// for that, for as long as wait says; 0 is without a bound.
+func (j *Job) read(ctx context.Context, wait time.Duration, keys ...string) ([]*record, error) {
+	states, errs := make([]core.KeyState, len(keys)), make([]error, len(keys))
+	room := make(chan struct{}, mostReads)
+	var reading sync.WaitGroup
+	for i, key := range keys {
+		room <- struct{}{}
+		reading.Go(func() {
+			states[i], errs[i] = j.service.locker.Inspect(ctx, key)
+			<-room
+		})
 	}
-	found := state.Record
-	if found == nil && slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil }) {
-		lease, err := locker.TryAcquire(ctx, key, core.Name(j.name))
-		lease.Release(ctx)
-		op, ok := errors.AsType[*core.OpError](err)
-		if !ok || !errors.Is(err, core.ErrDone) {
+	reading.Wait()
+
+	records := make([]*record, len(keys))
+	for i, key := range keys {
+		if errs[i] != nil {
+			return nil, errs[i]
+		}
+		found, err := j.decided(ctx, wait, key, states[i])
+		if err != nil {
 			return nil, err
 		}
-		found = op.Record
+		if found == nil {
+			continue
+		}
+		records[i] = new(record)
+		if err := json.Unmarshal(found.Result, records[i]); err != nil {
+			return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", key, err)
+		}
 	}
-	if found == nil {
-		return nil, nil
-	}
-	r := new(record)
-	if err := json.Unmarshal(found.Result, r); err != nil {
-		return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", key, err)
-	}
-	return r, nil
+	return records, nil
 }
 
-// An entry is what the nodes know of a tick.
+// decided returns the record of a key. A record that was agreed on may be on no quorum of those nodes that answer now. So
+// where any node shows one and no quorum does, asking for the key settles whether it counts.
+func (j *Job) decided(ctx context.Context, wait time.Duration, key string, state core.KeyState) (*core.Record, error) {
+	shown := slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil })
+	if state.Record != nil || !shown {
+		return state.Record, nil
+	}
+	lease, err := j.service.locker.Acquire(ctx, key, core.Name(j.name), core.MaxWait(wait))
+	if err == nil {
+		lease.Release(context.WithoutCancel(ctx))
+		return nil, nil
+	}
+	if op, ok := errors.AsType[*core.OpError](err); ok && errors.Is(err, core.ErrDone) {
+		return op.Record, nil
+	}
+	return nil, err
+}
+
+// An entry is what is known of a tick.
 type entry struct {
 	tick       time.Time
 	state      state   // free, orphan or over
@@ -88,44 +116,20 @@ type entry struct {
 	most       int     // starts that the tick may have
 }
 
-// entry reads what the nodes know of a tick, and judges it by the smaller number of starts: this job's, and that of who
-// started it first, because a run that was to be started once has no second start to spare.
-func (j *Job) entry(ctx context.Context, tick time.Time) (e entry, err error) {
-	e.tick, e.most = tick, j.starts
-	if e.start, err = j.read(ctx, j.startKey(tick, 1)); err != nil || e.start == nil {
-		return e, err
-	}
-	if e.end, err = j.read(ctx, j.endKey(tick)); err != nil {
-		return e, err
-	}
-	last, fate := e.start.Most, died // by that policy it may have been started again elsewhere
-	if e.end != nil {
-		last, fate = e.end.Attempt, returned
-	}
-	e.most = min(j.starts, e.start.Most)
-	for n := 2; n <= last; n++ {
-		again, err := j.read(ctx, j.startKey(tick, n))
-		if err != nil {
-			return e, err
-		}
-		if again == nil {
-			break
-		}
-		e.start = again
-	}
-	e.state = running.after(fate, e.most-e.start.Attempt)
-	return e, nil
-}
+// started reports whether a record says that the tick was started.
+func (e entry) started() bool { return e.start != nil || e.end != nil }
 
 // completed returns the last tick, up to this one, that is known to have completed without an error.
 func (e entry) completed() time.Time {
 	switch {
-	case e.start == nil:
-		return time.Time{}
 	case e.end != nil && e.end.Error == "":
 		return e.tick
+	case e.end != nil:
+		return e.end.Previous
+	case e.start != nil:
+		return e.start.Previous
 	}
-	return e.start.Previous
+	return time.Time{}
 }
 
 // attempt is the next start.
@@ -136,16 +140,124 @@ func (e entry) attempt() int {
 	return e.start.Attempt + 1
 }
 
-// back reads the entries of a tick and of those before it, at most mostTicks, one after the other: usually the second was
-// started, and of many new jobs each reads far.
-func (j *Job) back(ctx context.Context, tick time.Time) iter.Seq2[entry, error] {
-	return func(yield func(entry, error) bool) {
-		for n := 0; n < mostTicks && !tick.IsZero(); n++ {
-			e, err := j.entry(ctx, tick)
-			if !yield(e, err) || err != nil {
-				return
-			}
-			tick, _ = latest(j.schedule, tick.Add(-1))
+// entries reads what the nodes know of ticks, the starts and the end of each at the same time. A tick with an end is over
+// even if no node has its start any more: nodes may have lost it while the run went on.
+func (j *Job) entries(ctx context.Context, wait time.Duration, ticks ...time.Time) ([]entry, error) {
+	var keys []string
+	for _, tick := range ticks {
+		keys = append(keys, j.startKey(tick, 1), j.endKey(tick))
+	}
+	records, err := j.read(ctx, wait, keys...)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]entry, len(ticks))
+	for i, tick := range ticks {
+		all[i] = entry{tick: tick, most: j.starts, start: records[2*i], end: records[2*i+1]}
+		if err := j.judge(ctx, wait, &all[i]); err != nil {
+			return nil, err
 		}
 	}
+	return all, nil
+}
+
+// judge reads the further starts of a tick, and judges it by the smallest number of starts: this job's, and those of all
+// replicas that have started it, because a run that was to be started once has no second start to spare.
+func (j *Job) judge(ctx context.Context, wait time.Duration, e *entry) error {
+	if e.end != nil {
+		e.state = over
+	}
+	if e.start == nil {
+		return nil
+	}
+
+	before := (*record)(nil) // the start before the latest
+	allowed := e.start.Most  // by the replicas that have started it
+	for {
+		if e.end == nil && e.start.Attempt >= allowed || e.end != nil && e.start.Attempt >= e.end.Attempt {
+			break
+		}
+		again, err := j.read(ctx, wait, j.startKey(e.tick, e.start.Attempt+1))
+		if err != nil {
+			return err
+		}
+		if again[0] == nil {
+			break
+		}
+		before, e.start = e.start, again[0]
+		allowed = min(allowed, e.start.Most)
+	}
+	e.most = min(e.most, allowed)
+
+	unbegun := e.start.By == j.service.self && j.memory.owns(start{e.tick, e.start.Attempt})
+	switch {
+	case e.end != nil:
+	case unbegun && before == nil: // it is on record, and this process has not begun it
+		e.start = nil
+	case unbegun:
+		e.start, e.state = before, orphan
+	default:
+		e.state = running.after(died, e.most-e.start.Attempt)
+	}
+	return nil
+}
+
+// back returns the latest tick up to due that was started, if there is one among the last hundred, and how many ticks after
+// it were not. It reads what this process does not know, and notes what it has read. So nothing may be able to start a tick
+// before due any more: this process has the job's lease, or nobody had it when the reading began.
+func (j *Job) back(ctx context.Context, due time.Time) (started entry, waiting int, err error) {
+	j.memory.isDue(due)
+	read := map[int64]entry{}
+	at := due
+	for size := 1; waiting < mostTicks && !at.IsZero(); waiting++ {
+		e, known := read[at.UnixNano()]
+		if !known {
+			e, known = j.memory.of(at)
+			known = known && e.state == over
+		}
+		if !known {
+			some, err := j.entries(ctx, aLook, j.unknown(at, min(size, mostTicks-waiting))...)
+			if err != nil {
+				return entry{}, 0, err
+			}
+			for _, e := range some {
+				read[e.tick.UnixNano()] = e
+				j.learn(e, due)
+			}
+			e, size = some[0], 10*size
+		}
+		if e.started() {
+			return e, waiting, nil
+		}
+		at, _ = latest(j.schedule, at.Add(-1))
+	}
+	return entry{}, waiting, nil
+}
+
+// learn notes what was read of a tick that is due, or that a later one has superseded.
+func (j *Job) learn(e entry, due time.Time) {
+	switch {
+	case e.started():
+		j.memory.note(e)
+	case e.tick.Before(due) && !j.memory.owns(start{e.tick, 1}):
+		e.state = over
+		j.memory.note(e)
+	}
+}
+
+// unknown returns ticks that have to be read, from one on that has to be: it, and those before it that this process knows
+// nothing of, until one that was started. They are at most n.
+func (j *Job) unknown(from time.Time, n int) (ticks []time.Time) {
+	for at := from; len(ticks) < n && !at.IsZero(); at, _ = latest(j.schedule, at.Add(-1)) {
+		e, known := j.memory.of(at)
+		switch {
+		case known && e.state != over: // it may be over by now
+			return append(ticks, at)
+		case at.Equal(from), !known:
+			ticks = append(ticks, at)
+		case e.started():
+			return ticks
+		}
+	}
+	return ticks
 }

@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
@@ -29,12 +29,18 @@ type Service struct {
 
 	closing context.Context // ends with Close
 	close   context.CancelCauseFunc
+	late    context.Context // ends when Close does not wait any longer
+	hurry   context.CancelFunc
 	gate    gate.Gate                 // claims, and looks
 	turns   chan struct{}             // of claims that ask for what to start
 	asked   atomic.Pointer[time.Time] // when a look last asked the nodes for their clocks
+	voted   atomic.Bool               // a quorum of nodes has granted something
+	silence sync.Once                 // about observers that panic
 
-	mu   sync.Mutex
-	jobs map[string]*Job
+	mu      sync.Mutex
+	jobs    map[string]*Job
+	members map[*claim]bool // claims in the term of the leader
+	runs    map[*claim]bool // claims that have begun a run
 }
 
 // An Option configures New.
@@ -43,8 +49,8 @@ type Option func(*config)
 type config struct{ elector *leader.Elector }
 
 // WithElector makes only the leader start ticks. A new leader looks at once for ticks to start. If the leadership is lost,
-// the context of a run ends; a leader that resigns finishes its runs first. By default there is no elector: the replicas
-// share the ticks.
+// the context of a run ends; a leader that resigns finishes its runs first. Close of the Service makes e resign, so do not
+// share e with a Service that goes on. By default there is no elector: the replicas share the ticks.
 func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector = e } }
 
 // New returns a Service of the given name, whose locks are taken with locker. Replicas of one service use the same name,
@@ -52,13 +58,15 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, jobs: map[string]*Job{}, turns: make(chan struct{}, atOnce)}
+	s := &Service{name: service, turns: make(chan struct{}, atOnce)}
+	s.jobs, s.members, s.runs = map[string]*Job{}, map[*claim]bool{}, map[*claim]bool{}
 	s.asked.Store(new(time.Time))
 	s.self = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
 	f.Check(locker == nil, "locker is nil")
 	f.Check(service == "", "the service name is empty: it keeps the jobs of services that share nodes apart")
+	f.Check(!utf8.ValidString(service), "the service name %q is not valid UTF-8", service)
 	if err := f.Err("cronlock"); err != nil {
 		return nil, err
 	}
@@ -68,6 +76,7 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
 	s.closing, s.close = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	s.late, s.hurry = context.WithCancel(context.Background())         //nolint:forbidigo // lives until Close waits no longer
 	if s.elector != nil {
 		s.gate.Go(s.follow)
 	}
@@ -87,6 +96,7 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	faults.Set(&f, &j.policy, opts)
 	f.Check(fn == nil, "the function is nil")
 	f.Check(name == "", "the job name is empty: replicas know the job by it")
+	f.Check(!utf8.ValidString(name), "the job name %q is not valid UTF-8", name)
 	if err := checkSchedule(schedule, j.added); err != nil {
 		f = append(f, err)
 	}
@@ -98,6 +108,7 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	if s.closing.Err() != nil {
 		f = append(f, core.ErrClosed)
 	}
+	s.dropGone(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Check(s.jobs[name] != nil, "another job has this name, and both would count as one")
@@ -106,9 +117,19 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	}
 	j.gone, j.remove = context.WithCancelCause(s.closing)
 	s.jobs[name] = j
-	j.timer = time.AfterFunc(lookAnyway, func() { s.gate.Go(j.look) })
-	j.lookIn(jitter() / 5)
+	j.turn, j.looks = make(chan struct{}, 1), newLooks(&s.gate, j.look)
+	j.looks.within(jitter() / 5)
 	return j, nil
+}
+
+// dropGone removes the job of a name if its host has dropped it.
+func (s *Service) dropGone(name string) {
+	s.mu.Lock()
+	before := s.jobs[name]
+	s.mu.Unlock()
+	if before != nil && before.host != nil && before.host.Gone() {
+		before.Remove()
+	}
 }
 
 // follow makes all jobs be looked at when this process becomes leader.
@@ -117,7 +138,7 @@ func (s *Service) follow() {
 		began := s.elector.Began()
 		s.mu.Lock()
 		for _, j := range s.jobs {
-			j.lookIn(0)
+			j.looks.within(0)
 		}
 		s.mu.Unlock()
 		select {
@@ -136,20 +157,91 @@ func (s *Service) now() time.Time {
 	return time.Now().UTC().Add(ahead)
 }
 
-// Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. It waits for the runs of this
-// replica, those that the engine began included. If ctx ends first, Close returns its cause and the names of the jobs that
-// run; the runs go on under their leases until the Locker is closed. Stop the host before, and close the elector and the
-// Locker after it.
+// Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. Its elector resigns, and the
+// runs of this replica leave the term: they go on under the leases of their jobs, and another process may lead meanwhile.
+// Close waits for these runs, those that the engine began included, and for the records of their ends. If ctx ends first,
+// Close returns its cause and the names of the jobs that run; the runs go on under their leases until the Locker is closed.
+// Stop the host before, and close the elector and the Locker after it.
+//
+// In a run of the Service, Close would wait for itself: if ctx is that of the run, the error matches core.ErrInvalid, and
+// nothing is closed. Close cannot recognize another ctx, with which it waits until that ends.
 func (s *Service) Close(ctx context.Context) error {
+	if j, inside := ctx.Value(insideKey{s}).(*Job); inside {
+		return fmt.Errorf("cronlock: %w: Close is called in a run of job %q, for which it would wait", core.ErrInvalid, j.name)
+	}
 	s.gate.Close()
 	s.close(core.ErrClosed)
-	err := s.gate.Wait(ctx)
+	s.resign()
+	err := s.wait(ctx)
 	if err == nil {
 		return nil
 	}
+	s.hurry()
+	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", s.running(), err)
+}
+
+// wait waits until nobody is inside any more. If this process is elected again meanwhile, it resigns again, because it could
+// not start anything.
+func (s *Service) wait(ctx context.Context) error {
+	for s.elector != nil {
+		began := s.elector.Began()
+		s.elector.Resign()
+		select {
+		case <-began:
+			continue
+		case <-s.gate.Empty():
+		case <-ctx.Done():
+		}
+		break
+	}
+	return s.gate.Wait(ctx)
+}
+
+// resign makes all claims leave the term.
+func (s *Service) resign() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	running := maps.Clone(s.jobs)
-	maps.DeleteFunc(running, func(_ string, j *Job) bool { return j.running.Load() == 0 })
-	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", slices.Sorted(maps.Keys(running)), err)
+	for c := range s.members {
+		c.term.leave()
+	}
+}
+
+// joined notes a claim in the term. Once the Service is closed, there is none.
+func (s *Service) joined(c *claim) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.members[c] = true
+	return context.Cause(s.closing)
+}
+
+// begins notes that a claim begins a run.
+func (s *Service) begins(c *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.runs[c] {
+		c.job.held.Add(1)
+	}
+	s.runs[c] = true
+}
+
+// ends notes that a claim has ended.
+func (s *Service) ends(c *claim) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.runs[c] {
+		c.job.held.Add(-1)
+	}
+	delete(s.runs, c)
+	delete(s.members, c)
+}
+
+// running returns the names of the jobs that run, those of removed jobs included.
+func (s *Service) running() (names []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.runs {
+		names = append(names, c.job.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }

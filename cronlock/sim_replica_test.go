@@ -211,7 +211,7 @@ func (p *process) call(ctx context.Context) {
 	switch {
 	case job == nil:
 	case under != nil:
-		_ = under.Handle().RunNow()
+		// gocron calls only when the engine asks
 	default:
 		p.told(job, job.RunDue(ctx))
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/internal/hosting"
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
@@ -20,12 +21,12 @@ import (
 type Job struct {
 	*cronlock.Job
 	scheduler gocron.Scheduler
-	handle    gocron.Job
+	listed    gocron.Job         // as gocron lists it
 	options   []gocron.JobOption // of every call
 	tag       string             // of every call
 
-	mu   sync.Mutex
-	late uuid.UUID // the last call of the engine, as gocron knows it
+	due    *calls // for what is due
+	byHand *calls
 }
 
 // An Option configures a job.
@@ -55,10 +56,14 @@ func Tags(tags ...string) Option { return func(c *config) { c.tags = append(c.ta
 // those of [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is
 // added.
 //
+// The scheduler lists the job by its name and tags. A job that is removed there (RemoveJob, RemoveByTags) starts no more
+// runs and leaves the service, as does each job of a scheduler that is shut down. gocron does not show the next tick; that is
+// what Next of the job is for.
+//
 // Only schedule says when the job runs: gocron's options on start and stop times, intervals, singleton mode and limits of
-// runs are not for such jobs. The scheduler's limit of concurrent jobs may delay runs; in LimitModeReschedule it may drop
-// runs by hand. A scheduler with an elector of its own does not run such jobs: give the elector to cronlock.New
-// ([cronlock.WithElector]).
+// runs are not for such jobs. The scheduler's limit of concurrent jobs delays runs. In LimitModeReschedule it drops runs by
+// hand, and delays others by five seconds at a time. A scheduler with an elector of its own does not run such jobs: give the
+// elector to cronlock.New ([cronlock.WithElector]).
 func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, schedule cronlock.Schedule, fn func(ctx context.Context) error, opts ...Option) (*Job, error) {
 	var c config
 	var f faults.List
@@ -69,134 +74,238 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 		return nil, err
 	}
 	j := &Job{scheduler: scheduler, tag: uuid.NewString()}
-	added := make(chan struct{}) // closed when j is complete
-	defer close(added)
-	host := cronlock.WithHost(func() {
-		if <-added; j.handle != nil {
-			j.callLate()
-		}
-	})
+	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
+	j.due, j.byHand = &calls{job: j}, &calls{job: j, hand: true}
+	h := &host{added: make(chan struct{})}
 	var err error
-	if j.Job, err = service.Add(name, schedule, fn, append(c.policy, host)...); err != nil {
+	if j.Job, err = service.Add(name, schedule, fn, append(c.policy, hosting.With(h).(cronlock.JobOption))...); err != nil {
 		return nil, err
 	}
-	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
-	r := &runs{j.Job.Claim, func() {}, make(chan *run, 1)}
-	j.handle, err = scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(r.task),
-		slices.Concat(j.options, []gocron.JobOption{gocron.WithCronImplementation(instants{schedule}), gocron.WithDistributedJobLocker(r)})...)
-	if err = j.made(err); err != nil {
+	defer close(h.added)
+	listed := func(context.Context) error { return j.RunNow() } // RunNow of the job that gocron lists
+	j.listed, err = scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(listed),
+		gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithCronImplementation(never{}))
+	if err == nil && j.gone() {
+		err = errGone
+	}
+	if err != nil {
 		j.Job.Remove()
 		return nil, fmt.Errorf("gocronlock: job %q: %w", name, err)
 	}
+	h.job = j
 	return j, nil
 }
 
-// made returns what NewJob has failed with. Of a scheduler that is shut down it does not say so.
-func (j *Job) made(err error) error {
-	if err == nil {
-		if _, gone := j.handle.NextRun(); gone != nil {
-			err = fmt.Errorf("%w: the scheduler is shut down, or the job was removed", core.ErrClosed)
-		}
+var errGone = fmt.Errorf("%w: the scheduler is shut down, or the job was removed", core.ErrClosed)
+
+// gone reports whether the scheduler has dropped the job for good, of which it tells nobody. While it stops, gocron knows of
+// no job for a moment, but lists all.
+func (j *Job) gone() bool {
+	if _, err := j.listed.NextRun(); err == nil {
+		return false
 	}
-	return err
+	return !slices.ContainsFunc(j.scheduler.Jobs(), func(listed gocron.Job) bool { return listed.ID() == j.listed.ID() })
+}
+
+// A host is a job before it is complete, and afterwards.
+type host struct {
+	added chan struct{} // closed by the end of Add
+	job   *Job          // nil: it was not added
+}
+
+// Ask makes the scheduler call for what is due.
+func (h *host) Ask() {
+	if <-h.added; h.job != nil {
+		_ = h.job.due.call() // the engine asks again
+	}
+}
+
+// Gone also removes calls that the scheduler has dropped.
+func (h *host) Gone() bool {
+	select {
+	case <-h.added:
+	default:
+		return false
+	}
+	if h.job == nil || h.job.gone() {
+		return true
+	}
+	h.job.byHand.sweep()
+	return false
 }
 
 // RunNow makes the scheduler run the job by hand on this replica, see [cronlock.Job.RunNow], and does not wait for it. If
 // the scheduler has not been started, the run begins when it is. Listeners hear how the run ends, and why it does not
-// begin. The error is gocron's, or core.ErrClosed if the scheduler is shut down or the job was removed.
-func (j *Job) RunNow() error { return j.call(uuid.New(), j.Job.ClaimNow) }
-
-// Handle returns the job as gocron knows it, for its tags and next runs. RunNow of the handle does not run the job by hand:
-// like any other call, it looks for a due tick. If it is called before the scheduler is started, or after StopJobs, it
-// blocks the scheduler for ever.
-func (j *Job) Handle() gocron.Job { return j.handle }
+// begin. If a run by hand of this job still waits for the scheduler, RunNow adds no second one. The error is gocron's, or
+// core.ErrClosed if the scheduler is shut down or the job was removed.
+func (j *Job) RunNow() error {
+	err := j.byHand.call()
+	if errors.Is(err, core.ErrClosed) {
+		j.Job.Remove()
+	}
+	return err
+}
 
 // Remove removes the job from the scheduler and from its service. gocron ends the context of a run under way, also of one
 // that started late or by hand.
 func (j *Job) Remove() error {
 	j.Job.Remove() // first, or the engine would call once more
-	err := j.scheduler.RemoveJob(j.handle.ID())
+	err := j.scheduler.RemoveJob(j.listed.ID())
 	j.scheduler.RemoveByTags(j.tag)
 	return err
 }
 
-// callLate has the scheduler call at another time than a tick's. What became of the call before, which gocron may have
-// dropped, nobody waits for any more.
-func (j *Job) callLate() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	_ = j.scheduler.RemoveJob(j.late)
-	j.late = uuid.New()
-	_ = j.call(j.late, j.Job.Claim) // the engine calls again
+// never is when gocron runs the job that it lists: the engine asks for each call, one at a time. With calls of its own at the
+// ticks, a scheduler that is busy would queue one for each tick.
+type never struct{}
+
+func (never) IsValid(string, *time.Location, time.Time) error { return nil }
+func (never) Next(now time.Time) time.Time                    { return now.AddDate(200, 0, 0) }
+
+// calls are those that the scheduler makes for a job, each by a job of gocron that runs once: RunNow of a job whose scheduler
+// does not run blocks gocron's loop for ever. At most one of them waits for the scheduler.
+type calls struct {
+	job    *Job
+	hand   bool
+	asking sync.Mutex // of one request to the scheduler at a time
+
+	mu      sync.Mutex // never held while the scheduler is asked, which may wait for a run
+	waiting gocron.Job // the call that has not come yet; nil if there is none
+	id      uuid.UUID  // and how the scheduler knows it
+	since   time.Time
 }
 
-// call makes the scheduler run what claim takes, by a job of its own that runs once: RunNow of a job whose scheduler does
-// not run blocks gocron's loop for ever.
-func (j *Job) call(id uuid.UUID, claim claimFunc) error {
-	// gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for StopJobs.
-	r := &runs{claim, func() { go func() { _ = j.scheduler.RemoveJob(id) }() }, make(chan *run, 1)}
-	_, err := j.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(r.task),
-		append(slices.Clone(j.options), gocron.WithIdentifier(id), gocron.WithDistributedJobLocker(r))...)
-	return j.made(err)
-}
+// lostAfter is how long after its request a call that the scheduler has not queued counts as dropped.
+const lostAfter = 5 * time.Second
 
-// instants is the schedule as gocron asks for it.
-type instants struct{ cronlock.Schedule }
-
-func (instants) IsValid(string, *time.Location, time.Time) error { return nil }
-
-// Next is never zero: gocron would loop.
-func (i instants) Next(after time.Time) time.Time {
-	if next := i.Schedule.Next(after); !next.IsZero() {
-		return next
+// call makes the scheduler call, unless a call still waits for it.
+func (c *calls) call() error {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if c.job.gone() {
+		return errGone
 	}
-	return after.AddDate(200, 0, 0)
+	if c.isWaiting() {
+		return nil
+	}
+	c.drop()
+	t := &turn{of: c, id: uuid.New(), claimed: make(chan *run, 1)}
+	c.waits(t.id, nil)
+	added, err := c.job.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(t.task),
+		append(slices.Clone(c.job.options), gocron.WithIdentifier(t.id), gocron.WithDistributedJobLocker(t))...)
+	if err != nil {
+		c.comes(t.id)
+		return err
+	}
+	c.waits(t.id, added)
+	return nil
 }
 
-type claimFunc func(ctx context.Context) (*cronlock.Claim, error)
+// sweep removes a call that the scheduler has dropped instead of queueing it: gocron keeps jobs that will not run again.
+func (c *calls) sweep() {
+	c.asking.Lock()
+	defer c.asking.Unlock()
+	if !c.isWaiting() {
+		c.drop()
+	}
+}
 
-// runs connects what gocron calls one after the other on one goroutine: Lock, the task unless a listener refuses it, and
-// Unlock. A claim holds the lease of the job, so there is one at a time.
-type runs struct {
-	claim   claimFunc
-	over    func()    // called after each
+// isWaiting reports whether a call still waits for the scheduler: it was only just asked for, the scheduler has not been
+// started, or it has a queue. A scheduler does not say whether it has dropped a call.
+func (c *calls) isWaiting() bool {
+	c.mu.Lock()
+	waiting, since := c.waiting, c.since
+	c.mu.Unlock()
+	if waiting == nil {
+		return false
+	}
+	if time.Since(since) < lostAfter || c.job.scheduler.JobsWaitingInQueue() > 0 {
+		return true
+	}
+	next, err := waiting.NextRun()
+	return err == nil && next.IsZero()
+}
+
+// drop removes the call that has not come.
+func (c *calls) drop() {
+	c.mu.Lock()
+	id := c.id
+	c.waiting, c.id = nil, uuid.Nil
+	c.mu.Unlock()
+	if id != uuid.Nil {
+		_ = c.job.scheduler.RemoveJob(id)
+	}
+}
+
+// waits notes a call that has been asked for, unless it has come already.
+func (c *calls) waits(id uuid.UUID, added gocron.Job) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if added == nil {
+		c.id, c.since = id, time.Now()
+	} else if c.id == id {
+		c.waiting = added
+	}
+}
+
+// comes notes that a call has come.
+func (c *calls) comes(id uuid.UUID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.id == id {
+		c.waiting, c.id = nil, uuid.Nil
+	}
+}
+
+// A turn connects what gocron calls one after the other on one goroutine: Lock, the task unless a listener refuses it, and
+// Unlock.
+type turn struct {
+	of      *calls
+	id      uuid.UUID
 	claimed chan *run // room for one
 }
 
 type run struct {
-	*cronlock.Claim
-	all    *runs
+	hosting.Claim
+	turn   *turn
 	called bool
 }
 
 // Lock takes what is to start: the records say what that is, not the call.
-func (r *runs) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	claim, err := r.claim(ctx)
+func (t *turn) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
+	t.of.comes(t.id)
+	claim, err := hosting.Take(ctx, t.of.job.Job, t.of.hand)
 	if err != nil {
-		r.over()
+		t.over()
 		return nil, err
 	}
-	this := &run{Claim: claim, all: r}
-	r.claimed <- this
-	return this, nil
+	r := &run{Claim: claim, turn: t}
+	t.claimed <- r
+	return r, nil
 }
+
+// over removes the job of a call: gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for
+// StopJobs.
+func (t *turn) over() { go func() { _ = t.of.job.scheduler.RemoveJob(t.id) }() }
 
 func (r *run) Unlock(context.Context) error {
 	if !r.called {
-		<-r.all.claimed
+		<-r.turn.claimed
 	}
-	defer r.all.over()
+	defer r.turn.over()
 	return r.End()
 }
 
 var errNotAsked = errors.New("gocronlock: the scheduler has an elector of its own and asks for no lock: give the elector to cronlock.New (WithElector)")
 
-func (r *runs) task(context.Context) error {
+func (t *turn) task(context.Context) error {
 	select {
-	case this := <-r.claimed:
-		this.called = true
-		return this.Call()
+	case r := <-t.claimed:
+		r.called = true
+		return r.Call()
 	default:
+		t.of.comes(t.id)
+		t.over()
 		return errNotAsked
 	}
 }

@@ -75,8 +75,8 @@ func TestScheduleEnds(t *testing.T) {
 			t.Fatal(err)
 		}
 		till(20 * time.Minute)
-		if w.want(at(time.Minute)); !slices.Equal(r.Handle().Tags()[:2], []string{"nightly", "billing"}) {
-			t.Errorf("tags: %v", r.Handle().Tags())
+		if w.want(at(time.Minute)); !slices.Equal(r.listed.Tags()[:2], []string{"nightly", "billing"}) {
+			t.Errorf("tags: %v", r.listed.Tags())
 		}
 		for _, j := range r.scheduler.Jobs() {
 			if next, err := j.NextRun(); err != nil || next.Before(at(time.Hour)) {

@@ -1,0 +1,103 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// event tells the observer what happens. An observer that panics does not keep the engine from its work.
+func (s *Service) event(ctx context.Context, job string, kind core.EventKind) {
+	if kind == "" {
+		return
+	}
+	defer func() {
+		if p := recover(); p != nil {
+			s.silence.Do(func() {
+				s.locker.Logger().Error("cronlock: the observer panicked", "job", job, "event", kind, "panic", p)
+			})
+		}
+	}()
+	s.locker.Event(ctx, core.Event{Source: "cronlock", Name: job, Kind: kind})
+}
+
+// waitsForNewNodes reports whether nothing starts only because the nodes are new to this process and do not vote yet, though
+// a quorum has answered. That is how each new cluster begins, and no outage.
+func (s *Service) waitsForNewNodes(err error) bool {
+	op, ok := errors.AsType[*core.OpError](err)
+	if !ok || !errors.Is(err, core.ErrUnavailable) || s.voted.Load() {
+		return false
+	}
+	resting := 0
+	for _, n := range op.Nodes {
+		if n.Verdict == core.VerdictQuarantined {
+			resting++
+		}
+	}
+	return resting > len(op.Nodes)/2
+}
+
+// An outage is why nothing can start. It is logged when it begins, and again when another one begins after a run, or after
+// an answer that nothing is to start here.
+type outage struct {
+	mu    sync.Mutex
+	since core.EventKind // the reason that was logged; empty if nothing is wrong
+}
+
+func (o *outage) note(j *Job, reason core.EventKind, refusal *Error) {
+	if core.ClassOf(refusal.Err) == core.ClassCancelled || core.ClassOf(refusal.Err) == core.ClassClosed {
+		return // the call was given up: nothing is known
+	}
+	if IsExpected(refusal) {
+		o.over()
+		return
+	}
+	o.mu.Lock()
+	before := o.since
+	o.since = reason
+	o.mu.Unlock()
+	if before != reason {
+		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", refusal.Err) // a key is in the text of the refusal
+	}
+}
+
+func (o *outage) over() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.since = ""
+}
+
+// A passing counts superseded ticks until they are logged.
+type passing struct {
+	mu     sync.Mutex
+	ticks  int
+	logged time.Time
+}
+
+// quietly is how long the next log line about superseded ticks of a job waits.
+const quietly = time.Hour
+
+// supersedes tells of ticks that will never start because a later one does.
+func (j *Job) supersedes(ctx context.Context, ticks int) {
+	for range ticks {
+		j.service.event(ctx, j.name, EventSuperseded)
+	}
+	if n := j.passing.add(ticks); n > 0 {
+		j.service.locker.Logger().Warn("cronlock: ticks were superseded: they never start, because a later tick was due when the job could start", "job", j.name, "ticks", n)
+	}
+}
+
+// add returns how many ticks are to be logged now.
+func (p *passing) add(ticks int) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.ticks += ticks
+	if p.ticks == 0 || !p.logged.IsZero() && time.Since(p.logged) < quietly {
+		return 0
+	}
+	n, p.ticks, p.logged = p.ticks, 0, time.Now()
+	return n
+}
