@@ -187,7 +187,7 @@ func leaveTurn(places chan struct{}) { <-places }
 // due waits until the latest tick is due by the nodes' clocks. It also returns the tick that follows.
 func (c *claim) due(ctx context.Context) (tick, next time.Time, err error) {
 	now := c.job.service.now()
-	tick, next = latest(c.job.schedule, now.Add(slack))
+	tick, next = c.job.latest(now.Add(slack))
 	c.entry = entry{tick: tick, most: c.job.starts}
 	switch {
 	case tick.IsZero():
@@ -269,7 +269,7 @@ func (c *claim) filter(ctx context.Context) error {
 		return nil // this process has not begun it
 	}
 	j.memory.note(e)
-	_, next := latest(j.schedule, c.tick)
+	_, next := j.latest(c.tick)
 	c.lookEarly(c.tick, next)
 	return core.ErrDone
 }
@@ -378,7 +378,6 @@ func (c *claim) begin() error {
 		j.looks.again(0) // the replica that has written it may have died in doing so
 		return core.ErrDone
 	}
-	j.memory.answered()
 	c.happens(started)
 	return nil
 }
@@ -389,10 +388,11 @@ func (c *claim) recordStart() (mine bool, err error) {
 	j := c.job
 	again := j.memory.asksFor(start{c.tick, c.attempt()})
 	mine, found, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
-	if err == nil && !mine {
-		mine = again && found.By == j.service.self
+	if err != nil {
+		return false, err
 	}
-	return mine, err
+	j.memory.answered()
+	return mine || again && found.By == j.service.self, nil
 }
 
 // End gives the job's lease back. After Call, End first records the end of the run, unless the tick is to be started again.
@@ -426,7 +426,7 @@ func (c *claim) remember() {
 	if c.lease.Lost() != nil {
 		return
 	}
-	due, _ := latest(j.schedule, j.service.now())
+	due, _ := j.latest(j.service.now())
 	for _, tick := range ticksBefore(j.schedule, due, c.tick) {
 		j.memory.note(entry{tick: tick, state: over})
 	}

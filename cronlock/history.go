@@ -29,7 +29,7 @@ func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > mostTicks {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)
 	}
-	due, _ := latest(j.schedule, j.service.now())
+	due, _ := j.latest(j.service.now())
 	if due.IsZero() {
 		return nil, nil
 	}

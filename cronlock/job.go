@@ -84,6 +84,16 @@ func init() {
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 
+// latest returns the latest tick that is not after by, and the one that follows. Both are zero if the schedule contradicts
+// itself, as one does that names other instants than before.
+func (j *Job) latest(by time.Time) (tick, next time.Time) {
+	tick, next = latest(j.schedule, by)
+	if !next.IsZero() && !next.After(tick) {
+		return time.Time{}, time.Time{}
+	}
+	return tick, next
+}
+
 // Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again. Runs
 // under way go on. A run whose start is already being recorded still begins.
 func (j *Job) Remove() {

@@ -28,7 +28,7 @@ func (j *Job) look() {
 		return
 	}
 	j.service.hearClocks(j)
-	due, _ := latest(j.schedule, j.service.now().Add(slack))
+	due, _ := j.latest(j.service.now().Add(slack))
 	defer j.lookAtNext(due)
 	switch {
 	case due.IsZero() || j.held.Load() > 0 || j.settled(due) != nil || !j.service.leads():

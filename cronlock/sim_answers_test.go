@@ -18,14 +18,11 @@ func (w *world) forget(node int) {
 	defer w.mu.Unlock()
 	for _, t := range w.oracle.ticks {
 		for n := 1; n <= t.begun+1; n++ {
-			key := []string{"cron", "service", "job", "start", t.at.Format(time.RFC3339Nano), string('0' + rune(n))}
-			if n == 10 {
-				key[5] = "10"
-			}
+			key := startKey(t.at, n)
 			if n > t.begun {
-				key = append(key[:3], "end", key[4])
+				key = endKey(t.at)
 			}
-			with := func(but int) int { return sim.Recorded(w.nodes, w.first.KeyPrefix(), core.Key(key...), but) }
+			with := func(but int) int { return sim.Recorded(w.nodes, w.first.KeyPrefix(), key, but) }
 			if with(-1) > 0 && len(w.nodes)-with(node) > len(w.nodes)/2 {
 				t.forgotten = true
 			}

@@ -78,7 +78,7 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 		}
 	}
 	for _, v := range p.visits {
-		if v.tick != nil && v.p != p && v.over.IsZero() && !v.p.dead && v.ctx.Err() == nil {
+		if v.tick != nil && v.p != p && v.over.IsZero() && !v.p.dead && !v.p.closed && v.ctx.Err() == nil { // runs of a closed Service leave the term
 			p.Violation("%s is elected, and tick %s of %s runs", p.name, clock(v.Tick), v.p.name)
 		}
 	}

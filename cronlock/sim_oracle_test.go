@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -141,6 +142,9 @@ func (w *world) visit(p *process, t *tick) (last *visit) {
 	return last
 }
 
+// succeeded reports whether the run has completed without an error.
+func (v *visit) succeeded() bool { return !v.over.IsZero() && v.completed && v.err == nil }
+
 // lease is the context of the lease that the run has.
 func (v *visit) lease() context.Context {
 	lease, _ := core.FromContext(v.ctx)
@@ -249,7 +253,7 @@ func (w *world) judgeInstant(v *visit) {
 	if v.Attempt > 1 {
 		return
 	}
-	if late := v.p.granted.Add(behind).Sub(v.Tick); late > w.grace+slack {
+	if late := v.p.granted.Add(behind - w.ttl).Sub(v.Tick); late > w.grace+slack { // a look lasts for a TTL at most
 		w.Violation("tick %s is claimed %v late, the grace is %v", clock(v.Tick), late, w.grace)
 	} else if late > 2*time.Second {
 		w.Count("late")
@@ -269,7 +273,7 @@ func (w *world) judgeStarts(v *visit) {
 	if v.Attempt > v.p.starts || v.Attempt > 1 && v.Attempt > t.most || v.Attempt < 1 {
 		w.Violation("tick %s: start %d, and it may have %d by this replica, %d by the first", clock(v.Tick), v.Attempt, v.p.starts, t.most)
 	}
-	if v.Attempt > t.sure {
+	if v.Attempt > t.sure && !w.onNodes(startKey(t.at, v.Attempt)) {
 		w.Violation("tick %s: start %d is not recorded", clock(v.Tick), v.Attempt)
 	}
 	if v.Attempt == 1 {
@@ -285,6 +289,20 @@ func (w *world) judgeStarts(v *visit) {
 		}
 		w.Count("again: the end is in doubt")
 	}
+}
+
+// startKey and endKey are the keys of records.
+func startKey(tick time.Time, attempt int) string {
+	return core.Key("cron", "service", "job", "start", tick.Format(time.RFC3339Nano), strconv.Itoa(attempt))
+}
+
+func endKey(tick time.Time) string {
+	return core.Key("cron", "service", "job", "end", tick.Format(time.RFC3339Nano))
+}
+
+// onNodes reports whether a quorum of nodes has a record, as one has whose writer was not told so.
+func (w *world) onNodes(key string) bool {
+	return sim.Recorded(w.nodes, w.first.KeyPrefix(), key, -1) > len(w.nodes)/2
 }
 
 // judgeOrder: ticks start in their order, and one that is owed another start goes first.
@@ -315,8 +333,11 @@ func (w *world) between(before *tick, after time.Time) (n int, doubt bool) {
 	return n, doubt
 }
 
-// owes reports whether a tick is to be started again for sure, by p.
+// owes reports whether a tick is to be started again for sure, by p. A process does not start again what it has completed.
 func (w *world) owes(t *tick, p *process) bool {
+	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t && v.job == p.job && v.completed }) {
+		return false
+	}
 	left := min(t.least, p.starts) - t.begun
 	if left > 0 && !t.ending && t.sure < t.begun {
 		w.Count("in doubt: a start")
@@ -354,6 +375,9 @@ func (w *world) judgePrevious(v *visit) {
 		default:
 			allowed = []time.Time{before.Previous, t.at}
 		}
+		if t != v.tick && before.job == v.job && before.succeeded() { // that process knows, whatever is on record
+			allowed = []time.Time{t.at}
+		}
 		n := 1
 		for at := w.schedule.Next(t.at); at.Before(v.Tick) && n < 100; at = w.schedule.Next(at) {
 			n++
@@ -363,7 +387,10 @@ func (w *world) judgePrevious(v *visit) {
 		}
 		break
 	}
-	if !slices.ContainsFunc(allowed, v.Previous.Equal) {
+	knows := func(before *visit) bool { // a process knows of its own runs what is not on record, and records that with its next start
+		return before.tick != nil && before.Tick.Equal(v.Previous) && before.Tick.Before(v.Tick) && before.Tick.After(allowed[0]) && before.succeeded()
+	}
+	if !slices.ContainsFunc(allowed, v.Previous.Equal) && !slices.ContainsFunc(w.visits, knows) {
 		w.Violation("tick %s: Previous is %s, must be one of %v", clock(v.Tick), clock(v.Previous), allowed)
 	}
 }

@@ -288,6 +288,7 @@ func (p *process) end(hostFirst bool) {
 	}
 	p.mu.Lock()
 	p.leaves(p)
+	p.asked = true // the Service makes the elector resign
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
