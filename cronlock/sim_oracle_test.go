@@ -283,7 +283,7 @@ func (w *world) judgeStarts(v *visit) {
 	switch before := w.last; {
 	case t.ended:
 		w.Violation("tick %s is started again after its end was recorded", clock(v.Tick))
-	case before != nil && before.tick == t && before.completed && !t.unrecorded && !before.p.dead:
+	case before != nil && before.tick == t && before.completed && !t.unrecorded && !before.p.dead && !errors.Is(context.Cause(before.lease()), core.ErrLost):
 		if !t.ending {
 			w.Violation("tick %s is started again, and it has completed", clock(v.Tick))
 		}

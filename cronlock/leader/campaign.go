@@ -2,10 +2,13 @@ package leader
 
 import (
 	"cmp"
+	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/internal/stall"
 )
@@ -46,10 +49,17 @@ func (e *Elector) campaign() {
 // stand waits for the leadership. After a failure it does not wait, so that it learns at once that there are nodes again: a
 // wait fails only when no quorum has answered for as long as the TTL.
 func (e *Elector) stand() (*core.Lease, error) {
-	if e.Check(e.closing) != nil {
+	if e.failing() != nil {
 		return e.locker.TryAcquire(e.closing, e.key)
 	}
 	return e.locker.Acquire(e.closing, e.key)
+}
+
+// failing returns why this process could not stand in the last round.
+func (e *Elector) failing() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.trouble
 }
 
 // note keeps what Check says.
@@ -62,19 +72,20 @@ func (e *Elector) note(trouble error) {
 // reign leads for one term, until it was given up and its work has ended, or until it was lost. Work may outlast a lost
 // term, but not into the next campaign.
 func (e *Elector) reign(lease *core.Lease) {
-	t := newTerm(e.group, lease)
+	t := newTerm(e, lease)
 	defer t.leave()
 	if !e.accede(t) { // Close has found no term to wait for
 		lease.Release(e.closing)
 		return
 	}
 	e.event(EventElected)
+	e.follows(nil)
 	go func() {
 		defer t.gate.Leave()
 		stall.At(stall.Start, stall.Anywhere, e)
 		e.elected(t.notice, t.Term)
 	}()
-	err := t.last()
+	err := t.last(e.locker.TTL(), e.stuck)
 	t.stop(cmp.Or(err, errResigned))
 	if err != nil {
 		e.note(err)
@@ -107,6 +118,67 @@ func (e *Elector) vacate(t *term) {
 	e.term = nil
 }
 
+// stuck tells that work goes on although this process has resigned, until over is called: the log, Check, and the other
+// candidates, which see that the key of the resignation is held.
+func (e *Elector) stuck() (over func()) {
+	e.note(errStuck)
+	e.locker.Logger().Warn("leader: work of the term has not ended since this process resigned: until it ends, the group has no leader", "group", e.group)
+	ctx, stop := context.WithCancel(context.WithoutCancel(e.closing))
+	var showing sync.WaitGroup
+	showing.Go(func() {
+		for ctx.Err() == nil {
+			if lease, err := e.locker.Acquire(ctx, e.resigned); err == nil {
+				held, done := join.Contexts(ctx, lease.Context())
+				<-held.Done()
+				done()
+				lease.Release(context.WithoutCancel(ctx))
+			}
+			pause.For(ctx, retryMax)
+		}
+	})
+	return func() {
+		stop()
+		showing.Wait()
+		e.note(nil)
+	}
+}
+
+// watch looks once in a TTL whether the leader that this process waits for has resigned and is stuck.
+func (e *Elector) watch() {
+	for pause.For(e.closing, e.locker.TTL()) {
+		if e.current() != nil {
+			continue
+		}
+		state, err := e.locker.Inspect(e.closing, e.resigned)
+		switch {
+		case err != nil: // the campaign tells of nodes that do not answer
+		case state.Holder != nil && e.current() == nil:
+			e.follows(errWaits)
+		default:
+			e.follows(nil)
+		}
+	}
+}
+
+// follows keeps what Check says of the leader that this process waits for.
+func (e *Elector) follows(trouble error) {
+	e.mu.Lock()
+	before := e.blocked
+	e.blocked = trouble
+	e.mu.Unlock()
+	if trouble != nil && before == nil {
+		e.locker.Logger().Warn("leader: the leader has resigned, and work of its term has not ended since: until it ends, the group has no leader", "group", e.group)
+	}
+}
+
+// event tells the observer. One that panics does not end the campaign.
 func (e *Elector) event(kind core.EventKind) {
+	defer func() {
+		if p := recover(); p != nil {
+			e.silence.Do(func() {
+				e.locker.Logger().Error("leader: the observer panicked", "group", e.group, "event", kind, "panic", p)
+			})
+		}
+	}()
 	e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/faults"
@@ -17,19 +18,22 @@ import (
 // New until Close, whatever fails in between. It is safe for concurrent use.
 type Elector struct {
 	config
-	locker *core.Locker
-	group  string
-	key    string // of the leadership
+	locker   *core.Locker
+	group    string
+	key      string // of the leadership
+	resigned string // the key that is held while a process that has resigned is stuck
 
 	closing    context.Context
 	close      context.CancelFunc
-	background gate.Gate // the campaign
+	background gate.Gate // the campaign, and the watch
+	silence    sync.Once // about observers that panic
 
 	mu      sync.Mutex
 	term    *term         // nil: another process leads, or none
 	next    chan struct{} // closed when the next term begins
 	own     uint64        // fencing token of the last term
 	trouble error         // why this process cannot lead
+	blocked error         // why another process that leads does not
 }
 
 // New returns an Elector of the group and starts its campaign. Services that share nodes need groups of different names.
@@ -38,12 +42,14 @@ type Elector struct {
 // to the nodes.
 func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	host, _ := os.Hostname()
-	e := &Elector{group: group, key: core.Key("cron-leader", group), next: make(chan struct{})}
+	e := &Elector{group: group, key: core.Key("cron-leader", group), resigned: core.Key("cron-leader", group, "resigned"), next: make(chan struct{})}
 	e.candidate, e.elected = cmp.Or(host, "unknown"), func(context.Context, Term) {}
 	var f faults.List
 	faults.Set(&f, &e.config, opts)
 	f.Check(locker == nil, "locker is nil")
 	f.Check(group == "", "the group name is empty: it keeps services that share nodes apart")
+	f.Check(!utf8.ValidString(group), "the group name %q is not valid UTF-8", group)
+	f.Check(!utf8.ValidString(e.candidate), "the candidate name %q is not valid UTF-8", e.candidate)
 	f.Check(e.candidate == "" || len(e.candidate) > maxCandidate, "the candidate name has %d bytes, must have 1 to %d", len(e.candidate), maxCandidate)
 	f.Check(e.elected == nil, "OnElected is nil")
 	if err := f.Err("leader"); err != nil {
@@ -57,6 +63,7 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	}
 	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	e.background.Go(e.campaign)
+	e.background.Go(e.watch)
 	return e, nil
 }
 
@@ -91,7 +98,7 @@ func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func()
 	if !t.leads() || !t.gate.Enter() {
 		return ctx, func() {}, ErrNotLeader
 	}
-	work, stop := join.Contexts(ctx, t.work)
+	work, stop := join.Contexts(context.WithValue(ctx, insideKey{e}, t), t.work)
 	return work, sync.OnceFunc(func() {
 		stop()
 		t.gate.Leave()
@@ -108,9 +115,14 @@ func (e *Elector) Resign() {
 }
 
 // Close resigns, waits for the work of the term, and ends the campaign. If ctx ends first, Close tells the work to stop
-// and returns an error; the leadership then ends when the work has ended. OnElected and work of the term must not call
-// Close.
+// and returns an error; the leadership then ends when the work has ended.
+//
+// In OnElected, and in work of the term, Close would wait for itself: if ctx is theirs, the error matches core.ErrInvalid,
+// and nothing is closed. Close cannot recognize another ctx, with which it waits until that ends.
 func (e *Elector) Close(ctx context.Context) error {
+	if ctx.Value(insideKey{e}) != nil {
+		return fmt.Errorf("leader: %w: Close is called in work of the term, or in OnElected, for which it would wait", core.ErrInvalid)
+	}
 	e.close()
 	e.Resign()
 	e.background.Close()
@@ -126,15 +138,19 @@ func (e *Elector) Close(ctx context.Context) error {
 
 // Check is a probe for health endpoints. It returns an error while this process cannot lead: when no quorum of nodes has
 // answered for as long as the TTL; from the loss of a term until its work has ended and a quorum has answered; and after
-// the Elector or its Locker was closed. It returns nil while another process leads. Check sends no request and does not
-// wait.
+// the Elector or its Locker was closed. It also returns an error while nobody can lead because the leader, this process or
+// another, has resigned and work of its term goes on for longer than the TTL; another process learns that within a further
+// TTL. It returns nil while another process leads. Check sends no request and does not wait.
 func (e *Elector) Check(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.trouble == nil && e.closing.Err() != nil {
+	switch {
+	case e.trouble != nil:
+		return e.trouble
+	case e.closing.Err() != nil:
 		return errClosed
 	}
-	return e.trouble
+	return e.blocked
 }
 
 // current returns the term under way, if there is one.

@@ -52,7 +52,7 @@ func TestAnswersLocally(t *testing.T) {
 func TestGroupsApart(t *testing.T) {
 	host, _ := os.Hostname()
 	bubble(t, 1, func(w *world) {
-		for _, name := range []string{"a", "A", "a/b", "a%2Fb", "..", " ", "{a}", "\x00\xff", string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"} {
+		for _, name := range []string{"a", "A", "a/b", "a%2Fb", "..", " ", "{a}", "\x00é", string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"} {
 			e, err := leader.New(w.first.Locker, name)
 			if err != nil {
 				w.Fatalf("%q: %v", name, err)
@@ -71,9 +71,10 @@ func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	_, err := leader.New(nil, "", nil, leader.OnElected(nil), leader.WithCandidate(""))
 	_, long := leader.New(nil, "group", leader.WithCandidate(strings.Repeat("i", 254)))
-	err = errors.Join(err, long)
+	_, unreadable := leader.New(nil, "\xff", leader.WithCandidate("\xfe"))
+	err = errors.Join(err, long, unreadable)
 	for _, want := range []string{"locker is nil", "group name is empty", "option is nil", "OnElected is nil",
-		"candidate name has 0 bytes", "candidate name has 254 bytes"} {
+		"candidate name has 0 bytes", "candidate name has 254 bytes", `the group name "\xff" is not valid UTF-8`, `the candidate name "\xfe" is not valid UTF-8`} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error does not say %q: %v", want, err)
 		}

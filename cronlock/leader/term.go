@@ -28,11 +28,14 @@ type term struct {
 	leave  func()
 }
 
+// insideKey is the key under which the contexts of the work of an Elector, and of its OnElected, have their term.
+type insideKey struct{ *Elector }
+
 // newTerm returns the term of a lease that was granted. OnElected is inside.
-func newTerm(group string, lease *core.Lease) *term {
-	t := &term{Term: Term{group, lease.FencingToken(), time.Now()}, lease: lease}
+func newTerm(e *Elector, lease *core.Lease) *term {
+	t := &term{Term: Term{e.group, lease.FencingToken(), time.Now()}, lease: lease}
 	t.gate.Enter()
-	ctx, stop := context.WithCancelCause(lease.Context())
+	ctx, stop := context.WithCancelCause(context.WithValue(lease.Context(), insideKey{e}, t))
 	work, leaveWork := join.Contexts(ctx, lease.Context()) // looks at the clock, as the lease's context does
 	ctx, yield := context.WithCancelCause(work)
 	notice, leaveNotice := join.Contexts(ctx, lease.Context())
@@ -44,10 +47,21 @@ func newTerm(group string, lease *core.Lease) *term {
 // leads looks at the clock, too.
 func (t *term) leads() bool { return t != nil && t.notice.Err() == nil }
 
-// last waits until the term was given up and nobody is inside any more, or until it was lost, which is the error.
-func (t *term) last() error {
+// last waits until the term was given up and nobody is inside any more, or until it was lost, which is the error. stuck is
+// called if work goes on for a time after the term was given up, and what it returns when that has ended.
+func (t *term) last(after time.Duration, stuck func() (over func())) error {
 	<-t.notice.Done()
 	t.shut()
+	late := time.NewTimer(after)
+	defer late.Stop()
+	select {
+	case <-t.gate.Empty():
+		return t.lease.Lost()
+	case <-t.lease.Context().Done():
+		return t.lease.Lost()
+	case <-late.C:
+	}
+	defer stuck()()
 	select {
 	case <-t.gate.Empty():
 	case <-t.lease.Context().Done():

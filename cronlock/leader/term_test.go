@@ -10,6 +10,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -85,6 +86,79 @@ func TestClose(t *testing.T) {
 		if n := len(leaders(l, f)); n > 0 {
 			w.Errorf("after Close %d lead", n)
 		}
+	})
+}
+
+// Work that goes on for longer than a TTL after its process resigned keeps the group without a leader: both candidates fail
+// the probe and log that, until the work has ended. Nobody says so of work that ends sooner.
+func TestStuckAfterResign(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		var log logbook.Book
+		l, f := w.candidateOn("l", w.first.Replica(core.WithLogger(log.Logger()))), (*candidate)(nil)
+		w.leader(taking, l)
+		f = w.candidateOn("f", w.first.Replica(core.WithLogger(log.Logger())))
+		_, leave := w.enter(l)
+		l.Resign()
+		time.Sleep(ttl - time.Second)
+		isErr(w.T, "while its work may still end", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
+		time.Sleep(2 * ttl)
+		for name, c := range map[string]*candidate{"the process that resigned": l, "the other one": f} {
+			if err := c.Check(w.Context()); err == nil || c.leads() {
+				w.Errorf("%s: its health is %v; it leads: %v", name, err, c.leads())
+			}
+		}
+		log.Want(w.T, 1, "work of the term has not ended since this process resigned", "group=group")
+		log.Want(w.T, 1, "the leader has resigned, and work of its term has not ended", "group=group")
+		leave()
+		await(w.T, taking, "the other one leads", f.leads)
+		isErr(w.T, "when its work has ended", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
+
+		_, leave = w.enter(f)
+		f.Resign()
+		time.Sleep(ttl / 2)
+		leave()
+		await(w.T, taking, "the first one leads", l.leads)
+		time.Sleep(3 * ttl)
+		isErr(w.T, "after work that ended in time", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
+		log.Want(w.T, 2, "work of")
+	})
+}
+
+// Close in work of the term, or in OnElected, would wait for itself: it is refused, and closes nothing.
+func TestCloseInsideItsWork(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		elected, refused := make(chan *leader.Elector, 1), make(chan error, 1)
+		e, err := leader.New(w.first.Replica().Locker, "group", leader.OnElected(func(ctx context.Context, _ leader.Term) {
+			refused <- (<-elected).Close(ctx)
+		}))
+		if err != nil {
+			w.Fatal(err)
+		}
+		elected <- e
+		isErr(w.T, "Close in OnElected", testutil.Receive(w.T, refused), core.ErrInvalid)
+		work, leave, err := e.Enter(w.Context())
+		isErr(w.T, "Enter", err, nil)
+		isErr(w.T, "Close in work", e.Close(context.WithoutCancel(work)), core.ErrInvalid)
+		isErr(w.T, "leading after that", e.IsLeader(w.Context()), nil)
+		leave()
+		isErr(w.T, "Close", e.Close(w.Context()), nil)
+	})
+}
+
+// An observer that panics at an election ends no campaign, and is logged once.
+func TestObserverPanicsAtAnElection(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		var log logbook.Book
+		c := w.candidateOn("c", w.first.Replica(core.WithLogger(log.Logger()), core.WithObserver(core.Observer{
+			Event: func(context.Context, core.Event) { panic("observer") },
+		})))
+		for range 2 {
+			await(w.T, taking, "it leads", c.leads)
+			c.Resign()
+			time.Sleep(away)
+		}
+		await(w.T, taking, "it leads", c.leads)
+		log.Want(w.T, 1, "the observer panicked", "group=group")
 	})
 }
 
