@@ -145,6 +145,8 @@ func (c *claim) look() error {
 	j := c.job
 	wait, stop := join.Contexts(c.ctx, j.gone)
 	defer stop()
+	j.looking.Add(1)
+	defer j.looking.Add(-1)
 	if err := enterTurn(wait, j.turn); err != nil {
 		return err
 	}

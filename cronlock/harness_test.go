@@ -45,10 +45,14 @@ func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(after)
-		w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
-		w.first = locktest.NewOn(t, w.nodes, core.WithObserver(w.events.Observer()))
-		f(t, w)
+		f(t, newWorld(t))
 	})
+}
+
+func newWorld(t *testing.T) *world {
+	w := &world{t: t, nodes: testutil.NewNodes(t, 3)}
+	w.first = locktest.NewOn(t, w.nodes, core.WithObserver(w.events.Observer()))
+	return w
 }
 
 // bubbleOf is bubble in a subtest of that name.

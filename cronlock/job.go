@@ -23,6 +23,7 @@ type Job struct {
 	remove   context.CancelCauseFunc
 	looks    *looks
 	turn     chan struct{} // of the claim that looks for a tick; room for one
+	looking  atomic.Int32  // claims that look for a tick, or wait for their turn to do so
 	held     atomic.Int32  // claims that have begun a run, until they have given the lease back
 	memory   memory
 	outage   outage

@@ -32,6 +32,8 @@ func (j *Job) look() {
 	defer j.lookAtNext(due)
 	switch {
 	case due.IsZero() || j.held.Load() > 0 || j.settled(due) != nil || !j.service.leads():
+	case j.looking.Load() > 0: // a call of the host does that
+		j.looks.within(lookAgain)
 	case j.host == nil:
 		_ = j.RunDue(context.WithoutCancel(j.gone)) // what keeps it from starting is logged there
 	default:

@@ -128,3 +128,183 @@ func TestAddRefuses(t *testing.T) {
 		}
 	})
 }
+
+// listedID is the id of the job that gocron lists.
+func (r *replica) listedID(t *testing.T) uuid.UUID {
+	t.Helper()
+	for _, j := range r.scheduler.Jobs() {
+		if j.Name() == "job" {
+			return j.ID()
+		}
+	}
+	t.Fatal("gocron does not list the job")
+	return uuid.Nil
+}
+
+// A job that the user removes from the scheduler, by its id or by a tag, starts nothing any more, by tick or by hand, and its
+// name is free. The rest of the service goes on.
+func TestRemovedFromTheScheduler(t *testing.T) {
+	for name, remove := range map[string]func(t *testing.T, r *replica){
+		"RemoveJob": func(t *testing.T, r *replica) {
+			if err := r.scheduler.RemoveJob(r.listedID(t)); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"RemoveByTags": func(_ *testing.T, r *replica) { r.scheduler.RemoveByTags("nightly") },
+		"Shutdown": func(t *testing.T, r *replica) {
+			if err := r.scheduler.Shutdown(); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, time.Second, func(t *testing.T, w *world) {
+				r := w.replica(cronlock.Every(time.Minute), nil, Tags("nightly"))
+				till(90 * time.Second)
+				before := len(w.ran())
+				remove(t, r)
+				if err := r.RunNow(); !errors.Is(err, core.ErrClosed) {
+					t.Errorf("RunNow: %v", err)
+				}
+				if _, err := r.service.Add("job", cronlock.At(at(time.Hour)), w.work); err != nil {
+					t.Errorf("the name is taken: %v", err)
+				}
+				till(10 * time.Minute)
+				if after := len(w.ran()); before == 0 || after != before {
+					t.Errorf("%d runs before, %d after", before, after)
+				}
+			})
+		})
+	}
+}
+
+// Nobody but the scheduler knows that a job was removed there: the engine finds out at its next look, before it starts
+// anything, also while a call waits in the scheduler's queue.
+func TestRemovedWhileACallWaits(t *testing.T) {
+	bubble(t, time.Second, func(t *testing.T, w *world) {
+		r := w.replica(cronlock.At(at(2*time.Minute)), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait)},
+			Policy(cronlock.WithGrace(time.Hour)))
+		if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(ctx context.Context) error {
+			select {
+			case <-time.After(10 * time.Minute):
+			case <-ctx.Done():
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		till(3 * time.Minute)
+		if err := r.RunNow(); err != nil {
+			t.Fatal(err)
+		}
+		till(4 * time.Minute)
+		if err := r.scheduler.RemoveJob(r.listedID(t)); err != nil {
+			t.Fatal(err)
+		}
+		till(30 * time.Minute)
+		w.want()
+	})
+}
+
+// Jobs that wait for a slot of the scheduler's limit have one call in its queue each, and all run when the slot is free.
+func TestJobsThatWaitForASlot(t *testing.T) {
+	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 61*time.Second, func(t *testing.T, w *world) {
+				r := w.replica(cronlock.Every(4*time.Hour), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait)})
+				began := make(chan struct{})
+				if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(ctx context.Context) error {
+					close(began)
+					select {
+					case <-time.After(3 * time.Hour):
+					case <-ctx.Done():
+					}
+					return nil
+				}); err != nil {
+					t.Fatal(err)
+				}
+				<-began
+				const jobs = 20
+				var ran [jobs]atomic.Int32
+				for i := range jobs {
+					if _, err := Add(r.scheduler, r.service, string(rune('a'+i)), schedule, func(context.Context) error {
+						ran[i].Add(1)
+						return nil
+					}, Policy(cronlock.WithGrace(4*time.Hour))); err != nil {
+						t.Fatal(err)
+					}
+				}
+				for _, after := range []time.Duration{3 * time.Minute, time.Hour, 2 * time.Hour} {
+					till(after)
+					if n := r.scheduler.JobsWaitingInQueue(); n > jobs+1 {
+						t.Errorf("%d calls wait after %v", n, after)
+					}
+					if n := len(r.scheduler.Jobs()); n > 2*(jobs+2) {
+						t.Errorf("gocron has %d jobs after %v", n, after)
+					}
+				}
+				till(3*time.Hour + 5*time.Minute)
+				for i := range ran {
+					if ran[i].Load() == 0 {
+						t.Errorf("job %d did not run", i)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Runs by hand that LimitModeReschedule drops leave nothing behind, and a tick whose call it drops runs when there is room.
+func TestDroppedCalls(t *testing.T) {
+	bubble(t, 61*time.Second, func(t *testing.T, w *world) {
+		r := w.replica(cronlock.Every(2*time.Minute), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)},
+			Policy(cronlock.WithGrace(time.Hour)))
+		began := make(chan struct{})
+		if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(context.Context) error {
+			close(began)
+			time.Sleep(10 * time.Minute)
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		<-began
+		before := len(w.ran())
+		for range 50 {
+			if err := r.RunNow(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * time.Second)
+		}
+		till(10 * time.Minute)
+		if n := len(r.scheduler.Jobs()); n > 5 || len(w.ran()) != before {
+			t.Errorf("gocron has %d jobs; %d runs", n, len(w.ran())-before)
+		}
+		till(11*time.Minute + 30*time.Second)
+		if ran := w.ran(); len(ran) <= before || !ran[len(ran)-1].Equal(at(10*time.Minute)) {
+			t.Errorf("ran %v", ran)
+		}
+		till(13*time.Minute + 30*time.Second)
+		if n := len(r.scheduler.Jobs()); n != 2 {
+			t.Errorf("gocron keeps %d jobs", n)
+		}
+	})
+}
+
+// While the scheduler stops, which takes as long as a run, nothing takes its jobs for removed.
+func TestStopJobsRemovesNothing(t *testing.T) {
+	bubble(t, time.Second, func(t *testing.T, w *world) {
+		r := w.replica(cronlock.Every(time.Minute), nil)
+		for range 3 {
+			time.Sleep(90 * time.Second)
+			if err := r.scheduler.StopJobs(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(90 * time.Second)
+			r.scheduler.Start()
+		}
+		till(12*time.Minute + 30*time.Second)
+		if ran := w.ran(); !ran[len(ran)-1].Equal(at(12 * time.Minute)) {
+			t.Errorf("ran %v", ran)
+		}
+	})
+}

@@ -1,0 +1,162 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A tick that has completed is not started again, although too few nodes answer for some seconds over the end of its run: the
+// end is recorded as soon as they do.
+func TestEndInAShortOutage(t *testing.T) {
+	for _, away := range []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
+		bubbleOf(t, away.String(), 30*time.Second, func(t *testing.T, w *world) {
+			work := func(ctx context.Context) error {
+				defer func() {
+					w.nodes[0].Down()
+					w.nodes[1].Hang()
+					time.AfterFunc(away, func() { w.each((*testutil.Node).Up) })
+				}()
+				return hold(4 * time.Second)(ctx)
+			}
+			w.replicas(2, plan{job: []JobOption{AtLeastOnce(3)}, work: work})
+			till(4*time.Minute + 30*time.Second)
+			w.want(ticks(at(0), time.Minute, 5)...)
+			if n := w.events.Count("cronlock run_unrecorded"); n != 0 {
+				t.Errorf("%d ends were not recorded", n)
+			}
+		})
+	}
+}
+
+// A replica does not start again what it has finished itself, whatever the nodes know of that.
+func TestFinishedHereIsNeverStartedAgain(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		r := w.replica("a", plan{schedule: At(at(time.Minute)), job: []JobOption{AtLeastOnce(3)}, work: func(context.Context) error {
+			w.each((*testutil.Node).Down)
+			return nil
+		}})
+		till(2 * time.Minute)
+		w.each((*testutil.Node).Up)
+		till(3 * time.Minute)
+		if err := r.RunDue(t.Context()); !errors.Is(err, core.ErrDone) {
+			t.Errorf("RunDue: %v", err)
+		}
+		w.want(at(time.Minute))
+	})
+}
+
+// Ticks that this replica knows are not asked for: while the latest one is over, a call sends no request.
+func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
+	for _, late := range []bool{false, true} { // the tick was missed
+		bubbleOf(t, fmt.Sprintf("missed=%v", late), 30*time.Minute, func(t *testing.T, w *world) {
+			if late {
+				w.each((*testutil.Node).Down)
+				till(62 * time.Minute)
+			}
+			r := w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithRestartGuard(false)}})
+			w.each((*testutil.Node).Up)
+			till(65 * time.Minute)
+			asked := 0
+			r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { asked++; return testutil.Action{} })
+			for range 100 {
+				if err := r.RunDue(t.Context()); !errors.Is(err, core.ErrDone) && !errors.Is(err, ErrNotDue) && !errors.Is(err, ErrMissed) {
+					t.Fatal(err)
+				}
+			}
+			if asked > 0 {
+				t.Errorf("%d requests", asked)
+			}
+			r.locks.Link.OnRequest(nil)
+		})
+	}
+}
+
+// What a replica remembers of a job is bounded.
+func TestMemoryIsBounded(t *testing.T) {
+	var m memory
+	for i := range 10 * mostTicks {
+		m.note(entry{tick: at(time.Duration(i) * time.Second), state: over, end: &record{}})
+	}
+	if _, known := m.of(at((10*mostTicks - 1) * time.Second)); len(m.known) != mostTicks || !known {
+		t.Errorf("%d ticks are known, the latest: %v", len(m.known), known)
+	}
+}
+
+// A tick whose end all nodes have is over, although all lost its start while it ran.
+func TestNodesAreEmptiedInTurnDuringARun(t *testing.T) {
+	for _, most := range []int{1, 2} {
+		bubbleOf(t, fmt.Sprint(most), 59*time.Minute, func(t *testing.T, w *world) {
+			p := plan{schedule: Every(time.Hour), work: hold(6 * time.Minute), job: []JobOption{WithGrace(15 * time.Minute), AtLeastOnce(most)}}
+			w.replica("a", p)
+			till(61 * time.Minute)
+			for _, n := range w.nodes {
+				n.RestartEmpty()
+				time.Sleep(time.Minute)
+			}
+			newcomer := w.replica("b", p)
+			till(90 * time.Minute)
+			w.want(at(time.Hour))
+			past, err := newcomer.History(t.Context(), 1)
+			if err != nil || past[0].Ended.IsZero() || past[0].Attempt != 1 || past[0].Superseded {
+				t.Errorf("history: %+v, %v", past, err)
+			}
+		})
+	}
+}
+
+// A start of which no answer came is this replica's: if the nodes have it, it runs, once, and no other replica starts it.
+func TestStartWithoutAnAnswer(t *testing.T) {
+	for _, most := range []int{1, 2} {
+		bubbleOf(t, fmt.Sprint(most), time.Minute+30*time.Second, func(t *testing.T, w *world) {
+			var r *replica
+			lost := false
+			p := plan{job: []JobOption{AtLeastOnce(most)}}
+			p.core = []core.Option{core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+				if op.Kind == core.OpComplete && op.Key == r.startKey(at(2*time.Minute), 1) && !lost {
+					lost = true
+					r.locks.Link.Lose(1000)
+					time.AfterFunc(12*time.Second, func() { r.locks.Link.Lose(0) })
+				}
+				return ctx, nil
+			}})}
+			r = w.replica("a", p)
+			till(2*time.Minute + 5*time.Second)
+			w.replica("b", plan{job: p.job})
+			till(2*time.Minute + 50*time.Second)
+			starts := 0
+			for _, run := range w.ran() {
+				if run.Tick.Equal(at(2 * time.Minute)) {
+					starts++
+				}
+			}
+			if !lost || starts != 1 {
+				t.Errorf("%d starts: %+v", starts, w.ran())
+			}
+		})
+	}
+}
+
+// A tick that was found too late by a clock that was wrong for a moment starts when the clock is right.
+func TestMissedByAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{5 * time.Minute, 30 * time.Minute} {
+		bubbleOf(t, ahead.String(), 5*time.Minute, func(t *testing.T, w *world) {
+			w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithClockWindow(0)}})
+			till(57 * time.Minute)
+			w.each(func(n *testutil.Node) { n.StepClock(ahead) })
+			till(59*time.Minute + 40*time.Second)
+			w.each(func(n *testutil.Node) { n.StepClock(-ahead) })
+			till(70 * time.Minute)
+			if runs := w.ran(); len(runs) == 0 || !runs[len(runs)-1].Tick.Equal(at(time.Hour)) {
+				t.Errorf("ran %+v", runs)
+			}
+		})
+	}
+}

@@ -1,0 +1,112 @@
+package cronlock
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// far makes each round trip of a replica take so long.
+func (r *replica) far(trip time.Duration) {
+	r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { return testutil.Action{Delay: trip / 2, ReplyDelay: trip / 2} })
+}
+
+// farReplica starts a replica whose job is new to it, with the nodes that far away.
+func (w *world) farReplica(trip time.Duration, s Schedule, p plan) *replica {
+	w.t.Helper()
+	p.schedule = At(midnight)
+	r := w.replica("far", p)
+	r.Remove()
+	r.far(trip)
+	var err error
+	if r.Job, err = r.service.Add("job", s, r.work, p.job...); err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { r.locks.Link.OnRequest(nil) })
+	return r
+}
+
+// A job that is new starts its ticks also where the nodes are far away, or one of them does not answer, and with the shortest
+// grace: what a look takes does not make the tick late.
+func TestNewJobFarFromTheNodes(t *testing.T) {
+	for _, trip := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
+		for _, short := range []bool{false, true} {
+			if short && trip > 200*time.Millisecond { // longer than such a TTL waits for a node
+				continue
+			}
+			bubbleOf(t, fmt.Sprintf("%v short=%v", trip, short), 150*time.Second, func(t *testing.T, w *world) {
+				var p plan
+				if short {
+					p = plan{core: []core.Option{core.TTL(3 * time.Second)}, job: []JobOption{WithGrace(4 * time.Second)}}
+				}
+				w.farReplica(trip, Every(time.Minute), p)
+				till(12*time.Minute + 30*time.Second)
+				var got []time.Time
+				for _, r := range w.ran() {
+					got = append(got, r.Tick)
+				}
+				if want := ticks(at(3*time.Minute), time.Minute, 10); len(got) < 10 || !slices.Equal(got[len(got)-10:], want) {
+					t.Errorf("ran %v, want %v", got, want)
+				}
+			})
+		}
+	}
+}
+
+// A new job beside a node that does not answer starts its first tick.
+func TestNewJobBesideASlowNode(t *testing.T) {
+	for name, ill := range map[string]func(*testutil.Node){"hangs": (*testutil.Node).Hang, "slow": func(n *testutil.Node) { n.Slow(950 * time.Millisecond) }} {
+		bubbleOf(t, name, 50*time.Second, func(t *testing.T, w *world) {
+			ill(w.nodes[0])
+			r := w.replica("a", plan{job: []JobOption{WithGrace(11 * time.Second)}})
+			till(3*time.Minute + 30*time.Second)
+			w.nodes[0].Up()
+			runs := w.ran()
+			if len(runs) < 3 || !runs[len(runs)-3].Tick.Equal(at(time.Minute)) {
+				t.Errorf("ran %+v", runs)
+			}
+			r.end()
+		})
+	}
+}
+
+// A look reads before it takes the lease: a run by hand beside the first look of a new job is not refused.
+func TestRunNowBesideTheFirstLook(t *testing.T) {
+	for name, ill := range map[string]func(*replica){
+		"far away":     func(r *replica) { r.far(40 * time.Millisecond) },
+		"a node hangs": func(r *replica) { r.w.nodes[0].Hang() },
+	} {
+		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
+			r := w.farReplica(0, Every(time.Hour), plan{job: []JobOption{WithGrace(15 * time.Second)}})
+			ill(r)
+			other := w.replica("other", plan{schedule: Every(time.Hour), job: uncalled})
+			for range 10 {
+				time.Sleep(300 * time.Millisecond)
+				for _, one := range []*replica{r, other} {
+					if err := one.RunNow(t.Context()); err != nil {
+						t.Errorf("%v: %d runs", err, len(w.ran()))
+					}
+				}
+			}
+			w.nodes[0].Up()
+		})
+	}
+}
+
+// A look that takes as long as the TTL begins anew, and goes on where it was.
+func TestLookLastsAtMostATTL(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		r := w.farReplica(280*time.Millisecond, Every(time.Minute), plan{core: []core.Option{core.TTL(3 * time.Second)}})
+		till(5*time.Minute + 30*time.Second)
+		if runs := w.ran(); len(runs) < 4 || !runs[len(runs)-1].Tick.Equal(at(5*time.Minute)) {
+			t.Errorf("ran %+v; events %v", runs, w.events.Counts())
+		}
+		r.locks.Link.OnRequest(nil)
+	})
+}

@@ -1,0 +1,170 @@
+package cronlock
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// At most one look is under way at a time, whoever asks and however long each takes, and a look that was asked for in the
+// meantime follows.
+func TestOneLookAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var g gate.Gate
+		var inside, most, looked atomic.Int32
+		r := rand.New(rand.NewPCG(1, 2))
+		var l *looks
+		l = newLooks(&g, func() {
+			most.Store(max(most.Load(), inside.Add(1)))
+			l.within(0) // as a look does whose next tick is due
+			time.Sleep(300 * time.Millisecond)
+			looked.Add(1)
+			inside.Add(-1)
+		})
+		for range 1000 {
+			l.within(time.Duration(r.IntN(100)) * time.Millisecond)
+			time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
+		}
+		synctest.Wait()
+		before := looked.Load()
+		time.Sleep(time.Minute)
+		if n := looked.Load() - before; most.Load() != 1 || n < 190 || n > 201 {
+			t.Errorf("%d looks at once; %d in a minute", most.Load(), n)
+		}
+		l.end()
+		time.Sleep(time.Minute)
+		before = looked.Load()
+		l.within(0)
+		time.Sleep(time.Minute)
+		if looked.Load() != before {
+			t.Error("it looks after the end")
+		}
+	})
+}
+
+// Looks that take no time begin at least the least pause apart, and those after a failure at least a second.
+func TestLooksArePaced(t *testing.T) {
+	for name, again := range map[string]bool{"at once": false, "after a failure": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				var g gate.Gate
+				looked := 0
+				var l *looks
+				l = newLooks(&g, func() {
+					looked++
+					if again {
+						l.again(0)
+					} else {
+						l.within(0)
+					}
+				})
+				l.within(0)
+				time.Sleep(time.Minute)
+				want := int(time.Minute / leastPause)
+				if again {
+					want = int(time.Minute / retry)
+				}
+				if looked < want || looked > want+1 {
+					t.Errorf("%d looks in a minute, want %d", looked, want)
+				}
+				l.end()
+			})
+		})
+	}
+}
+
+// mostRequests is the bound of the package document: what a node is asked in a minute for a job that is due every minute.
+const mostRequests = 300
+
+// bubbleAlone is bubbleOf beside no other test, for one that counts goroutines.
+func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testing.T, w *world)) {
+	t.Run(name, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(after)
+			f(t, newWorld(t))
+		})
+	})
+}
+
+// Nodes that are slow, and observers that are, make no look begin beside another: the requests of many jobs, and the
+// goroutines, stay within the bound of the package document.
+func TestLooksAreBounded(t *testing.T) {
+	for name, c := range map[string]struct {
+		slow, observer time.Duration
+		hosts          bool
+	}{
+		"slow nodes and observers":    {900 * time.Millisecond, time.Millisecond, false},
+		"slow nodes, with hosts":      {900 * time.Millisecond, time.Millisecond, true},
+		"quick nodes, slow observers": {0, 20 * time.Millisecond, false},
+	} {
+		bubbleAlone(t, name, 30*time.Second, func(t *testing.T, w *world) {
+			const jobs = 100
+			locks := w.first.Replica(core.WithObserver(core.Observer{Event: func(context.Context, core.Event) { time.Sleep(c.observer) }}))
+			s, err := New(locks.Locker, "service")
+			if err != nil {
+				t.Fatal(err)
+			}
+			locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
+				return testutil.Action{Delay: c.slow / 2, ReplyDelay: c.slow / 2}
+			})
+			var calls sync.WaitGroup
+			for i := range jobs {
+				var opts []JobOption
+				var j *Job
+				added := make(chan struct{})
+				if c.hosts {
+					opts = append(opts, WithHost(func() { <-added; calls.Go(func() { _ = j.RunDue(t.Context()) }) }))
+				}
+				if j, err = s.Add(fmt.Sprint("job ", i), Every(time.Minute), func(context.Context) error { return nil }, opts...); err != nil {
+					t.Fatal(err)
+				}
+				close(added)
+			}
+			till(2*time.Minute + 45*time.Second)
+			goroutines, asked := runtime.NumGoroutine(), w.requests()
+			const minutes = 3
+			for range minutes {
+				time.Sleep(time.Minute)
+				if n := runtime.NumGoroutine(); n > goroutines+5*jobs {
+					t.Errorf("%d goroutines, %d before", n, goroutines)
+				}
+			}
+			each := (w.requests() - asked) / (len(w.nodes) * jobs * minutes)
+			if t.Logf("%d goroutines, %d requests to a node each minute and job", goroutines, each); each > mostRequests {
+				t.Error("too many")
+			}
+			locks.Link.OnRequest(nil)
+			calls.Wait()
+			if err := s.Close(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// An observer that panics whenever it is told something costs no tick and no run, and is logged once.
+func TestObserverPanicsAtEvents(t *testing.T) {
+	for name, host := range map[string]bool{"engine": false, "host": true} {
+		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
+			w.replica("a", plan{host: host, core: []core.Option{core.WithObserver(core.Observer{
+				Event: func(context.Context, core.Event) { panic("observer") },
+			})}})
+			till(5*time.Minute + 30*time.Second)
+			w.want(ticks(at(0), time.Minute, 6)...)
+		})
+	}
+}
