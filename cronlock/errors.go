@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// IsExpected reports whether an error of RunDue, RunNow or Claim needs no attention: the run is left to another replica,
+// IsExpected reports whether an error of RunDue or RunNow needs no attention: the run is left to another replica,
 // or this one is shutting down. Of the errors that the function itself returns, only context.Canceled is expected.
 func IsExpected(err error) bool {
 	_, refused := errors.AsType[*Error](err)
@@ -55,7 +55,7 @@ const (
 	EventDone        core.EventKind = "tick_done"        // the tick was started elsewhere
 	EventMissed      core.EventKind = "tick_missed"      // the tick was not started within the grace
 	EventNotLeader   core.EventKind = "tick_not_leader"  // another process leads, or none
-	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes answered
+	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes answered; not while new nodes do not vote yet
 	EventRefused     core.EventKind = "tick_refused"     // for another reason, such as Close
 	EventLost        core.EventKind = "run_lost"         // the lease or the leadership ended before the run
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // the end was not recorded: the tick may be started again

@@ -15,7 +15,7 @@ type Past struct {
 	By         string    // the process of that start: host name, process id and a random part
 	Started    time.Time // when that was, by the nodes' clocks
 	Ended      time.Time // zero if no end is recorded: the run goes on, its process died, or it is to be started again
-	Error      string    // what the function returned, its first 200 bytes; empty if it completed
+	Error      string    // what the function returned, its first 200 bytes; empty if it returned nil
 	Superseded bool      // it was not started, and a later tick was
 }
 

@@ -87,7 +87,8 @@ func TestLooksArePaced(t *testing.T) {
 	}
 }
 
-// mostRequests is the bound of the package document: what a node is asked in a minute for a job that is due every minute.
+// mostRequests is what the package document says of a job that is due every minute and whose looks fail: what a node is asked
+// for it in a minute.
 const mostRequests = 300
 
 // bubbleAlone is bubbleOf beside no other test, for one that counts goroutines.

@@ -8,12 +8,14 @@ import (
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/httplock"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
@@ -326,6 +328,135 @@ func TestSingleServerRestartsEmpty(t *testing.T) {
 			t.Errorf("the first holder learnt of it after %v", took)
 		}
 		if err := second.Release(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A cron job whose run ends while the nodes are away for 3 s: the end is recorded, and the tick does not start again.
+func TestRunEndsWhileRedisIsAwayFor3s(t *testing.T) {
+	open(t).says(t, "`TestRunEndsWhileRedisIsAwayFor3s`", "3 s", "does not start again")
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.New(t)
+		var starts, ends atomic.Int32
+		work := func(context.Context) error {
+			starts.Add(1)
+			time.Sleep(20 * time.Second)
+			go away(3 * time.Second)(l)
+			time.Sleep(time.Second) // it ends in the outage
+			ends.Add(1)
+			return nil
+		}
+		for _, replica := range []*locktest.Locker{l, l.Replica()} {
+			cron, err := cronlock.New(replica.Locker, "billing")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := cron.Add("invoices", cronlock.Every(time.Minute), work, cronlock.AtLeastOnce(3)); err != nil {
+				t.Fatal(err)
+			}
+			defer cron.Close(t.Context())
+		}
+		time.Sleep(5*time.Minute + 50*time.Second) // from a tick on
+		if starts.Load() != 6 || ends.Load() != 6 {
+			t.Errorf("%d starts and %d ends of 6 ticks", starts.Load(), ends.Load())
+		}
+	})
+}
+
+// A leader that closes its Service during a long run: another one leads and starts the other jobs.
+func TestLeaderClosesDuringARun(t *testing.T) {
+	open(t).says(t, "`TestLeaderClosesDuringARun`", "within a second")
+	synctest.Test(t, func(t *testing.T) {
+		l := locktest.New(t)
+		type process struct {
+			cron    *cronlock.Service
+			elector *leader.Elector
+		}
+		var all []process
+		var minutely, long atomic.Int32
+		for _, locks := range []*locktest.Locker{l, l.Replica()} {
+			e, err := leader.New(locks.Locker, "billing")
+			if err != nil {
+				t.Fatal(err)
+			}
+			cron, err := cronlock.New(locks.Locker, "billing", cronlock.WithElector(e))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = cron.Add("report", cronlock.Every(5*time.Minute), func(ctx context.Context) error {
+				long.Add(1)
+				select {
+				case <-time.After(20 * time.Minute):
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			})
+			_, err2 := cron.Add("invoices", cronlock.Every(time.Minute), func(context.Context) error { minutely.Add(1); return nil })
+			if err := errors.Join(err, err2); err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, process{cron, e})
+		}
+		time.Sleep(30 * time.Second)
+		closing, other := all[0], all[1]
+		if other.elector.IsLeader(t.Context()) == nil {
+			closing, other = other, closing
+		}
+		closed := make(chan error, 1)
+		go func() { closed <- closing.cron.Close(t.Context()) }()
+		time.Sleep(time.Second)
+		if err := other.elector.IsLeader(t.Context()); err != nil {
+			t.Errorf("a second later: %v", err)
+		}
+		before := minutely.Load()
+		time.Sleep(10 * time.Minute)
+		if n := minutely.Load() - before; n != 10 || long.Load() != 1 {
+			t.Errorf("%d of 10 ticks ran elsewhere; the long run was started %d times", n, long.Load())
+		}
+		if err := <-closed; err != nil {
+			t.Error(err)
+		}
+		if err := errors.Join(other.cron.Close(t.Context()), other.elector.Close(t.Context()), closing.elector.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// All nodes restart empty, one after the other, while a run goes on: its tick does not start again.
+func TestNodesAreEmptiedDuringARun(t *testing.T) {
+	open(t).says(t, "`TestNodesAreEmptiedDuringARun`", "does not start again")
+	synctest.Test(t, func(t *testing.T) {
+		nodes := testutil.NewNodes(t, 3)
+		l := locktest.NewOn(t, nodes)
+		var starts atomic.Int32
+		add := func(locks *locktest.Locker) *cronlock.Service {
+			cron, err := cronlock.New(locks.Locker, "billing")
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, err = cron.Add("invoices", cronlock.Every(time.Hour), func(context.Context) error {
+				starts.Add(1)
+				time.Sleep(6 * time.Minute)
+				return nil
+			}, cronlock.WithGrace(30*time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return cron
+		}
+		first := add(l)
+		time.Sleep(time.Minute) // the bubble begins at a tick
+		for _, n := range nodes {
+			n.RestartEmpty()
+			time.Sleep(time.Minute)
+		}
+		second := add(l.Replica())
+		time.Sleep(20 * time.Minute)
+		if starts.Load() != 1 {
+			t.Errorf("%d starts", starts.Load())
+		}
+		if err := errors.Join(first.Close(t.Context()), second.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
