@@ -16,6 +16,7 @@ import (
 func (w *world) forget(node int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.emptied = true
 	for _, t := range w.oracle.ticks {
 		for n := 1; n <= t.begun+1; n++ {
 			key := startKey(t.at, n)

@@ -10,19 +10,22 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
 // An oracle knows what the nodes were asked to record and what ran, and says what may run by the rules of the package
 // document. It is guarded by world.mu, but for the spans.
 type oracle struct {
-	ticks  map[int64]*tick // that were started, or may have been
-	last   *visit          // the latest run of a tick
-	visits []*visit        // all runs
-	runs   sim.Exclusion
-	token  uint64
-	reign      // of who was elected last
-	fewest int // starts that any replica allows
+	ticks   map[int64]*tick // that were started, or may have been
+	last    *visit          // the latest run of a tick
+	visits  []*visit        // all runs
+	runs    sim.Exclusion
+	others  map[time.Time]int // starts of the ticks of the second service
+	emptied bool              // a node has lost its memory
+	token   uint64
+	reign       // of who was elected last
+	fewest  int // starts that any replica allows
 	spans
 }
 
@@ -166,6 +169,9 @@ func (w *world) heard(p *process, kind core.EventKind) {
 	case cronlock.EventSuperseded:
 		p.superseded++
 	case cronlock.EventUnrecorded:
+		if v := p.closes; v != nil && !p.closed && v.lease().Err() == nil {
+			w.Violation("%s gives up to record the end of %s, and its lease lives", p.name, clock(v.Tick))
+		}
 		if w.last != nil && w.last.p == p {
 			w.last.tick.unrecorded = true
 		}
@@ -266,6 +272,9 @@ func (w *world) judgeInstant(v *visit) {
 // judgeStarts: a tick is started n times at most, each start is recorded before, and completed ticks are not started again.
 func (w *world) judgeStarts(v *visit) {
 	t := v.tick
+	if t.ended && w.onNodes(endKey(t.at)) {
+		w.Violation("tick %s is started, and its end is on record", clock(v.Tick))
+	}
 	if t.forgotten {
 		w.Count("excused: forgotten")
 		return
@@ -447,4 +456,29 @@ func (w *world) stopped(p *process, at time.Time) {
 			w.Violation("the context of %s has not ended with its host", clock(v.Tick))
 		}
 	}
+}
+
+// secondJob is the job of the second service.
+const secondJob = "other"
+
+// other is its function: no two runs of it overlap, and no tick has more than the two starts that it may have.
+func (p *process) other(ctx context.Context) error {
+	run, _ := cronlock.FromContext(ctx)
+	p.mu.Lock()
+	if p.dead {
+		p.mu.Unlock()
+		return core.ErrClosed
+	}
+	leave := p.runs.Enter(p.Trial, ctx, secondJob, p.name+" "+clock(run.Tick))
+	p.others[run.Tick]++
+	if n := p.others[run.Tick]; n > 2 && !p.emptied {
+		p.Violation("tick %s of the second service is started %d times", clock(run.Tick), n)
+	}
+	long := time.Duration(p.rng.IntN(4000)) * time.Millisecond
+	p.mu.Unlock()
+	defer leave()
+	if !pause.For(ctx, long) {
+		return context.Cause(ctx)
+	}
+	return nil
 }

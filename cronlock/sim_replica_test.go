@@ -31,6 +31,7 @@ type process struct {
 	locks   *locktest.Locker
 	elector *leader.Elector
 	service *cronlock.Service
+	second  *cronlock.Service // with other options; nil: there is none
 	ahead   atomic.Int64 // by which its host's clock is, as a duration
 
 	looks atomic.Int64 // of gocron at the clock
@@ -97,6 +98,13 @@ func (p *process) launch() {
 	}
 	p.service, err = cronlock.New(p.locks.Locker, "service", with...)
 	w.must(err)
+	if w.Is("second") == 1 {
+		p.Count("second service")
+		p.second, err = cronlock.New(p.locks.Locker, "second")
+		w.must(err)
+		_, err = p.second.Add(secondJob, cronlock.Every(3*time.Second), p.other, cronlock.AtLeastOnce(2), cronlock.WithGrace(w.ttl+2*time.Second))
+		w.must(err)
+	}
 	if off := w.off().Abs(); off > 0 { // which it knows when a node has answered
 		w.trouble(off, "a clock that is not known")
 	}
@@ -292,6 +300,9 @@ func (p *process) end(hostFirst bool) {
 	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
+	if p.second != nil {
+		p.must(p.second.Close(ctx))
+	}
 	err := p.service.Close(ctx)
 	p.mu.Lock()
 	if !p.dead && (err != nil || p.running > 0) {
@@ -350,9 +361,13 @@ func (p *process) remove(s sim.Step) {
 	p.mu.Unlock()
 	if under != nil {
 		now := time.Now()
-		p.must(under.Remove())
-		time.Sleep(time.Millisecond) // gocron does it when it comes to it
-		p.stopped(p, now)
+		if s.N == 1 {
+			p.removeListed()
+		} else {
+			p.must(under.Remove())
+			time.Sleep(time.Millisecond) // gocron does it when it comes to it
+			p.stopped(p, now)
+		}
 	} else {
 		job.Remove()
 	}
@@ -365,4 +380,14 @@ func (p *process) remove(s sim.Step) {
 			p.add()
 		}
 	})
+}
+
+// removeListed removes the job as a user does who finds it in gocron's list, where its calls are, too. Runs under way go on.
+func (p *process) removeListed() {
+	p.Count("removed by the scheduler")
+	for _, j := range p.scheduler.Jobs() {
+		if next, err := j.NextRun(); err == nil && next.After(time.Now().AddDate(100, 0, 0)) {
+			p.must(p.scheduler.RemoveJob(j.ID()))
+		}
+	}
 }

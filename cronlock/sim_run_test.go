@@ -138,11 +138,23 @@ func (p *process) operation(ctx context.Context, op core.Op) (context.Context, f
 
 func (p *process) event(_ context.Context, e core.Event) {
 	p.Count(string(e.Kind))
+	if e.Name == secondJob {
+		return
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	if !p.dead {
 		p.Tracef("%s: %s", p.name, e.Kind)
 		p.heard(p, e.Kind)
+	}
+	panics := p.Is("observer") == 2 && p.rng.IntN(3) == 0
+	p.mu.Unlock()
+	switch {
+	case p.Is("observer") == 1:
+		p.Count("slow observer")
+		time.Sleep(time.Millisecond)
+	case panics:
+		p.Count("observer panics")
+		panic("observer")
 	}
 }
 
@@ -152,7 +164,7 @@ func parse(key string) (what string, tick time.Time, attempt int) {
 	for i, part := range parts {
 		_, parts[i], _ = strings.Cut(part, ":")
 	}
-	if len(parts) < 4 || parts[0] != "cron" {
+	if len(parts) < 4 || parts[0] != "cron" || parts[1] != "service" {
 		return "", tick, 0
 	}
 	if len(parts) > 4 {

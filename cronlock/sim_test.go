@@ -21,6 +21,7 @@ func TestSimulation(t *testing.T) {
 var mustReach = []string{
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "storm",
 	"cut", "kill", "close", "remove", "run now", "resign", "revoke", "jump", "call", "host sleeps",
+	"far", "empty in turn", "short outage@", "removed by the scheduler", "slow observer", "observer panics", "second service",
 	"tick_run", "tick_rerun", "tick_superseded", "tick_held", "tick_done", "tick_missed", "tick_not_leader", "tick_unavailable",
 	"tick_refused", "run_lost", "run_unrecorded", "leader_elected", "leader_lost", "leader_resigned",
 	"engine", "gocron", "host", "schedule 0", "schedule 1", "schedule 2", "schedule 3", "schedule 4",
@@ -45,6 +46,8 @@ var mustReach = []string{
 //	work            how long the function takes, ms on average; of a thousand runs so many end in an "error" or a "panic",
 //	                "hang" until they are told to stop, "ignore" that, or are "skipped" by a listener
 //	no window       1: the nodes' clocks are ahead by "nodes ahead", ms
+//	observer        1 is slow, 2 panics now and then
+//	second          1: each process has a second Service, with other options
 func draw(r *rand.Rand) sim.Program {
 	plan := map[string]int{
 		"more":     sim.Pick(r, 0, 1, 1, 2, 3),
@@ -60,6 +63,7 @@ func draw(r *rand.Rand) sim.Program {
 		"late":     sim.Pick(r, 0, 20, 100),
 		"lost":     sim.Pick(r, 0, 20, 100),
 	}
+	plan["observer"], plan["second"] = sim.Pick(r, 0, 0, 0, 1, 2), sim.Pick(r, 0, 0, 0, 1)
 	for _, name := range []string{"error", "panic", "hang", "ignore", "skipped"} {
 		plan[name] = sim.Pick(r, 0, 0, 50, 300)
 	}
@@ -101,9 +105,9 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 		For: sim.Between(r, time.Second, min(2*time.Minute, 10*time.Second+3*period(p))),
 	}
 	kinds := []string{"cut", "kill", "close", "remove", "run now", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
-		"restart", "promote", "drop replies", "revoke"}
+		"restart", "promote", "drop replies", "revoke", "far"}
 	if p.Plan["nodes"] != 1 { // a single node must not forget
-		kinds = append(kinds, "restart empty", "flush")
+		kinds = append(kinds, "restart empty", "flush", "empty in turn")
 	}
 	if p.Plan["no window"] == 0 { // clocks that step are what the window is for
 		kinds = append(kinds, "step clock")
@@ -113,6 +117,12 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	}
 	if s.Do = sim.Pick(r, kinds...); r.IntN(3) == 0 {
 		s.Do = sim.Pick(r, "kill", "kill", "cut", "close", "remove", "lose", "no nodes", "resign", "revoke", "storm", "run now") + "@" + sim.Pick(r, phases...)
+	}
+	if r.IntN(12) == 0 {
+		s.Do, s.For = "short outage@"+sim.Pick(r, "returned", "running", "end being recorded", "start being recorded"), sim.Between(r, 200*time.Millisecond, 4*time.Second)
+	}
+	if s.Do == "empty in turn" && r.IntN(2) == 0 {
+		s.Do = "empty in turn@running"
 	}
 	switch s.Do {
 	case "slow":

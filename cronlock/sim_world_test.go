@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock"
@@ -29,6 +31,7 @@ type world struct {
 	replicas     []*process // those that live
 	incarnations int
 	storms       int
+	distant      int // spans in which the nodes are far away
 	ambushes     []sim.Step
 	over         bool
 	oracle
@@ -46,6 +49,7 @@ func simulate(t *sim.Trial) {
 		w.grace = w.ttl + time.Duration(t.Is("grace"))*time.Second
 	}
 	w.oracle.ticks, w.fewest = map[int64]*tick{}, 10
+	w.oracle.others = map[time.Time]int{}
 	t.Count("schedule " + string('0'+rune(t.Is("schedule"))))
 	for _, n := range w.nodes {
 		n.StepClock(w.off())
@@ -187,7 +191,11 @@ func (p *process) meets(do string, s sim.Step) {
 		p.tasks.Go(func() { p.revoke(s) })
 	case "storm":
 		p.storm(s)
-	case "no nodes":
+	case "far":
+		p.far(s)
+	case "empty in turn":
+		p.tasks.Go(p.emptyInTurn)
+	case "no nodes", "short outage":
 		for i := range p.nodes {
 			p.Strike(p.nodes, sim.Step{Do: "down", Who: i, For: s.For})
 		}
@@ -198,14 +206,43 @@ func (p *process) meets(do string, s sim.Step) {
 // storm makes messages of all processes late and lost for a time.
 func (w *world) storm(s sim.Step) {
 	w.trouble(s.For, "storm")
-	w.blow(1)
-	time.AfterFunc(s.For, func() { w.blow(-1) })
+	w.blow(1, 0)
+	time.AfterFunc(s.For, func() { w.blow(-1, 0) })
 }
 
-func (w *world) blow(more int) {
+// far makes each request of all processes take nearly as long as they wait for a node.
+func (w *world) far(s sim.Step) {
+	w.trouble(s.For, "far")
+	w.blow(0, 1)
+	time.AfterFunc(s.For, func() { w.blow(0, -1) })
+}
+
+// nodeTimeout is how long a process waits for a node.
+func (w *world) nodeTimeout() time.Duration { return min(w.ttl/10, time.Second) }
+
+// emptyInTurn restarts all nodes empty, one after the other, each when the one before votes again.
+func (w *world) emptyInTurn() {
+	w.Count("empty in turn")
+	for i := range w.nodes {
+		w.mu.Lock()
+		over := w.over
+		w.mu.Unlock()
+		if over {
+			return
+		}
+		s := sim.Step{Do: "restart empty", Who: i, For: w.ttl}
+		w.forget(i)
+		w.Strike(w.nodes, s)
+		w.struck(s)
+		time.Sleep(w.ttl + 2*time.Second)
+	}
+}
+
+func (w *world) blow(storms, distant int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.storms += more
+	w.storms += storms
+	w.distant += distant
 	for _, p := range w.replicas {
 		if p != nil {
 			w.network(p)
@@ -216,6 +253,11 @@ func (w *world) blow(more int) {
 // network gives a process the network of now. It is called with the lock.
 func (w *world) network(p *process) {
 	p.locks.Link.OnRequest(nil)
+	if w.distant > 0 {
+		way := w.nodeTimeout() * 9 / 20
+		p.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { return testutil.Action{Delay: way, ReplyDelay: way} })
+		return
+	}
 	of := w.Trial
 	if w.storms == 0 {
 		of = &sim.Trial{Program: sim.Program{Seed: w.Seed, Plan: map[string]int{"delay": w.Is("delay")}}}

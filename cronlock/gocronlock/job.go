@@ -274,7 +274,7 @@ type run struct {
 // Lock takes what is to start: the records say what that is, not the call.
 func (t *turn) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	t.of.comes(t.id)
-	claim, err := hosting.Take(ctx, t.of.job.Job, t.of.hand)
+	claim, err := t.claim(ctx)
 	if err != nil {
 		t.over()
 		return nil, err
@@ -282,6 +282,15 @@ func (t *turn) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	r := &run{Claim: claim, turn: t}
 	t.claimed <- r
 	return r, nil
+}
+
+// claim refuses a call that waited while its job was removed from the scheduler. A scheduler that stops does not say which
+// jobs it has, so whether the job is gone for good is not decided here.
+func (t *turn) claim(ctx context.Context) (hosting.Claim, error) {
+	if _, err := t.of.job.listed.NextRun(); err != nil {
+		return nil, errGone
+	}
+	return hosting.Take(ctx, t.of.job.Job, t.of.hand)
 }
 
 // over removes the job of a call: gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for

@@ -78,13 +78,13 @@ func (e *Elector) reign(lease *core.Lease) {
 		lease.Release(e.closing)
 		return
 	}
-	e.event(EventElected)
 	e.follows(nil)
 	go func() {
 		defer t.gate.Leave()
 		stall.At(stall.Start, stall.Anywhere, e)
 		e.elected(t.notice, t.Term)
 	}()
+	e.event(EventElected) // an observer that is slow does not hold up OnElected
 	err := t.last(e.locker.TTL(), e.stuck)
 	t.stop(cmp.Or(err, errResigned))
 	if err != nil {
