@@ -32,7 +32,7 @@ type process struct {
 	elector *leader.Elector
 	service *cronlock.Service
 	second  *cronlock.Service // with other options; nil: there is none
-	ahead   atomic.Int64 // by which its host's clock is, as a duration
+	ahead   atomic.Int64      // by which its host's clock is, as a duration
 
 	looks atomic.Int64 // of gocron at the clock
 
@@ -294,15 +294,15 @@ func (p *process) end(hostFirst bool) {
 	if hostFirst {
 		p.endHost()
 	}
-	p.mu.Lock()
-	p.leaves(p)
-	p.asked = true // the Service makes the elector resign
-	p.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	if p.second != nil {
 		p.must(p.second.Close(ctx))
 	}
+	p.mu.Lock()
+	p.leaves(p)
+	p.asked = true // the Service makes the elector resign
+	p.mu.Unlock()
 	err := p.service.Close(ctx)
 	p.mu.Lock()
 	if !p.dead && (err != nil || p.running > 0) {

@@ -56,9 +56,10 @@ func Tags(tags ...string) Option { return func(c *config) { c.tags = append(c.ta
 // those of [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is
 // added.
 //
-// The scheduler lists the job by its name and tags. A job that is removed there (RemoveJob, RemoveByTags) starts no more
-// runs and leaves the service, as does each job of a scheduler that is shut down. gocron does not show the next tick; that is
-// what Next of the job is for.
+// The scheduler lists the job by its name and tags, and beside it each call that waits or runs. A job that is removed there
+// (RemoveJob, RemoveByTags) starts no more runs and leaves the service, as does each job of a scheduler that is shut down; to
+// remove a call that waits removes the job, and to remove one that runs ends the context of the run. gocron does not show the
+// next tick; that is what Next of the job is for.
 //
 // Only schedule says when the job runs: gocron's options on start and stop times, intervals, singleton mode and limits of
 // runs are not for such jobs. The scheduler's limit of concurrent jobs delays runs. In LimitModeReschedule it drops runs by
@@ -85,7 +86,7 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 	listed := func(context.Context) error { return j.RunNow() } // RunNow of the job that gocron lists
 	j.listed, err = scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(listed),
 		gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithCronImplementation(never{}))
-	if err == nil && j.gone() {
+	if err == nil && j.lacks(j.listed) {
 		err = errGone
 	}
 	if err != nil {
@@ -98,13 +99,18 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 
 var errGone = fmt.Errorf("%w: the scheduler is shut down, or the job was removed", core.ErrClosed)
 
-// gone reports whether the scheduler has dropped the job for good, of which it tells nobody. While it stops, gocron knows of
-// no job for a moment, but lists all.
+// gone reports whether the user has removed the job from the scheduler, or shut that down, of which gocron tells nobody.
 func (j *Job) gone() bool {
-	if _, err := j.listed.NextRun(); err == nil {
+	return j.lacks(j.listed) || j.due.removed() || j.byHand.removed()
+}
+
+// lacks reports whether the scheduler does not have a job any more. While it stops, gocron knows of no job for a moment, but
+// lists all.
+func (j *Job) lacks(one gocron.Job) bool {
+	if _, err := one.NextRun(); err == nil {
 		return false
 	}
-	return !slices.ContainsFunc(j.scheduler.Jobs(), func(listed gocron.Job) bool { return listed.ID() == j.listed.ID() })
+	return !slices.ContainsFunc(j.scheduler.Jobs(), func(listed gocron.Job) bool { return listed.ID() == one.ID() })
 }
 
 // A host is a job before it is complete, and afterwards.
@@ -127,7 +133,11 @@ func (h *host) Gone() bool {
 	default:
 		return false
 	}
-	if h.job == nil || h.job.gone() {
+	if h.job == nil {
+		return true
+	}
+	if h.job.gone() {
+		_ = h.job.Remove() // what is left of it in the scheduler
 		return true
 	}
 	h.job.byHand.sweep()
@@ -141,7 +151,7 @@ func (h *host) Gone() bool {
 func (j *Job) RunNow() error {
 	err := j.byHand.call()
 	if errors.Is(err, core.ErrClosed) {
-		j.Job.Remove()
+		_ = j.Remove()
 	}
 	return err
 }
@@ -224,6 +234,19 @@ func (c *calls) isWaiting() bool {
 	}
 	next, err := waiting.NextRun()
 	return err == nil && next.IsZero()
+}
+
+// removed reports whether the user has removed the call that waits. gocron lists it by the name of the job.
+func (c *calls) removed() bool {
+	c.mu.Lock()
+	waiting, id := c.waiting, c.id
+	c.mu.Unlock()
+	if waiting == nil || !c.job.lacks(waiting) {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.id == id // it has not come meanwhile
 }
 
 // drop removes the call that has not come.
