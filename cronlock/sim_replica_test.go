@@ -102,7 +102,7 @@ func (p *process) launch() {
 		p.Count("second service")
 		p.second, err = cronlock.New(p.locks.Locker, "second")
 		w.must(err)
-		_, err = p.second.Add(secondJob, cronlock.Every(3*time.Second), p.other, cronlock.AtLeastOnce(2), cronlock.WithGrace(w.ttl+2*time.Second))
+		_, err = p.second.Add(secondJob, cronlock.Every(max(3*time.Second, period(w.Program))), p.other, cronlock.AtLeastOnce(2), cronlock.WithGrace(w.ttl+2*time.Second))
 		w.must(err)
 	}
 	if off := w.off().Abs(); off > 0 { // which it knows when a node has answered
