@@ -3,6 +3,7 @@ package cronlock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -275,9 +276,16 @@ func (w *world) judgeStarts(v *visit) {
 	if t.ended && w.onNodes(endKey(t.at)) {
 		w.Violation("tick %s is started, and its end is on record", clock(v.Tick))
 	}
+	earlier := w.visits[:len(w.visits)-1] // the last is v
+	if slices.ContainsFunc(earlier, func(b *visit) bool { return b.tick == t && b.job == v.job && b.completed }) {
+		w.Violation("%s starts tick %s again, which it has completed itself", v.p.name, clock(v.Tick))
+	}
 	if t.forgotten {
 		w.Count("excused: forgotten")
 		return
+	}
+	if slices.ContainsFunc(earlier, func(b *visit) bool { return b.tick == t && v.Attempt > b.p.starts }) {
+		w.Violation("tick %s: start %d, and a replica that started it allows fewer", clock(v.Tick), v.Attempt)
 	}
 	if v.Attempt > v.p.starts || v.Attempt > 1 && v.Attempt > t.most || v.Attempt < 1 {
 		w.Violation("tick %s: start %d, and it may have %d by this replica, %d by the first", clock(v.Tick), v.Attempt, v.p.starts, t.most)
@@ -429,6 +437,9 @@ func (v *visit) end(err error) {
 		w.Count("told to stop")
 	case err != nil && v.completed:
 		w.Count("own error")
+	}
+	if ended && v.p.closed && v.tick != nil && v.p.Is(fmt.Sprint("host ", v.p.who)) == 0 && v.lease().Err() == nil {
+		w.Violation("the context of %s has ended with its Service, and its lease lives", clock(v.Tick))
 	}
 	if ended && v.p.left.IsZero() {
 		w.mustHaveAReason(v.p, v.over.Sub(v.began), "the context of a run ended")

@@ -307,13 +307,19 @@ func (t *turn) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
 	return r, nil
 }
 
-// claim refuses a call that waited while its job was removed from the scheduler. A scheduler that stops does not say which
-// jobs it has, so whether the job is gone for good is not decided here.
+// claim takes what is to start, unless the job was removed from the scheduler while the call waited.
 func (t *turn) claim(ctx context.Context) (hosting.Claim, error) {
-	if _, err := t.of.job.listed.NextRun(); err != nil {
+	if !t.wanted() {
 		return nil, errGone
 	}
 	return hosting.Take(ctx, t.of.job.Job, t.of.hand)
+}
+
+// wanted reports whether the scheduler says that it has the job. One that stops does not say so, but then the call is not
+// wanted either; whether the job is gone for good, the engine finds out.
+func (t *turn) wanted() bool {
+	_, err := t.of.job.listed.NextRun()
+	return err == nil
 }
 
 // over removes the job of a call: gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for
@@ -334,6 +340,9 @@ func (t *turn) task(context.Context) error {
 	select {
 	case r := <-t.claimed:
 		r.called = true
+		if !t.wanted() { // listeners may have taken their time
+			return errGone
+		}
 		return r.Call()
 	default:
 		t.of.comes(t.id)
