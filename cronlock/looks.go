@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/internal/gate"
+	"github.com/lockkit/lockkit/internal/stall"
 )
 
 const (
@@ -64,11 +65,15 @@ func (l *looks) plan() {
 
 // fire is what the timer calls.
 func (l *looks) fire() {
-	if !l.begin() {
+	stall.At(stall.Timer, stall.Anywhere, l)
+	begun := l.begin()
+	if !begun {
 		return
 	}
 	defer l.over()
-	if !l.gate.Enter() {
+
+	entered := l.gate.Enter()
+	if !entered {
 		return
 	}
 	defer l.gate.Leave()
