@@ -150,11 +150,17 @@ func TestHistoryBesideAStart(t *testing.T) {
 			}
 			return testutil.Action{}
 		})
-		for time.Now().Before(at(4*time.Minute + 30*time.Second)) {
-			if _, err := b.History(t.Context(), 2); err != nil {
-				t.Fatal(err)
+		for tick := 2 * time.Minute; tick <= 4*time.Minute; tick += time.Minute {
+			till(tick)
+			for time.Now().Before(at(tick + 2*time.Second)) { // in which the start is recorded, and the end
+				if _, err := b.History(t.Context(), 2); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(5 * time.Millisecond)
 			}
-			time.Sleep(5 * time.Millisecond)
+		}
+		if runs := w.ran(); len(runs) < 3 {
+			t.Errorf("ran %+v", runs)
 		}
 		a.locks.Link.OnRequest(nil)
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/httplock"
 )
 
@@ -32,7 +32,7 @@ func replica(dismissed <-chan struct{}) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, locks.Close(ctx)) }()
-	if err := admin.Provision(ctx, locks); err != nil { // these nodes are new; otherwise not the business of a server
+	if err := newnodes.Declare(ctx, locks); err != nil { // these nodes are new; otherwise not the business of a server
 		return err
 	}
 	byID, err := httplock.New(locks, "orders", httplock.ByParam("id"),

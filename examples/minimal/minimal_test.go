@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -211,7 +211,7 @@ func nodes(t *testing.T) (env string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := admin.Provision(t.Context(), locker); err != nil {
+	if err := newnodes.Declare(t.Context(), locker); err != nil {
 		t.Error(err)
 	}
 	if err := locker.Close(t.Context()); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -86,7 +86,7 @@ func newReplica(ctx context.Context, name string, nodes []*testutil.Node, queue 
 		defer cancel()
 		return locks.Close(short)
 	})
-	err = admin.Provision(ctx, locks) // the nodes are new
+	err = newnodes.Declare(ctx, locks) // the nodes are new
 	for _, start := range []func() error{r.startCron, r.startWeb, func() error { return r.startQueue(queue) }} {
 		if err == nil {
 			err = start()

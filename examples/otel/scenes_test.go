@@ -19,7 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/httplock"
 	"github.com/lockkit/lockkit/testutil"
@@ -183,7 +183,7 @@ func (s *scene) process(t *testing.T, opts ...core.Option) *core.Locker {
 	}
 	locks, err := core.New(clients, append([]core.Option{core.Name("orders"), core.TTL(ttl), core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...)
 	if err == nil {
-		err = admin.Provision(t.Context(), locks)
+		err = newnodes.Declare(t.Context(), locks)
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/history"
@@ -49,7 +49,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 	// The nodes are known to be new: without this they would sit out the quarantine of the restart guard.
-	if err := admin.Provision(ctx, contenders[0].locker); err != nil {
+	if err := newnodes.Declare(ctx, contenders[0].locker); err != nil {
 		return errors.Join(err, closeAll(contenders))
 	}
 

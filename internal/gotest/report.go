@@ -80,8 +80,17 @@ func (r *report) output(p *tested, e event) {
 		p.shuffle = m[1]
 	}
 	p.output[e.Test] = append(p.output[e.Test], e.Output)
-	if r.verbose && !noise.MatchString(e.Output) {
-		fmt.Fprint(r.out, e.Output)
+	if r.verbose {
+		r.print(e.Output)
+	}
+}
+
+// print prints lines of output, but not those that only name a test that runs or has passed.
+func (r *report) print(lines ...string) {
+	for _, line := range lines {
+		if !noise.MatchString(line) {
+			fmt.Fprint(r.out, line)
+		}
 	}
 }
 
@@ -100,7 +109,7 @@ func (r *report) passed(p *tested, e event) {
 func (r *report) fails(p *tested, e event) {
 	delete(p.running, e.Test)
 	if !r.verbose {
-		fmt.Fprint(r.out, strings.Join(p.output[e.Test], ""))
+		r.print(p.output[e.Test]...)
 	}
 	delete(p.output, e.Test)
 	if e.Test != "" {
@@ -119,7 +128,7 @@ func (r *report) fails(p *tested, e event) {
 		why = "the process ended while these ran: " + strings.Join(names, ", ")
 		if !r.verbose {
 			for _, name := range names {
-				fmt.Fprint(r.out, strings.Join(p.output[name], ""))
+				r.print(p.output[name]...)
 			}
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -48,7 +48,7 @@ func startRedis(ctx context.Context) ([]backend, func(), error) {
 	stop := func() { one.Close(); three.Close() }
 	locker, err := core.Open(three.URLs(), core.TTL(ttl))
 	if err == nil { // new nodes would wait until what they may have forgotten is over
-		err = errors.Join(admin.Provision(ctx, locker), locker.Close(ctx))
+		err = errors.Join(newnodes.Declare(ctx, locker), locker.Close(ctx))
 	}
 	if err != nil {
 		stop()

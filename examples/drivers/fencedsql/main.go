@@ -24,7 +24,7 @@ import (
 	_ "modernc.org/sqlite"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 	"github.com/lockkit/lockkit/queuelock"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -59,7 +59,7 @@ func run() error {
 		return err
 	}
 	defer locks.Close(ctx)
-	if err := admin.Provision(ctx, locks); err != nil { // once, because these nodes are new
+	if err := newnodes.Declare(ctx, locks); err != nil { // once, because these nodes are new
 		return err
 	}
 	server, err := startServer(locks, nodes[3], bank)

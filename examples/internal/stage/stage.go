@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/examples/internal/newnodes"
 )
 
 // Run runs a demo until it returns, and exits with status 1 if it fails. Its context ends with the first Ctrl-C.
@@ -40,7 +40,7 @@ func Provision(ctx context.Context, urls []string, opts ...core.Option) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(admin.Provision(ctx, locker), locker.Close(ctx))
+	return errors.Join(newnodes.Declare(ctx, locker), locker.Close(ctx))
 }
 
 // Sleep returns early, with an error, when ctx ends.
