@@ -227,9 +227,13 @@ func TestRetentionOfARepeatedCompletionThatWasSettled(t *testing.T) {
 		lease := w.acquire(a, "k")
 		start := time.Now()
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
+		for _, k := range b.links[1:] { // node 0, which shows the record, answers first
+			k.Set(coretest.Fate{Delay: time.Millisecond})
+		}
 		_, err := b.Acquire(t.Context(), "k")
 		wantErr(t, err, ErrDone)
 		synctest.Wait()
+		b.mend()
 
 		w.pass(time.Until(start.Add(retention - 2*time.Second)))
 		a.mend()
