@@ -120,7 +120,8 @@ must-run = awk -v test='$(1)' '{ print } index($$0, "--- PASS: " test " ") == 1 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
-# The tests of programs mostly wait, so they run beside those of libraries. What failed is listed once more at the end.
+# The tests of programs mostly wait, so they run beside those of libraries. Programs hold leases of seconds in real time, and
+# libraries mostly run in virtual time, so libraries give way. What failed is listed once more at the end.
 .PHONY: test
 test: tools vet bin/gotest ## everything a change must pass; installs what it needs with apt-get
 	@failed=$$(mktemp)
@@ -129,7 +130,7 @@ test: tools vet bin/gotest ## everything a change must pass; installs what it ne
 	$(MAKE) programs demos &
 	beside=$$!
 	passed=yes
-	$(MAKE) libraries sweeps sim-short || passed=
+	nice $(MAKE) libraries sweeps sim-short || passed=
 	wait "$$beside" || passed=
 	cat "$$failed" >&2
 	if [ -z "$$passed" ]; then
@@ -252,7 +253,7 @@ programs: tools bin/gotest ## the tests of the examples and of the other modules
 	fi
 	beside() { # the tests of a module, or of the examples
 		echo "==> programs: the tests of $$1"
-		cd "$$1" && $(WITH_TOOLS) $(GOTEST) $(PLAIN) -shuffle=on -parallel 6 -timeout 10m -v ./... | $(quiet) # -v: what is skipped is said
+		cd "$$1" && $(WITH_TOOLS) $(GOTEST) $(PLAIN) -shuffle=on -parallel 3 -timeout 20m -v ./... | $(quiet) # -v: what is skipped is said
 	}
 	export -f beside
 	printf '%s\n' examples $(NESTED) | xargs -n 1 -P 3 bash -eu -o pipefail -c 'beside "$$0"' # they mostly wait

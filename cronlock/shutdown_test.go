@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -54,6 +55,7 @@ func (c *candidate) add(t *testing.T, name string, s Schedule, work func(context
 // While a leader that closes waits for a long run, another process leads and starts the other jobs in time. The run goes on,
 // and its job starts nowhere else. The process that closes does not lead again, even if the other one dies.
 func TestLeaderClosesItsService(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		all := []*candidate{w.candidate(), w.candidate(), w.candidate()}
 		var mu sync.Mutex

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/logbook"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -40,6 +41,7 @@ func TestEachOutageIsLogged(t *testing.T) {
 
 // Superseded ticks are logged once an hour and job, with their number.
 func TestSupersededTicksAreLogged(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var log logbook.Book
 		w.replica("a", plan{schedule: Every(10 * time.Second), work: hold(35 * time.Second), core: []core.Option{core.WithLogger(log.Logger())}})
@@ -140,6 +142,7 @@ func TestSmallestNumberOfStartsCounts(t *testing.T) {
 
 // History waits for a start that is being recorded.
 func TestHistoryBesideAStart(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{}), w.replica("b", plan{job: uncalled})
 		till(80 * time.Second)

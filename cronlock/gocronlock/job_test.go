@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // RunNow of a scheduler that does not run, and runs of the engine meanwhile, block nothing.
@@ -214,6 +215,7 @@ func removedWhileACallWaits(t *testing.T) {
 
 // Jobs that wait for a slot of the scheduler's limit have one call in its queue each, and all run when the slot is free.
 func TestJobsThatWaitForASlot(t *testing.T) {
+	race.Campaign(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 61*time.Second, func(t *testing.T, w *world) {

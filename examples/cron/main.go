@@ -42,7 +42,7 @@ func main() {
 }
 
 // patience is how long the demo waits for what should come within seconds.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // A mode is how the replicas run their jobs, and what becomes of them.
 type mode struct{ unprotected, elector, chaos bool }

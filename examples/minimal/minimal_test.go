@@ -265,7 +265,7 @@ func start(t *testing.T, name string, env ...string) *program {
 // await returns when the program has printed a line with that text.
 func (p *program) await(t *testing.T, text string) {
 	t.Helper()
-	patience := time.After(time.Minute)
+	patience := time.After(5 * time.Minute)
 	for {
 		select {
 		case line, ok := <-p.lines:

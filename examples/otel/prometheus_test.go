@@ -27,7 +27,7 @@ func TestNoPanelIsEmpty(t *testing.T) {
 	}
 	p := startPrometheus(t, rules, map[string]string{"example": started(t)})
 	uses := panelQueries(t)
-	eventually(t, 2*time.Minute, func() (faults []string) {
+	eventually(t, 10*time.Minute, func() (faults []string) {
 		for _, u := range uses {
 			if fault := p.fault(u); fault != "" {
 				faults = append(faults, fault)

@@ -77,7 +77,7 @@ func TestAlertScenes(t *testing.T) {
 	}
 	defer all.Wait()
 	defer cancel()
-	eventually(t, 3*time.Minute, func() (faults []string) {
+	eventually(t, 10*time.Minute, func() (faults []string) {
 		for _, s := range scenes {
 			faults = append(faults, s.missing(p)...)
 		}

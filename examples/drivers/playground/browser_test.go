@@ -21,7 +21,7 @@ import (
 )
 
 // patience is how long to wait for what takes seconds on a machine with nothing else to do.
-const patience = 90 * time.Second
+const patience = 5 * time.Minute
 
 // chromium is the browser of all tests.
 var chromium context.Context
