@@ -130,7 +130,7 @@ test: tools vet bin/gotest ## everything a change must pass; installs what it ne
 	$(MAKE) programs demos &
 	beside=$$!
 	passed=yes
-	nice $(MAKE) libraries sweeps sim-short || passed=
+	nice -n 19 $(MAKE) libraries sweeps sim-short || passed=
 	wait "$$beside" || passed=
 	cat "$$failed" >&2
 	if [ -z "$$passed" ]; then
@@ -242,7 +242,7 @@ libraries: tools bin/gotest ## the tests of all libraries with the race detector
 	@echo "==> libraries: their tests with the race detector, in random order, on real Redis"
 	# The packages that take longest come first, lest one be left over.
 	libraries=$$(go list ./... | grep -v /examples/)
-	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(RACE) -shuffle=on -timeout 15m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$libraries
+	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(RACE) -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$libraries
 
 .PHONY: programs
 programs: tools bin/gotest ## the tests of the examples and of the other modules, without the race detector, which `soak` has for the examples
@@ -253,7 +253,7 @@ programs: tools bin/gotest ## the tests of the examples and of the other modules
 	fi
 	beside() { # the tests of a module, or of the examples
 		echo "==> programs: the tests of $$1"
-		cd "$$1" && $(WITH_TOOLS) $(GOTEST) $(PLAIN) -shuffle=on -parallel 3 -timeout 20m -v ./... | $(quiet) # -v: what is skipped is said
+		cd "$$1" && $(WITH_TOOLS) $(GOTEST) $(PLAIN) -shuffle=on -parallel 3 -timeout 30m -v ./... | $(quiet) # -v: what is skipped is said
 	}
 	export -f beside
 	printf '%s\n' examples $(NESTED) | xargs -n 1 -P 3 bash -eu -o pipefail -c 'beside "$$0"' # they mostly wait

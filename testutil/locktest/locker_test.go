@@ -25,7 +25,7 @@ func both(t *testing.T, f func(t *testing.T)) {
 
 func TestNew(t *testing.T) {
 	both(t, func(t *testing.T) {
-		l := locktest.New(t)
+		l := locktest.New(t, core.TTL(time.Minute)) // with a longer node timeout: a busy machine is slow
 		lease, err := l.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
@@ -41,7 +41,7 @@ func TestNew(t *testing.T) {
 
 func TestNewOn(t *testing.T) {
 	for _, n := range []int{1, 5} {
-		l := locktest.NewOn(t, testutil.NewNodes(t, n))
+		l := locktest.NewOn(t, testutil.NewNodes(t, n), core.TTL(time.Minute))
 		if err := l.TryDo(t.Context(), "k", func(context.Context) error { return nil }); err != nil || len(l.Links) != n {
 			t.Errorf("%d nodes, %d links: %v", n, len(l.Links), err)
 		}
@@ -49,17 +49,19 @@ func TestNewOn(t *testing.T) {
 }
 
 func TestReplicaHasTheOptions(t *testing.T) {
-	a := locktest.New(t, core.WithKeyPrefix("other:")).Replica(core.TTL(5 * time.Second)).Replica()
-	if got := a.KeyPrefix(); got != "other:" {
-		t.Errorf("prefix %q", got)
-	}
-	lease, err := a.TryAcquire(t.Context(), "k")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if left := time.Until(lease.ValidUntil()); left > 5*time.Second {
-		t.Errorf("held for %v", left)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		a := locktest.New(t, core.WithKeyPrefix("other:")).Replica(core.TTL(5 * time.Second)).Replica()
+		if got := a.KeyPrefix(); got != "other:" {
+			t.Errorf("prefix %q", got)
+		}
+		lease, err := a.TryAcquire(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := time.Until(lease.ValidUntil()); left > 5*time.Second {
+			t.Errorf("held for %v", left)
+		}
+	})
 }
 
 // The end of the test waits for no fault.
@@ -75,7 +77,7 @@ func TestEndWithFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			both(t, func(t *testing.T) {
-				l := locktest.New(t)
+				l := locktest.New(t, core.TTL(time.Minute))
 				if _, err := l.TryAcquire(t.Context(), "k"); err != nil {
 					t.Fatal(err)
 				}
@@ -183,7 +185,7 @@ func check(t *testing.T, what string, err, want error) {
 // After Lose the key is free for who asks.
 func TestLoseFreesTheKey(t *testing.T) {
 	both(t, func(t *testing.T) {
-		l := locktest.New(t)
+		l := locktest.New(t, core.TTL(time.Minute))
 		err := l.Do(t.Context(), "k", func(ctx context.Context) error {
 			l.Lose(ctx)
 			return l.Replica().TryDo(context.Background(), "k", func(context.Context) error { return nil })

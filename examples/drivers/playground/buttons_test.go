@@ -12,6 +12,11 @@ func TestButtons(t *testing.T) {
 	p := started(t, "127.0.0.1:0")
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
+
+	// The quarantine of an emptied node ends by itself, perhaps before the test looks.
+	b.run(`window.quarantined = false;
+		const guard = document.querySelector('#node-2 [data-fact="guard"]');
+		new MutationObserver(() => { window.quarantined ||= guard.textContent.includes('quarantined'); }).observe(guard, { childList: true, characterData: true, subtree: true })`)
 	for _, step := range []struct{ press, shows string }{
 		{button("node-0", "Kill"), nodeIs(0, "down") + " && " + logged("node 0 killed")},
 		{button("node-0", "Start"), nodeIs(0, "up") + " && " + logged("node 0 restarted with its data")},
@@ -22,7 +27,7 @@ func TestButtons(t *testing.T) {
 		{button("node-3", "Mend"), nodeIs(3, "up") + " && " + logged("node 3 mended")},
 		{button("node-4", "Cut off"), nodeIs(4, "cut") + " && " + fact("replica-b", "cut off from", "node 4")},
 		{button("node-4", "Mend"), nodeIs(4, "up") + " && " + fact("replica-b", "cut off from", "–")},
-		{button("node-2", "Restart empty"), logged("node 2 emptied") + " && " + fact("node-2", "guard", "quarantined")},
+		{button("node-2", "Restart empty"), logged("node 2 emptied") + " && window.quarantined"},
 		{`#node-2 button[data-name="Flush"]`, logged("node 2 flushed")},
 		{button("replica-a", "Kill"), replicaIs("a", "down") + " && " + logged("a killed")},
 		{button("replica-a", "Start"), replicaIs("a", "up") + " && " + logged("a started")},

@@ -1,10 +1,26 @@
 package playground
 
 import (
+	"fmt"
 	"testing"
 )
 
 const nothingRuns = `document.querySelector('#play [aria-current]') === null`
+
+// play plays a scenario until a condition holds. A busy machine may be too slow for one, which then ends without a result.
+func (b *tab) play(scenario, condition string) {
+	b.t.Helper()
+	const tooBusy = `[...document.querySelectorAll('#log li span')].filter(line => line.textContent.includes('too busy')).length`
+	for range 20 {
+		before := value[int](b, tooBusy)
+		b.press("[data-name=" + scenario + "]")
+		b.await(fmt.Sprintf("(%s) || %s > %d && %s", condition, tooBusy, before, nothingRuns))
+		if value[bool](b, condition) {
+			return
+		}
+	}
+	b.t.Fatalf("scenario %s never had the time it needs", scenario)
+}
 
 // The verdict stays green while everything goes wrong.
 func TestChaos(t *testing.T) {
@@ -35,15 +51,13 @@ func TestProtections(t *testing.T) {
 			b := newTab(t, 1280, 900, "light")
 			b.open(p)
 			b.show("60")
-			b.press("[data-name=" + c.scenario + "]")
-			b.await(logged(c.safe) + " || " + red)
+			b.play(c.scenario, logged(c.safe)+" || "+red)
 			b.await(green)
 			b.await(logged("scenario "+c.scenario+" is over") + " && " + nothingRuns)
 
 			b.press(c.protection)
 			b.await(`document.querySelector('` + c.protection + `').getAttribute('aria-checked') === 'false' && ! document.querySelector('` + c.protection + `').hasAttribute('aria-busy')`)
-			b.press("[data-name=" + c.scenario + "]")
-			b.await(red)
+			b.play(c.scenario, red)
 			b.await(logged("VIOLATION") + " && " + logged(c.unsafe))
 			if c.scenario == "guard" { // it can be seen: the nodes have forgotten who leads as well
 				b.await(`document.querySelector('#seen').dataset.overlaps > 0`)

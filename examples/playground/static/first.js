@@ -9,6 +9,7 @@ export class First {
   #timeline;
   #killed; // { replica, at, next }: whose death is followed
   #leader = '';
+  #victim = ''; // whom the visitor kills; another may lead before that is done
   #button = $('first-button');
 
   constructor(timeline) {
@@ -18,12 +19,13 @@ export class First {
 
   clear() {
     this.#killed = undefined;
+    this.#victim = '';
     this.#timeline.mark = undefined;
   }
 
   hear(event) {
     const killed = this.#killed;
-    if (event.kind === 'killed' && event.replica === this.#leader) {
+    if (event.kind === 'killed' && (event.replica === this.#leader || event.replica === this.#victim)) {
       this.#killed = { replica: event.replica, at: event.at };
     } else if (event.kind === 'started' && event.replica === killed?.replica) {
       this.clear();
@@ -60,6 +62,7 @@ export class First {
   #press() {
     if (this.#button.getAttribute('aria-disabled') === 'true') return;
     const killed = this.#killed;
+    if (!killed) this.#victim = this.#leader;
     send(killed ? { do: 'restart', replica: killed.replica } : { do: 'kill', replica: this.#leader }, this.#button);
   }
 }
