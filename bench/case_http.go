@@ -153,7 +153,7 @@ func (a answer) entrants(nodes []string) ([]*httpEntrant, error) {
 		}), func(context.Context) error { return nil }, nil
 	}
 	lock := func(l *core.Locker) (http.Handler, func(context.Context) error, error) {
-		m, err := httplock.New(l, "bench", httplock.ByParam("id"), httplock.WithIdempotency(false))
+		m, err := httplock.New(l, "bench", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender))
 		if err != nil {
 			return nil, nil, err
 		}

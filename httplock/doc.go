@@ -1,7 +1,7 @@
 // Package httplock runs one request at a time per resource, over all replicas of a service, and runs a request with an
 // Idempotency-Key only once. It is for gin, and for net/http and the routers that are built on it.
 //
-//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false)) // Idempotency-Key: honoured, not required
+//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender)) // Idempotency-Key: honoured, not required
 //	…
 //	r.PUT("/orders/:id", m.Lock, update)                    // gin
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))   // net/http

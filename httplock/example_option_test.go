@@ -125,11 +125,11 @@ func ExampleWithReply() {
 
 // A repetition is answered from the record for a week.
 func ExampleWithRetention() {
-	serve("POST /payments", []httplock.Option{httplock.WithIdempotency(true), httplock.WithRetention(7 * 24 * time.Hour)},
+	serve("POST /payments", []httplock.Option{httplock.WithIdempotency(true, httplock.NoSender), httplock.WithRetention(7 * 24 * time.Hour)},
 		"POST /payments", "POST /payments")
 	// Output:
-	// 200 under 15:http/idempotent/4:shop/0:/4:POST/11:example.com/9:/payments/8:payments
-	// 200 under 15:http/idempotent/4:shop/0:/4:POST/11:example.com/9:/payments/8:payments
+	// 200 under 15:http/idempotent/4:shop/0:/4:POST/9:/payments/0:/8:payments
+	// 200 under 15:http/idempotent/4:shop/0:/4:POST/9:/payments/0:/8:payments
 }
 
 // Tenants share neither keys nor answers.

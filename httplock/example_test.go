@@ -59,7 +59,7 @@ func ExampleWithIdempotency() {
 	}
 	defer locker.Close(ctx)
 
-	m, err := httplock.New(locker, "payments", httplock.WithIdempotency(true),
+	m, err := httplock.New(locker, "payments", httplock.WithIdempotency(true, httplock.NoSender),
 		httplock.WithTenant(func(r *http.Request) (string, error) {
 			c, _ := httplock.GinContext(r)
 			return c.GetString("user"), nil

@@ -1,13 +1,12 @@
 package httplock
 
 import (
-	"bytes"
 	"cmp"
 	"context"
-	"crypto/sha256"
 	"errors"
-	"io"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -17,29 +16,31 @@ import (
 
 // An exchange is one request on its way through a Middleware.
 type exchange struct {
-	m     *Middleware
-	gin   *gin.Context // nil: it came by net/http
-	w     http.ResponseWriter
-	r     *http.Request
-	route string // its template
-	found int    // the status that was set further out
-	came  time.Time
+	m       *Middleware
+	gin     *gin.Context // nil: it came by net/http
+	w       http.ResponseWriter
+	r       *http.Request
+	route   route
+	found   int         // the status that was set further out
+	arrived time.Time   // at the server, or at Lock
+	around  *core.Lease // that the request came with; nil: it has none
 
-	body []byte
+	body   body
+	tenant string
 
-	key               string // of the resource; empty: nothing makes one
-	once              bool   // it runs once, under an Idempotency-Key
-	onceKey, identity string
-	fingerprint       [sha256.Size]byte
+	once     bool // it runs once, under an Idempotency-Key
+	identity runIdentity
+	replayed bool        // it was answered from the record
+	stands   atomic.Bool // the effect of the handler, although it fails: see Record
 
-	leases []*core.Lease   // not settled yet: that of the Idempotency-Key, that of the resource
+	leases []*core.Lease   // not settled yet: that of the identity, that of the resource
 	room   [2]*core.Lease  // for them
 	inner  context.Context // of the last of them, or of the request
 }
 
 // show calls a function of the user's with the request.
 func (x *exchange) show(f func(*http.Request)) {
-	r := x.with(context.WithValue(x.r.Context(), contextKey("gin"), x.gin))
+	r := x.with(context.WithValue(x.r.Context(), ginKey, x.gin))
 	f(r)
 	x.r.Form, x.r.PostForm, x.r.MultipartForm = r.Form, r.PostForm, r.MultipartForm // net/http removes its files at the end
 }
@@ -47,35 +48,33 @@ func (x *exchange) show(f func(*http.Request)) {
 // A contextKey leads to what the context of a request carries.
 type contextKey string
 
+const (
+	ginKey     contextKey = "gin"     // gin's context
+	lockKey    contextKey = "lock"    // the exchange that runs the handlers
+	arrivalKey contextKey = "arrival" // when the request arrived at the server
+)
+
 // GinContext returns gin's context, for a function that [ByFunc], [ByKey], [WithTenant] or [WithReply] was given. It
 // returns false if the request did not come by gin.
 func GinContext(r *http.Request) (*gin.Context, bool) {
-	c, _ := r.Context().Value(contextKey("gin")).(*gin.Context)
+	c, _ := r.Context().Value(ginKey).(*gin.Context)
 	return c, c != nil
 }
 
 // with returns the request with a context, and with its body at the beginning.
 func (x *exchange) with(ctx context.Context) *http.Request {
-	if x.body != nil {
-		x.r.Body = io.NopCloser(bytes.NewReader(x.body))
+	if x.body.content != nil || x.body.changed {
+		x.r.Body = x.rewound()
 	}
 	return x.r.WithContext(ctx)
 }
 
-// held returns the leases that the request has: of x, of Locks further out, and of package core around each.
-func (x *exchange) held() (all []*core.Lease) {
-	for ; x != nil; x, _ = x.r.Context().Value(contextKey("exchange")).(*exchange) {
-		all = append(all, x.leases...)
-		if lease, ok := core.FromContext(x.r.Context()); ok {
-			all = append(all, lease)
-		}
+// lost returns why one of the leases ended, or the one around all of them, before the handlers have returned.
+func (x *exchange) lost() (err error) {
+	if x.around != nil {
+		err = x.around.Lost()
 	}
-	return all
-}
-
-// loss returns why one of the leases ended before the handlers have returned.
-func loss(leases []*core.Lease) (err error) {
-	for _, lease := range leases {
+	for _, lease := range x.leases {
 		err = cmp.Or(err, lease.Lost())
 	}
 	return err
@@ -113,8 +112,17 @@ func (x *exchange) release(leases []*core.Lease) (loss error) {
 
 // report counts an event, also after the request, and logs one that nothing but a look at the route helps against.
 func (x *exchange) report(kind core.EventKind, err error) {
-	x.m.locker.Event(x.r.Context(), core.Event{Source: "httplock", Name: x.route, Kind: kind})
+	x.m.locker.Event(x.r.Context(), core.Event{Source: "httplock", Name: x.route.template, Kind: kind})
 	if refusals[kind].Status == http.StatusInternalServerError {
-		x.m.locker.Logger().Error("httplock: "+string(kind), "route", x.route, "err", err)
+		x.m.locker.Logger().Error("httplock: "+string(kind), "route", x.route.template, "err", loggable(err))
 	}
+}
+
+// loggable returns an error without the key of a lease: keys may be secrets of clients.
+func loggable(err error) any {
+	op, ok := errors.AsType[*core.OpError](err)
+	if !ok {
+		return err
+	}
+	return strings.ReplaceAll(err.Error(), op.Error(), op.LogValue().String())
 }

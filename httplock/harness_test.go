@@ -152,10 +152,8 @@ func serveWith(r http.Handler, req *http.Request) reply {
 // newRequest is one without a body, as call has it.
 func newRequest(method, path string) *http.Request { return httptest.NewRequest(method, path, nil) }
 
-// A recorder is one whose connection can be broken, as those of net/http.
+// A recorder has no connection that could be broken: nothing is streamed to it.
 type recorder struct{ *httptest.ResponseRecorder }
-
-func (recorder) SetWriteDeadline(time.Time) error { return nil }
 
 // A world is a bubble with nodes.
 type world struct {
@@ -229,9 +227,9 @@ func routeKey(route string, values ...string) string {
 	return core.Key(append([]string{"http/route", service, "", route}, values...)...)
 }
 
-// onceKey is the key of a request by its Idempotency-Key.
-func onceKey(method, route, given string) string {
-	return core.Key("http/idempotent", service, "", method, "example.com", route, given)
+// onceKey is the key of a request by its Idempotency-Key, without a sender, and by its parameters.
+func onceKey(method, route, given string, parameters ...string) string {
+	return core.Key(append([]string{"http/idempotent", service, "", method, route, "", given}, parameters...)...)
 }
 
 // keyOf answers with the key that the request holds, or "none".

@@ -88,9 +88,10 @@ func TestKeys(t *testing.T) {
 			"PUT /orders/a:b%20{}":    routeKey("/orders/:id", "a:b {}"),
 			"PUT /orders/%C3%A9":      routeKey("/orders/:id", "é"),
 			"PUT /orders/A":           routeKey("/orders/:id", "A"),
-			"PUT /orders/a%2Fb":       "none", // gin takes it for /orders/a/b, which is not found
-			"PUT /nowhere":            "none",
-			"PUT /orders/":            "none", // gin: not found
+			"PUT /orders/a%2Fb":       "500 misconfigured", // gin takes it for /orders/a/b, which is not found
+			"PUT /nowhere":            "500 misconfigured",
+			"GET /nowhere":            "none",
+			"PUT /orders/":            "500 misconfigured", // gin: not found
 			"PUT /files/a/b":          routeKey("/files/*path", "/a/b"),
 			"PUT /files/":             routeKey("/files/*path", "/"),
 			"PUT /no-parameter":       "500 misconfigured",
@@ -168,40 +169,6 @@ func TestRawPath(t *testing.T) {
 	})
 }
 
-// A request that asks for a key once more that it has is told what is wrong, at once, and the token never goes back.
-func TestNestedLocks(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"))
-		other := with(m, ByKey(func(*http.Request) (string, error) { return "all", nil }))
-		var tokens []uint64
-		note := func(c *gin.Context) {
-			lease, _ := core.FromContext(c.Request.Context())
-			run, _ := FromContext(c.Request.Context())
-			if lease.Key() != routeKey("/orders/:id", "1") || run.FencingToken != lease.FencingToken() {
-				w.Errorf("%s, %+v", lease.Key(), run)
-			}
-			tokens = append(tokens, run.FencingToken)
-		}
-		r := router()
-		r.PUT("/orders/:id", with(m, WithIdempotency(false)).Lock, note)
-		r.PUT("/twice/:id", m.Lock, m.Lock, note)
-		r.PUT("/once/:id", with(m, WithIdempotency(true)).Lock, with(other, WithIdempotency(true)).Lock, note)
-		r.PUT("/derived/:id", m.Lock, middleware(w, must(w.locker.With(core.TTL(ttl/2))), ByParam("id")).Lock, note)
-		r.PUT("/other/:id", other.Lock, m.Lock, gin.WrapF(keyOf))
-		for _, key := range []string{"c", "a", "b"} {
-			call(r, "PUT", "/orders/1", "", "Idempotency-Key", key)
-			call(r, "PUT", "/orders/1", "")
-		}
-		for _, path := range []string{"/twice/1", "/once/1", "/derived/1"} {
-			call(r, "PUT", path, "", "Idempotency-Key", "k").expect(w, 500, EventMisconfigured)
-		}
-		call(r, "PUT", "/other/1", "").ok(w, routeKey("/other/:id", "1"))
-		if !slices.IsSorted(tokens) || len(slices.Compact(tokens)) != 6 {
-			w.Errorf("tokens %v", tokens)
-		}
-	})
-}
-
 func TestBadConfiguration(t *testing.T) {
 	if _, err := New(nil, service, ByParam("id")); err == nil {
 		t.Error("New without a Locker")
@@ -209,11 +176,12 @@ func TestBadConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locks := newReplica(t, testutil.NewNodes(t, 1)).Locker
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByFunc(nil), WithTenant(nil), ByKey(nil), WithMaxWait(-1), WithMaxWaiters(0),
-			WithBodyLimit(-1), WithMemory(-2), WithReply(nil), WithRetention(0), ByJSON(), ByJSON("a", ""), ByParam(":order", "{path...}"))
+			WithBodyLimit(-1), WithMemory(-2), WithReply(nil), WithRetention(0), ByJSON(), ByJSON("a", ""), ByParam(":order", "{path...}"), WithIdempotency(true, nil))
 		for _, want := range []string{"an option is nil", "the service name is empty", "ByParam: no name", `ByParam("")`,
 			"ByFunc: the function is nil", "WithTenant: the function is nil", "ByKey: the function is nil", "ByKey makes all",
 			"a max wait of -1ns", "max waiters is 0", "a body limit of -1", "a memory of -2", "WithReply: the function is nil", "a retention of 0s",
-			`ByParam(":order"): give`, `ByParam("order")`, `ByParam("path")`, "ByJSON: the path"} {
+			`ByParam(":order"): give`, `ByParam("order")`, `ByParam("path")`, "ByJSON: the path",
+			"WithIdempotency: nothing names the sender"} {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("the error lacks %q:\n%v", want, err)
 			}

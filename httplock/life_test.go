@@ -117,7 +117,7 @@ func TestLifeAsClientsSeeIt(t *testing.T) {
 }
 
 func seen(w *world, s *script) {
-	m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
+	m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false, NoSender))
 	everywhere(w, m, s.run, func(of string, host host, server *server, protocol string) {
 		var header []string
 		if s.once() {
@@ -168,7 +168,7 @@ func swallowed(h host) bool {
 func TestBypassed(t *testing.T) {
 	for _, how := range []string{"", "write", "lose"} {
 		bubbleOf(t, how, 1, func(w *world) {
-			m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false))
+			m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false, NoSender))
 			runs := 0
 			r := gin.New()
 			r.Use(recovery)
@@ -199,20 +199,4 @@ func TestBypassed(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A Lock around another keeps back, where the connection cannot be broken, what that one would stream.
-func TestStreamWithinALock(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		l := w.holding()
-		outer, inner := middleware(w, l, ByFunc(func(*http.Request) (string, error) { return "all", nil })), middleware(w, l, ByParam("id"))
-		s := w.serve(mount(compress, outer.Lock, recovery, inner.Lock, func(c *gin.Context) {
-			c.String(200, "half")
-			c.Writer.Flush()
-			expire(c.Request.Context())
-		}))
-		for _, protocol := range protocols {
-			s.do(context.Background(), protocol, "PUT", "/orders/1", "").expect(w, 503, EventLost)
-		}
-	})
 }

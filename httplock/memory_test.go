@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,7 +28,7 @@ func TestMemoryOfARequest(t *testing.T) {
 	client := server.Client()
 	locker := must(core.New([]redis.UniversalClient{client}, patient...))
 	closeAtEnd(t, "Locker", locker)
-	m := middleware(t, locker, ByParam("id"), WithIdempotency(true))
+	m := middleware(t, locker, ByParam("id"), WithIdempotency(true, NoSender))
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}", m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusCreated)
@@ -124,18 +125,20 @@ func TestMemoryOfAnswers(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(1000), WithMemory(1000))
 		r := router()
+		s := w.serve(r) // which streams
+		put := func(path, body string) reply { return s.do(context.Background(), "HTTP/1.1", "PUT", path, body) }
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Param("id") == "1" {
 				c.String(200, strings.Repeat("x", 2000))
-				call(r, "PUT", "/orders/2", "").expect(w, 503, EventOverloaded)
+				put("/orders/2", "").expect(w, 503, EventOverloaded)
 				c.Writer.Flush() // it is a stream now, and kept no more
-				call(r, "PUT", "/orders/2", "").ok(w, "2")
+				put("/orders/2", "").ok(w, "2")
 			} else {
 				c.String(200, "2")
 			}
 		})
-		call(r, "PUT", "/orders/1", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
-		call(r, "PUT", "/orders/1", strings.Repeat("b", 500)).ok(w, strings.Repeat("x", 2000))
+		put("/orders/1", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
+		put("/orders/1", strings.Repeat("b", 500)).ok(w, strings.Repeat("x", 2000))
 		r.PUT("/broken", with(m, WithReply(func(rw http.ResponseWriter, _ *http.Request, _ Refusal) {
 			fmt.Fprint(rw, "half")
 			panic("in a template")

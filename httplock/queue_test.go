@@ -45,7 +45,7 @@ func TestDrain(t *testing.T) {
 // Requests that wait for nodes which do not answer are bounded, too, those with an Idempotency-Key included.
 func TestQueueBoundsWhileNodesHang(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false), WithMaxWaiters(1))
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWaiters(1))
 		r := router()
 		r.PUT("/orders/:id", m.Lock, text("done"))
 		call(r, "PUT", "/orders/0", "").ok(w, "done")

@@ -26,7 +26,7 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		runs := 0
 		r := router()
-		r.POST("/large", middleware(w, w.locker, WithIdempotency(true)).Lock, func(c *gin.Context) {
+		r.POST("/large", middleware(w, w.locker, WithIdempotency(true, NoSender)).Lock, func(c *gin.Context) {
 			runs++
 			var n int
 			fmt.Sscan(c.Query("n"), &n)
@@ -61,8 +61,8 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 // A repetition gets what the first got: bytes that are not UTF-8, the headers that its status demands, and no cookie.
 func TestReplayIsWhatWasSent(t *testing.T) {
 	for status, header := range map[int][]string{
-		200: {"X-Name", "caf\xe9"}, 206: {"Content-Range", "bytes 0-3/9"}, 401: {"Www-Authenticate", `Basic realm="x"`},
-		405: {"Allow", "GET, PUT"}, 407: {"Proxy-Authenticate", "Basic"}, 422: {"Content-Encoding", "x"},
+		200: {"X-Name", "caf\xe9"}, 206: {"Content-Range", "bytes 0-3/9"}, 404: {"Cache-Control", "no-store"},
+		405: {"Allow", "GET, PUT"}, 409: {"ETag", `W/"1"`}, 422: {"Content-Encoding", "x"},
 	} {
 		bubbleOf(t, fmt.Sprint(status), 1, func(w *world) {
 			s := &shop{status: status, before: func(c *gin.Context) {
@@ -90,7 +90,7 @@ func TestReplayLeavesToOthersWhatIsTheirs(t *testing.T) {
 			c.Header("X-Request-Id", fmt.Sprint(n))
 			c.Header("X-Overwritten", "outer")
 		})
-		r.POST("/orders", middleware(w, w.locker, WithIdempotency(true)).Lock, func(c *gin.Context) {
+		r.POST("/orders", middleware(w, w.locker, WithIdempotency(true, NoSender)).Lock, func(c *gin.Context) {
 			c.Header("X-Overwritten", "inner")
 			c.String(201, "made")
 		})
@@ -106,12 +106,12 @@ func TestReplayLeavesToOthersWhatIsTheirs(t *testing.T) {
 // What is read from the nodes is checked: it may have been written by something else.
 func TestRecordsThatNobodyWrites(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, WithIdempotency(true))
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		r := router()
 		r.POST("/orders", m.Lock, text("ran"))
-		x := &exchange{m: m, r: newRequest("POST", "/orders"), route: "/orders"}
+		x := &exchange{m: m, r: newRequest("POST", "/orders"), route: route{template: "/orders"}}
 		x.r.Header.Set("Idempotency-Key", "x")
-		if err := x.makeOnceKey(""); err != nil {
+		if err := x.identify(); err != nil {
 			w.Fatal(err)
 		}
 		for i, c := range []struct {
@@ -120,8 +120,8 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 			kind   core.EventKind
 		}{
 			{"", 422, EventIdempotencyMismatch}, {strings.Repeat("x", 32), 422, EventIdempotencyMismatch},
-			{string(x.fingerprint[:]) + "HTTP/1.1 banana\r\n\r\n", 500, EventMisconfigured},
-			{string(x.fingerprint[:]) + "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 500, EventMisconfigured},
+			{string(x.identity.fingerprint[:]) + "HTTP/1.1 banana\r\n\r\n", 500, EventMisconfigured},
+			{string(x.identity.fingerprint[:]) + "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 500, EventMisconfigured},
 		} {
 			lease := must(w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders", fmt.Sprint(i))))
 			if err := lease.Complete(w.Context(), []byte(c.record)); err != nil {
@@ -138,7 +138,7 @@ func TestRecordsHaveNoCredentials(t *testing.T) {
 		s := &shop{status: 201}
 		r, _ := s.replica(w, w.locker)
 		pay(r, "k", "Authorization", "Bearer hunter2", "Cookie", "session=hunter2", "X-Api-Key", "hunter2")
-		_, err := w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders/:id/payments", "k"))
+		_, err := w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders/:id/payments", "k", "1"))
 		op, ok := errors.AsType[*core.OpError](err)
 		if !ok || op.Record == nil || strings.Contains(string(op.Record.Result), "hunter2") {
 			w.Fatalf("%v", err)
@@ -146,26 +146,32 @@ func TestRecordsHaveNoCredentials(t *testing.T) {
 	})
 }
 
-// One tenant does not get another's answer because they send the same to different hosts; one target is one, however it is
-// written.
-func TestHostIsPartOfTheIdentity(t *testing.T) {
+// The address of the service is no part of anything: one request is one, however it is written and wherever it is sent. Where
+// tenants are hosts, WithTenant says so.
+func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, WithIdempotency(true))
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		n := 0
-		mux := http.NewServeMux()
-		mux.Handle("POST /payments", m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		count := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n++
 			fmt.Fprintf(w, "%d for %s", n, strings.ToLower(r.Host))
-		})))
+		})
+		byHost := with(m, WithTenant(func(r *http.Request) (string, error) { return strings.ToLower(r.Host), nil }))
+		mux := http.NewServeMux()
+		mux.Handle("POST /payments", m.LockHandler(count))
+		mux.Handle("POST /tenants/payments", byHost.LockHandler(count))
+		for _, address := range []string{"http://shop.example:8080", "http://shop.example:8081", "http://SHOP.internal", "https://shop.example", ""} {
+			call(mux, "POST", address+"/payments", "", "Idempotency-Key", "k").ok(w, "1 for shop.example:8080")
+		}
+		sent := "POST http://bob.example/payments?q=1 HTTP/1.1\r\nHost: bob.example\r\nIdempotency-Key: k2\r\n\r\n" // in absolute form
+		serveWith(mux, must(http.ReadRequest(bufio.NewReader(strings.NewReader(sent))))).ok(w, "2 for bob.example")
+		call(mux, "POST", "/payments?q=1", "", "Idempotency-Key", "k2").ok(w, "2 for bob.example")
+
 		for _, c := range []struct{ target, want string }{
-			{"http://alice.example/payments", "1 for alice.example"}, {"http://bob.example/payments", "2 for bob.example"},
-			{"http://ALICE.example/payments", "1 for alice.example"},
+			{"http://alice.example/tenants/payments", "3 for alice.example"}, {"http://bob.example/tenants/payments", "4 for bob.example"},
+			{"http://ALICE.example/tenants/payments", "3 for alice.example"},
 		} {
 			call(mux, "POST", c.target, "", "Idempotency-Key", "k").ok(w, c.want)
-		}
-		for _, target := range []string{"http://bob.example/payments", "/payments"} {
-			sent := "POST " + target + " HTTP/1.1\r\nHost: bob.example\r\nIdempotency-Key: k\r\n\r\n"
-			serveWith(mux, must(http.ReadRequest(bufio.NewReader(strings.NewReader(sent))))).ok(w, "2 for bob.example")
 		}
 	})
 }
@@ -173,7 +179,7 @@ func TestHostIsPartOfTheIdentity(t *testing.T) {
 // One of two routers that are mounted side by side does not answer for the other: both have the same pattern and path.
 func TestMountedRoutersShareNoAnswer(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, WithIdempotency(true))
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		mux := http.NewServeMux()
 		for _, name := range []string{"/billing", "/refunds"} {
 			inner := http.NewServeMux()
@@ -221,7 +227,7 @@ func TestRecordFollows(t *testing.T) {
 			log := &logbook.Book{}
 			r := router()
 			l := w.replica(core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
-			r.POST("/orders", middleware(w, l, WithIdempotency(true)).Lock, func(gc *gin.Context) {
+			r.POST("/orders", middleware(w, l, WithIdempotency(true, NoSender)).Lock, func(gc *gin.Context) {
 				w.nodes[0].Down()
 				w.nodes[1].Down()
 				gc.String(201, strings.Repeat("x", c.size))
@@ -256,7 +262,7 @@ func TestLossIsLoggedOnce(t *testing.T) {
 			bubbleOf(t, fmt.Sprintf("key %q, stream %v", key, flush), 1, func(w *world) {
 				log := &logbook.Book{}
 				l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
-				m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false))
+				m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false, NoSender))
 				var lost time.Time
 				r := router()
 				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
@@ -301,7 +307,7 @@ func TestLossWhileRecorded(t *testing.T) {
 		}
 		l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
 		runs := 0
-		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true)), func(to http.ResponseWriter, _ *http.Request) {
+		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true, NoSender)), func(to http.ResponseWriter, _ *http.Request) {
 			runs++
 			fmt.Fprint(to, "whole")
 		}, func(of string, _ host, s *server, protocol string) {

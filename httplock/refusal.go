@@ -1,7 +1,6 @@
 package httplock
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -16,14 +15,14 @@ import (
 // but the last two are refusals: responses in place of the handler's, with the status given here unless [WithReply]
 // writes another. If a stream has begun, its connection is broken instead.
 const (
-	EventBusy           core.EventKind = "busy"             // 409: somebody else had the key for all of the wait
+	EventBusy           core.EventKind = "busy"             // 409: somebody else had the key for all of the wait, or it rests
 	EventDone           core.EventKind = "done"             // 409: the key was completed for good (core.Lease.Complete)
 	EventQueueFull      core.EventKind = "queue_full"       // 429: too many requests wait for this key already
 	EventOverloaded     core.EventKind = "overloaded"       // 503: too many requests wait in all, or no memory is left
 	EventDraining       core.EventKind = "draining"         // 503: the server is shutting down
 	EventUnavailable    core.EventKind = "unavailable"      // 503: no quorum of lock nodes
 	EventGone           core.EventKind = "client_gone"      // 503: the context of the request ended before its handler ran
-	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is unknown
+	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is unknown, unless the detail says that nothing was done
 	EventKeyMissing     core.EventKind = "key_missing"      // 400: the request lacks what makes the key
 	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route
 	EventBodyBroken     core.EventKind = "body_broken"      // 400: the body could not be read to its end
@@ -79,7 +78,7 @@ var refusals = map[core.EventKind]Refusal{
 
 	EventIdempotencyKey: {"", 400, 0, "Idempotency-Key is missing or malformed",
 		"Send one, unique to the operation, such as a UUID: 1 to 255 visible ASCII characters without \", comma and \\, or a quoted string.", nil},
-	EventIdempotencyInFlight: {"", 409, again, "First request is under way", "Try again to get its answer.", nil},
+	EventIdempotencyInFlight: {"", 409, again, "Idempotency-Key is in use", "The first request with it is under way. Try again to get its answer.", nil},
 	EventIdempotencyMismatch: {"", 422, 0, "Idempotency-Key was used with another request or other credentials",
 		"Repeat a request as it was, with the same credentials. Use a new key only for a new request, whose effect is wanted as well.", nil},
 	EventIdempotencyOmitted: {"", 410, 0, "Answer cannot be repeated", "The request was carried out.", nil},
@@ -88,11 +87,14 @@ var refusals = map[core.EventKind]Refusal{
 // A rejection is why a request is refused. It is an error so that what makes a key can return it.
 type rejection struct {
 	kind   core.EventKind
-	detail string // for the client; empty: that of the kind
-	err    error  // for logs; nil if kind says it all
+	detail string        // for the client; empty: that of the kind
+	again  time.Duration // when another try may succeed; 0: as for the kind
+	err    error         // for logs; nil if kind says it all
 }
 
 func (r *rejection) Error() string { return fmt.Sprintf("httplock: %s: %v", r.kind, r.err) }
+
+func (r *rejection) Unwrap() error { return r.err }
 
 var overloaded = &rejection{kind: EventOverloaded}
 
@@ -100,21 +102,37 @@ func misconfigured(format string, args ...any) *rejection {
 	return &rejection{kind: EventMisconfigured, err: fmt.Errorf(format, args...)}
 }
 
+// misplaced is the rejection of a request whose middleware is in a place where it cannot do its work. The advice says where
+// it belongs.
+func misplaced(advice, format string, args ...any) *rejection {
+	return &rejection{kind: EventMisconfigured, detail: advice, err: fmt.Errorf("%w. %s", fmt.Errorf(format, args...), advice)}
+}
+
 // denied is the rejection of a request that got no lease, where held is the kind if somebody else has it.
 func denied(err error, held core.EventKind) *rejection {
-	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldByCaller {
-		return misconfigured("the request has this key already, by a Lock further out: %w", err)
+	op, ok := errors.AsType[*core.OpError](err)
+	switch {
+	case ok && op.Held == core.HeldByCaller:
+		return misconfigured("the request runs under a lease on this key already, as in a function of core.Locker.Do: %w", err)
+	case ok && op.Held == core.HeldRests:
+		return &rejection{kind: held, detail: fmt.Sprintf("Nobody works on it: the key rests for %ds. Try again after that.", seconds(op.RetryAfter)), err: err}
 	}
-	kind := map[core.Class]core.EventKind{
-		core.ClassInvalid:     EventMisconfigured,
-		core.ClassClosed:      EventDraining,
-		core.ClassDone:        EventDone,
-		core.ClassHeld:        held,
-		core.ClassLost:        EventLost, // of a lease that the request had already
-		core.ClassUnavailable: EventUnavailable,
-	}[core.ClassOf(err)]
-	if kind == "" && errors.Is(err, context.DeadlineExceeded) { // by which no quorum has answered
-		kind = EventUnavailable
+	switch core.ClassOf(err) {
+	case core.ClassInvalid:
+		return &rejection{kind: EventMisconfigured, err: err}
+	case core.ClassClosed:
+		return &rejection{kind: EventDraining, err: err}
+	case core.ClassDone:
+		return &rejection{kind: EventDone, err: err}
+	case core.ClassHeld:
+		return &rejection{kind: held, err: err}
+	case core.ClassLost: // of a lease that the request had already
+		return &rejection{kind: EventLost, detail: "Nothing was done. Try again.", again: again, err: err}
+	case core.ClassUnavailable:
+		return &rejection{kind: EventUnavailable, err: err}
 	}
-	return &rejection{kind: cmp.Or(kind, EventGone), err: err}
+	if errors.Is(err, context.DeadlineExceeded) { // by which no quorum has answered
+		return &rejection{kind: EventUnavailable, err: err}
+	}
+	return &rejection{kind: EventGone, err: err}
 }

@@ -32,23 +32,12 @@ type response struct {
 	size      int64 // of what was written
 	body      []byte
 	streams   bool // the answer may be streamed
+
+	connection connection // of the client
 }
 
 func newResponse(ctx context.Context, x *exchange, status int) *response {
 	return &response{x: x, ctx: ctx, header: maps.Clone(x.w.Header()), status: status, announced: -1}
-}
-
-// breakable reports whether a connection can be broken from w: not if there is something between us and net/http that
-// cannot be looked through, as the writers of gzip middlewares and of http.TimeoutHandler.
-func breakable(w http.ResponseWriter) bool {
-	if outer, ok := w.(*response); ok { // of a Lock further out, which may keep it back
-		return outer.streams
-	}
-	if _, ok := w.(interface{ SetWriteDeadline(t time.Time) error }); ok {
-		return true
-	}
-	outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
-	return ok && breakable(outer.Unwrap())
 }
 
 // on changes the state, and does what that is for.
@@ -70,11 +59,10 @@ func (w *response) on(h happening) {
 			}
 		}
 	case broken:
-		// Panic afterwards: the panic alone would not do where gin.Recovery swallows it and net/http then ends the answer as
-		// if it were whole; the deadline alone would have everything further out believe that all went well.
+		// Panic afterwards: without it, everything further out would believe that all went well.
 		w.forget()
-		if err := w.SetWriteDeadline(time.Unix(1, 0)); errors.Is(err, http.ErrNotSupported) {
-			w.x.report(EventMisconfigured, fmt.Errorf("the response must be cut off, and the connection could not be closed: %w", err))
+		if err := w.connection.cut(); err != nil {
+			w.x.report(EventMisconfigured, fmt.Errorf("the response must be cut off, and the connection could not be broken: %w", err))
 		}
 	default:
 		w.forget()
@@ -141,7 +129,7 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(b []byte) (int, error) {
 	w.on(begun)
-	n, err := int64(len(b)), loss(w.x.leases)
+	n, err := int64(len(b)), w.x.lost()
 	switch {
 	case err != nil:
 		return 0, err
@@ -173,7 +161,10 @@ func (w *response) Flush() { _ = w.FlushError() } // http.Flusher has no error
 
 func (w *response) FlushError() error {
 	w.on(begun)
-	if err := loss(w.x.leases); err != nil || !w.streams {
+	if _, typed := w.fixed["Content-Type"]; w.state == kept && w.size == 0 && !typed {
+		w.fixed["Content-Type"] = nil // net/http looks for one in the first bytes that it sends with the header
+	}
+	if err := w.x.lost(); err != nil || !w.streams {
 		return err
 	}
 	if w.on(flushed); w.state != streaming {

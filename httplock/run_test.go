@@ -17,8 +17,6 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 // The files of an upload are removed when its request is over, as without the middleware.
@@ -28,7 +26,7 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 		spooled := 0
 		parsed := ByFunc(func(r *http.Request) (string, error) { return "key", r.ParseMultipartForm(1) })
 		for i, by := range []Option{ByParam("id"), parsed} {
-			everywhere(w, middleware(w, w.locker, by, WithIdempotency(false)), func(_ http.ResponseWriter, r *http.Request) {
+			everywhere(w, middleware(w, w.locker, by, WithIdempotency(false, NoSender)), func(_ http.ResponseWriter, r *http.Request) {
 				if err := r.ParseMultipartForm(1); err != nil {
 					w.Error(err)
 				}
@@ -120,31 +118,6 @@ func TestStalledBodies(t *testing.T) {
 	})
 }
 
-// Each of two locks around a handler has its own limit of the body, whether its length is announced or not.
-func TestBodyLimitsOfNestedLocks(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(100))
-		all := func(limit int) *Middleware {
-			return with(m, ByKey(func(*http.Request) (string, error) { return "all", nil }), WithBodyLimit(limit))
-		}
-		r := router()
-		echo := func(c *gin.Context) { b, err := c.GetRawData(); c.String(200, "%d %v", len(b), err) }
-		r.PUT("/less/:id", m.Lock, all(10).Lock, echo)
-		r.PUT("/more/:id", m.Lock, all(1000).Lock, echo)
-		for path, most := range map[string]int{"/less/1": 10, "/more/1": 100} {
-			for _, length := range []int64{-1, int64(most) + 1} {
-				req := httptest.NewRequest("PUT", path, strings.NewReader(strings.Repeat("x", most+1)))
-				req.ContentLength = length
-				got := serveWith(r, req)
-				if got.expect(w, 413, EventBodyTooLarge); !strings.Contains(got.body, fmt.Sprintf("no more than %d bytes", most)) {
-					w.Errorf("%s: %s", path, got.body)
-				}
-			}
-			call(r, "PUT", path, strings.Repeat("x", most)).ok(w, fmt.Sprintf("%d <nil>", most))
-		}
-	})
-}
-
 // A deadlined connection notes what its read deadline is set to.
 type deadlined struct {
 	recorder
@@ -181,38 +154,5 @@ func TestBodyThatBreaksOff(t *testing.T) {
 		defer conn.Close()
 		fmt.Fprintf(conn, "POST /orders/1 HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nno number\r\n")
 		replyOf(http.ReadResponse(bufio.NewReader(conn), nil)).expect(w, 400, EventBodyBroken)
-	})
-}
-
-// The context of an idempotent request, which does not end with its client, ends with the lease of each Lock around it, and
-// the answer is not recorded then.
-func TestLocksAroundAnIdempotentRequest(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		var around [2]context.Context
-		lost, runs := 0, 0
-		h := middleware(w, w.locker, WithIdempotency(true)).LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-			if runs++; runs == 1 {
-				expire(around[lost])
-				if cause := context.Cause(r.Context()); r.Context().Err() == nil || !errors.Is(cause, core.ErrLost) {
-					w.Errorf("lease %d: the context ended with %v, %v", lost, r.Context().Err(), cause)
-				}
-			}
-			fmt.Fprint(rw, runs)
-		}))
-		for i := range around {
-			inner, by := h, ByKey(func(*http.Request) (string, error) { return fmt.Sprint(i), nil })
-			h = middleware(w, w.holding(), by).LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-				around[i], r.Pattern = r.Context(), "/inner"
-				inner.ServeHTTP(rw, r)
-			}))
-		}
-		mux := http.NewServeMux()
-		mux.Handle("PUT /orders", h)
-		for lost = range around {
-			runs = 0
-			call(mux, "PUT", "/orders", "", "Idempotency-Key", fmt.Sprint(lost)).expect(w, 503, EventLost)
-			time.Sleep(time.Minute) // the keys are free
-			call(mux, "PUT", "/orders", "", "Idempotency-Key", fmt.Sprint(lost)).ok(w, "2")
-		}
 	})
 }

@@ -54,7 +54,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 
 // alike reports whether another request locks the same key.
 func (q *request) alike(o *request) bool {
-	return q.resource != "" && o.resource == q.resource || q.group != "" && o.group == q.group
+	return q.resource != "" && o.resource == q.resource
 }
 
 // causeOfRecord is that of what a record refuses.

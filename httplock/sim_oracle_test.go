@@ -159,7 +159,7 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 
 // locks is how many leases the handler runs under.
 func (q *request) locks() (n int) {
-	for _, key := range []string{q.group, q.identity, q.resource} {
+	for _, key := range []string{q.identity, q.resource} {
 		if key != "" {
 			n++
 		}
@@ -168,7 +168,7 @@ func (q *request) locks() (n int) {
 }
 
 // innermost is what the last of them is for.
-func (q *request) innermost() string { return cmp.Or(q.resource, q.identity, q.group) }
+func (q *request) innermost() string { return cmp.Or(q.resource, q.identity) }
 
 // pre is how long it may take until the handler begins.
 func (q *request) pre() time.Duration {
@@ -179,9 +179,6 @@ func (q *request) pre() time.Duration {
 	}
 	if q.Is("wait") == 0 {
 		d += request
-	}
-	if q.group != "" {
-		d += d
 	}
 	if q.identity != "" {
 		d += request
@@ -196,9 +193,6 @@ func (c *run) alone(lease *core.Lease, info Run) {
 	// Who goes on after its return does so until its context ends.
 	context.AfterFunc(c.ctx, c.keys.Enter(c.Trial, c.ctx, resource, who))
 	context.AfterFunc(lease.Context(), c.simulation.leases.Enter(c.Trial, lease.Context(), resource, who))
-	if c.group != "" && resource != c.group {
-		context.AfterFunc(c.ctx, c.keys.Enter(c.Trial, c.ctx, c.group, who))
-	}
 	if c.identity != "" {
 		context.AfterFunc(c.ctx, c.once.Enter(c.Trial, c.ctx, c.identity, who))
 	}
@@ -311,15 +305,19 @@ func (s *simulation) identityOf(q *request) *identity {
 	return id
 }
 
-// asksAgain: such an answer is not recorded.
+// asksAgain: such an answer is not recorded, unless its handler says that the effect stands.
 func (c *run) asksAgain() bool {
-	return c.status == 429 || c.status == 503 || c.status >= 400 && c.With["again"] > 0
+	invites := slices.Contains([]int{401, 403, 407, 408, 423, 425, 429, 500, 503, 507}, c.status) || c.status >= 400 && c.With["again"] > 0
+	return (invites || c.short()) && c.With["record"] == 0
 }
+
+// short: the answer was cut short.
+func (c *run) short() bool { return c.announced > len(c.written) }
 
 // omitted: such an answer is recorded without its body.
 func (c *run) omitted() bool {
 	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204 && c.With["panic"] != 1 // before anything is written
-	return large || c.announced > len(c.written)
+	return large || c.short() || c.panicked && !c.host.inside
 }
 
 // proposes: only the outcome of a handler is recorded.
@@ -327,7 +325,7 @@ func (q *request) proposes(op core.Op) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.run
-	if c == nil || c.lost || c.panicked && !q.host.inside || c.asksAgain() || c.ended.IsZero() {
+	if c == nil || c.lost || c.panicked && !q.host.inside && c.With["record"] == 0 || c.asksAgain() || c.ended.IsZero() {
 		q.Violation("%v: something is recorded that is no outcome", q)
 		return
 	}
@@ -503,9 +501,6 @@ func (q *request) inTime(now time.Time) {
 		if q.identity != "" {
 			limit += q.nodeTimeout()
 		}
-		if q.group != "" {
-			limit += settled
-		}
 	} else if q.run != nil { // and goes on without its client
 		return
 	}
@@ -544,7 +539,7 @@ func (q *request) mayBreak(now time.Time) string {
 	switch {
 	case c.panicked && !q.host.inside && (q.host.plain || q.streams()):
 		return "panic"
-	case !q.when(&q.lost).IsZero() && (q.streams() || q.Is("around") > 0 && q.With["kilobytes"] >= 1<<10): // the Lock around streams
+	case !q.when(&q.lost).IsZero() && q.streams():
 		return "lost stream"
 	case c.panicked && !q.when(&q.lost).IsZero() && q.host.plain:
 		return "lost and panicked"
@@ -569,10 +564,14 @@ func (q *request) refused(kind core.EventKind, got reply, problem bool) {
 		}
 	}
 	seconds, _ := strconv.Atoi(after)
+	undone := kind == EventLost && q.run == nil // it was lost while the request waited
+	want.again = want.again || undone
 	switch {
+	case undone && !strings.Contains(got.body, "Nothing was done"):
+		q.Violation("%v: refused with %q, and its handler has not run", q, got.body)
 	case !ok || got.status != status || !problem || (after != "") != want.again || got.header.Get("X-Run") != "":
 		q.Violation("%v: %s is refused with %d %v %q", q, kind, got.status, got.header, got.body)
-	case !slices.Contains(q.events, kind) || counted != 1 && (q.group == "" || counted != 2): // each Lock counts
+	case !slices.Contains(q.events, kind) || counted != 1:
 		q.Violation("%v: refused as %s, and counted as %v", q, kind, q.events)
 	case seconds > int(q.ttl()/time.Second)+1, after != "" && seconds < 1:
 		q.Violation("%v: Retry-After %s", q, after)

@@ -27,8 +27,8 @@ type request struct {
 	cancel  context.CancelFunc
 
 	// What the rules make of it; empty = not locked.
-	method, group, resource, identity, content string
-	body                                       string
+	method, resource, identity, content string
+	body                                string
 
 	sent          time.Time
 	left          time.Time // its client
@@ -70,7 +70,7 @@ type requestKey struct{}
 // others is how many ways there are for a request to differ from the first with its Idempotency-Key.
 const others = 10
 
-var statuses = []int{200, 201, 204, 400, 404, 429, 500, 503}
+var statuses = []int{200, 201, 204, 400, 401, 403, 404, 407, 408, 409, 422, 423, 425, 429, 500, 503, 507}
 
 const noContent = 2 // of statuses
 
@@ -96,9 +96,6 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	if q.safe() {
 		return q
 	}
-	if s.nested() {
-		q.group = fmt.Sprint("group ", p.service, q.path(), id)
-	}
 	tenant := ""
 	if s.Is("tenants") > 0 {
 		tenant = q.tenant()
@@ -111,10 +108,13 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 		q.resource = fmt.Sprint(p.service, tenant, q.path(), id)
 	}
 	if s.onceOn() && q.key() != "" {
-		host := strings.ToLower(cmp.Or(q.hostname(), "example.com"))
-		q.identity = fmt.Sprintf("%s %q %s %s %s %d", p.service, tenant, q.method, host, q.path(), q.With["once"])
+		sender := ""
+		if s.Is("senders") > 0 {
+			sender = q.sentBy()
+		}
+		q.identity = fmt.Sprintf("%s %q %q %s %s%s %d", p.service, tenant, sender, q.method, q.path(), id, q.With["once"])
 		q.content = fmt.Sprint(q.target(), q.body)
-		if s.Is("tenants") == 0 {
+		if sender == "" {
 			q.content += fmt.Sprintf("%q", q.credentials())
 		}
 	}
@@ -124,7 +124,7 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 func (q *request) safe() bool { return q.With["method"] > 1 }
 
 // free: it does not lock.
-func (q *request) free() bool { return q.group+q.resource+q.identity == "" && len(q.invalid()) == 0 }
+func (q *request) free() bool { return q.resource+q.identity == "" && len(q.invalid()) == 0 }
 
 func (q *request) lacksKey() bool    { return q.With["lacks"] == 1 }
 func (q *request) lacksTenant() bool { return q.With["lacks"] == 2 }
@@ -154,6 +154,9 @@ func (q *request) tenant() string {
 	}
 	return []string{"alice", "bob"}[q.With["tenant"]]
 }
+
+// sentBy names the sender.
+func (q *request) sentBy() string { return []string{"carol", "dave"}[q.With["sender"]] }
 
 // key is the header of its Idempotency-Key.
 func (q *request) key() string {
@@ -194,7 +197,7 @@ func (q *request) send() {
 		order = ""
 	}
 	for name, value := range map[string]string{"X-Request": strconv.Itoa(q.number), "Idempotency-Key": q.key(), "X-Tenant": q.tenant(),
-		"Authorization": c[0], "Cookie": c[1], "X-Api-Key": c[2], "X-Order": order, "X-Group": fmt.Sprint("g", q.With["id"])} {
+		"Authorization": c[0], "Cookie": c[1], "X-Api-Key": c[2], "X-Order": order, "X-Sender": q.sentBy()} {
 		if value != "" {
 			req.Header.Set(name, value)
 		}
@@ -289,6 +292,9 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		h.Set("Content-Length", strconv.Itoa(c.announced))
 	}
+	if q.With["record"] > 0 {
+		Record(r)
+	}
 	q.blow(begins)
 	if q.With["panic"] == 1 {
 		panic("nothing was written")
@@ -321,7 +327,7 @@ func (c *run) write(b []byte) {
 	c.mu.Lock()
 	c.written = append(c.written, b[:n]...)
 	c.mu.Unlock()
-	if err == nil && c.group == "" && c.anyLost() != nil {
+	if err == nil && c.anyLost() != nil {
 		c.Violation("%v: written after the loss", c)
 	}
 }
@@ -428,14 +434,14 @@ func (s *simulation) operation(ctx context.Context, op core.Op) (context.Context
 	q.holds(ctx)
 	switch op.Kind {
 	case core.OpAcquire:
-		second := q.group == "" && q.identity != "" && !strings.Contains(op.Key, "http/idempotent")
+		second := q.identity != "" && !strings.Contains(op.Key, "http/idempotent")
 		if second {
 			q.blow(waits)
 		}
 		arrived := s.arrives(ctx, q, op)
 		return ctx, func(out core.Outcome) {
 			s.served(arrived, out.Err)
-			if out.Err == nil && (second || q.identity == "" || q.resource == "" || q.group != "") {
+			if out.Err == nil && (second || q.identity == "" || q.resource == "") {
 				q.blow(granted)
 			}
 		}

@@ -2,13 +2,11 @@ package httplock
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -52,7 +50,7 @@ func drawProgram(r *rand.Rand) sim.Program {
 	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 once in so many
 	p := sim.Program{Plan: map[string]int{
 		"replicas": r.IntN(4), "nodes": 2 * r.IntN(2), "host": r.IntN(len(hosts)), "key": r.IntN(keyKinds), "once": r.IntN(3),
-		"services": one(6), "around": one(4), "tenants": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
+		"services": one(6), "tenants": one(2), "senders": one(2), "arrived": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
 		"retention": sim.Pick(r, 0, 0, 2, 6), "small": one(5), "reply": one(4), "ttl": sim.Pick(r, 0, 2000, 3000, 6000),
 		"write timeout": sim.Pick(r, 0, 0, 0, 4000), "read timeout": sim.Pick(r, 0, 0, 0, 2000),
 	}}
@@ -96,9 +94,9 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 	s := sim.Step{At: at, Do: "request", Who: r.IntN(4), With: map[string]int{
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
 		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 75, 1100)), "flush": rarely(4, 1),
-		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1),
+		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1), "record": rarely(8, 1),
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
-		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2),
+		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2), "sender": r.IntN(2),
 	}}
 	if r.IntN(4) > 0 {
 		s.For = sim.Between(r, time.Millisecond, sim.Pick(r, 100*time.Millisecond, 3*time.Second))
@@ -106,9 +104,11 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 	if r.IntN(4) > 0 && (p.Plan["once"] > 1 || r.IntN(2) == 0) {
 		k := 1 + r.IntN(6)
 		s.With["once"], s.With["id"], s.With["route"], s.With["tenant"] = k, k%3, k%4/3, k%2 // repetitions are alike
+		s.With["sender"] = k % 2
 		s.With["other"] = rarely(2, 1+r.IntN(others))
 		s.With["route"] ^= one(10)
 		s.With["tenant"] ^= one(10)
+		s.With["sender"] ^= one(10)
 		s.With["malformed"] = rarely(20, 1+r.IntN(3))
 		if r.IntN(200) == 0 {
 			s.With["kilobytes"] = 17 << 10
@@ -127,7 +127,6 @@ type replica struct {
 	name    string
 	service string
 	m       *Middleware
-	around  *Middleware // further out; nil = none
 	server  *server
 	begun   time.Time
 	drained time.Time // refuses requests
@@ -172,11 +171,6 @@ func (s *simulation) ttl() time.Duration {
 	return max(2*time.Second, time.Duration(s.Is("ttl"))*time.Millisecond)
 }
 
-// nested: there is a Lock around the middleware, on a key of its own.
-func (s *simulation) nested() bool {
-	return s.Is("around") > 0 && !strings.HasPrefix(s.host.name, "gin")
-}
-
 // ms is a number of the plan as a time.
 func (s *simulation) ms(name string) time.Duration {
 	return time.Duration(s.Is(name)) * time.Millisecond
@@ -217,13 +211,12 @@ func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 		s.Network(p.Link, uint64(10*generation+i))
 	}
 	p.m = must(New(p.Locker.Locker, p.service, s.opts...))
-	m, handler := p.m, http.HandlerFunc(s.handle)
-	if s.nested() {
-		p.around = must(New(p.Locker.Locker, p.service, append(s.limits(), ByFunc(header("X-Group")))...))
-		m, handler = p.around, p.m.LockHandler(handler).ServeHTTP
+	handler := s.around(p, s.host.handler(p.m, s.handle))
+	if s.Is("arrived") > 0 {
+		handler = Arrived(handler)
 	}
-	h := &http.Server{Handler: s.around(p, s.host.handler(m, handler)), WriteTimeout: s.ms("write timeout"), ReadTimeout: s.ms("read timeout")}
-	h.RegisterOnShutdown(p.drainAll)
+	h := &http.Server{Handler: handler, WriteTimeout: s.ms("write timeout"), ReadTimeout: s.ms("read timeout")}
+	h.RegisterOnShutdown(p.m.Drain)
 	p.server = s.world.serveWith(h)
 	return p
 }
@@ -293,13 +286,7 @@ func (s *simulation) replace(at int, after time.Duration) {
 
 func (p *replica) drain() {
 	if p.of.begin(&p.drained) {
-		p.drainAll()
-	}
-}
-
-func (p *replica) drainAll() {
-	if p.m.Drain(); p.around != nil {
-		p.around.Drain()
+		p.m.Drain()
 	}
 }
 
@@ -322,13 +309,11 @@ func (p *replica) shutDown(patience time.Duration) {
 	s := p.of
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if p.drainAll(); patience.Milliseconds()%2 == 0 {
+	p.m.Drain()
+	if patience.Milliseconds()%2 == 0 {
 		_ = p.server.Shutdown(ctx) // for as long as it may
 	}
 	err := p.m.Close(ctx)
-	if p.around != nil {
-		err = errors.Join(err, p.around.Close(ctx))
-	}
 	s.closed(p, err, ctx.Err() != nil && patience < time.Minute)
 	s.Tracef("replica %s is shut down: %v", p.name, err)
 	s.begin(&p.over)
@@ -432,7 +417,7 @@ func (s *simulation) atLast() {
 	for _, first := range s.repeatable() {
 		again := s.newRequest(first.Step, first.replica)
 		again.With = map[string]int{"last": 1}
-		for _, name := range []string{"id", "once", "other", "method", "route", "tenant"} {
+		for _, name := range []string{"id", "once", "other", "method", "route", "tenant", "sender"} {
 			again.With[name] = first.With[name]
 		}
 		for _, p := range s.replicas {
@@ -445,10 +430,8 @@ func (s *simulation) atLast() {
 	s.all.Wait()
 	for _, p := range s.replicas {
 		p.shutDown(time.Minute)
-		for _, m := range []*Middleware{p.m, p.around} {
-			if m != nil && len(m.admission.used) > 0 {
-				s.Violation("replica %s: %v are left in use", p.name, m.admission.used)
-			}
+		if len(p.m.admission.used) > 0 {
+			s.Violation("replica %s: %v are left in use", p.name, p.m.admission.used)
 		}
 	}
 }
@@ -479,7 +462,7 @@ func (s *simulation) options() []Option {
 		opts = append(opts, by)
 	}
 	if s.Is("once") > 0 || s.Is("key") == noKey {
-		opts = append(opts, WithIdempotency(s.Is("once") == 2))
+		opts = append(opts, WithIdempotency(s.Is("once") == 2, s.sender()))
 	}
 	if s.Is("tenants") > 0 {
 		opts = append(opts, WithTenant(header("X-Tenant")))
@@ -493,7 +476,15 @@ func (s *simulation) options() []Option {
 	return opts
 }
 
-// limits are the options that a Lock around has, too.
+// sender is what names the senders of requests.
+func (s *simulation) sender() func(*http.Request) (string, error) {
+	if s.Is("senders") > 0 {
+		return header("X-Sender")
+	}
+	return NoSender
+}
+
+// limits are the options that bound what requests take.
 func (s *simulation) limits() (opts []Option) {
 	if s.ms("wait") != defaults.maxWait {
 		opts = append(opts, WithMaxWait(s.ms("wait")))

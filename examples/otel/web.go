@@ -21,7 +21,7 @@ type web struct{ handler http.Handler }
 
 // startWeb serves routes of which one request runs per order.
 func (r *replica) startWeb() error {
-	byID, err := httplock.New(r.locks, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false), httplock.WithMaxWait(700*time.Millisecond))
+	byID, err := httplock.New(r.locks, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender), httplock.WithMaxWait(700*time.Millisecond))
 	if err != nil {
 		return err
 	}

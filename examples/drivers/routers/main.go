@@ -69,7 +69,7 @@ func demo(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, locker.Close(ctx)) }()
-	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false), httplock.WithMaxWait(0))
+	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender), httplock.WithMaxWait(0))
 	if err != nil {
 		return err
 	}

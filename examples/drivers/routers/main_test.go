@@ -65,7 +65,7 @@ func TestAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false))
+	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender))
 	if err != nil {
 		t.Fatal(err)
 	}

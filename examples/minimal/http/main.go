@@ -42,7 +42,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every unfit node, and how to fix it
 	}
-	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(false)) // Idempotency-Key: honoured, not required
+	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender)) // Idempotency-Key: honoured, not required
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ type service struct {
 type end func(ctx context.Context) error
 
 func (s *service) serve() (end, error) {
-	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(true))
+	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(true, httplock.NoSender))
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,187 @@
+package httplock
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lockkit/lockkit/internal/faults"
+	"github.com/lockkit/lockkit/internal/jsonfield"
+)
+
+// An Option configures New or With.
+type Option func(*config)
+
+// config is what the options said.
+type config struct {
+	key    part // all of it, in place of parts
+	parts  []part
+	tenant part
+
+	idempotency, required bool // Idempotency-Keys are heeded; no request goes without
+	sender                part
+	retention             time.Duration
+
+	maxWait                     time.Duration
+	maxWaiters, maxWaitersTotal int
+	bodyLimit, memory           int
+	reply                       func(http.ResponseWriter, *http.Request, Refusal)
+
+	faults faults.List // of single options
+}
+
+var defaults = config{
+	retention:  24 * time.Hour,
+	maxWait:    5 * time.Second,
+	maxWaiters: 64,
+	bodyLimit:  1 << 20,
+	memory:     64 << 20,
+	reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
+}
+
+// ByParam makes the key of path parameters, with the values that the handler gets from c.Param or r.PathValue: decoded as the
+// router does it, and not folded in any way. If a wildcard matches nothing, as in a request for /files/, the value is "/"
+// with gin (/files/*path). With net/http (/files/{path...}) it is empty, and the request is refused with 400.
+//
+// In a pattern of chi or echo that ends with an asterisk, what it matches is the parameter "*".
+//
+// The parts of a key add up: ByParam and ByJSON together make a key of both. Those that With is given replace those of its
+// receiver.
+func ByParam(names ...string) Option {
+	return func(c *config) {
+		c.faults.Check(len(names) == 0, "ByParam: no name")
+		for _, name := range names {
+			bare := strings.Trim(name, ":*{}.")
+			c.faults.Check(name != "*" && bare != name || name == "", "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
+			c.parts = append(c.parts, func(x *exchange) (string, error) {
+				value, known := x.route.parameter(name)
+				if !known {
+					return "", misplaced("Put the middleware at the route that has it, and not further out: with chi by r.With, and not by r.Use in r.Route.",
+						"the route %s, as the middleware sees it, has no parameter %q", x.route.template, name)
+				}
+				return value, nil
+			})
+		}
+	}
+}
+
+// ByJSON makes the key of a field of a JSON body, by the path to it: ByJSON("order", "id") reads 42 from
+// {"order":{"id":42}}, and ByJSON("order.id") from {"order.id":42}. It must be a string, a number or a boolean, and not
+// empty; 42 and "42" are one key, 42 and 42.0 two.
+//
+// Anything else is refused with 400. So is a field that is there twice, also in another case, because decoders differ in
+// which of the two they take. If a middleware further out has read the body, the request is refused with 500.
+func ByJSON(path ...string) Option {
+	return func(c *config) {
+		c.faults.Check(len(path) == 0 || slices.Contains(path, ""), "ByJSON: the path to the field is empty, or a name in it")
+		c.parts = append(c.parts, func(x *exchange) (string, error) {
+			sent, err := x.sentBody()
+			if err != nil {
+				return "", err
+			}
+			value, err := jsonfield.Of(sent, path)
+			if err != nil {
+				return "", &rejection{kind: EventKeyMissing, detail: fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err), err: err}
+			}
+			return value, nil
+		})
+	}
+}
+
+// ByFunc makes the key of what f returns. An error or an empty string is refused with 400; its text is not sent, and
+// [WithReply] gets it as Refusal.Err. f may read the body; the handler gets it whole. If f reads a body that a middleware
+// further out has read, the request is refused with 500. In gin, [GinContext] returns the context.
+func ByFunc(f func(r *http.Request) (string, error)) Option {
+	return func(c *config) { c.parts = append(c.parts, function(c, "ByFunc", f)) }
+}
+
+// ByKey makes f return the key itself, without service and route; build it with core.Key. Requests and other users of the
+// key (another route or service, a task, a job, core.Locker.Do) exclude each other, and share its fencing tokens. f is
+// called as with ByFunc; a key that core refuses is refused with 500. ByKey cannot be combined with other parts of a key;
+// [WithTenant] is then part of the Idempotency-Key only.
+func ByKey(f func(r *http.Request) (string, error)) Option {
+	return func(c *config) { c.key = function(c, "ByKey", f) }
+}
+
+// WithTenant makes what f returns part of all keys, so that tenants share nothing. f is called as with ByFunc: put the
+// authentication before Lock. An error or an empty tenant is refused with 400. By default there are no tenants.
+//
+// The address of the service is a part of no key. If each tenant has a host of its own, let f return r.Host.
+func WithTenant(f func(r *http.Request) (string, error)) Option {
+	return func(c *config) { c.tenant = function(c, "WithTenant", f) }
+}
+
+// function makes a part of a function of the user's.
+func function(c *config, option string, f func(*http.Request) (string, error)) part {
+	c.faults.Check(f == nil, "%s: the function is nil", option)
+	return func(x *exchange) (value string, err error) {
+		x.body.read = false
+		x.show(func(r *http.Request) { value, err = f(r) })
+		if x.body.read && x.body.changed {
+			return "", errBodyRead
+		}
+		return value, err
+	}
+}
+
+// WithIdempotency makes a request with the header Idempotency-Key run until a response is recorded, and repetitions get that
+// response; see "Idempotency-Key" in the package document. If required is true, requests without the header are refused
+// with 400. By default the header is ignored.
+//
+// sender names who sends a request, such as the user's id. Requests of different senders are never repetitions of one
+// another. sender is called as with ByFunc: put the authentication before Lock. An error or an empty string is refused with
+// 400. If requests have no senders, give [NoSender]. A sender that returns what NoSender returns does the same for one
+// request, such as that of an anonymous visitor.
+func WithIdempotency(required bool, sender func(r *http.Request) (string, error)) Option {
+	return func(c *config) {
+		c.idempotency, c.required = true, required
+		if sender == nil {
+			c.faults.Check(true, "WithIdempotency: nothing names the sender: give a function that does, or NoSender")
+			return
+		}
+		c.sender = function(c, "WithIdempotency", sender)
+	}
+}
+
+var errNoSender = errors.New("httplock: requests have no sender")
+
+// NoSender says to [WithIdempotency] that requests have no senders. Requests of two users with one Idempotency-Key then have
+// the same Run.Identity, and a handler that looks it up must check whose row it finds. The credentials (the headers
+// Authorization, Cookie and X-Api-Key, and the client's certificate) are part of the fingerprint: a repetition with others,
+// renewed ones included, is refused with 422.
+func NoSender(*http.Request) (string, error) { return "", errNoSender }
+
+// WithRetention sets for how long the record of an Idempotency-Key is kept, at least a second. The default is 24 hours.
+func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
+
+// WithMaxWait limits the time that a request spends waiting, after its body was read: for its key, and for a quorum of nodes.
+// If it is 0, the request does not wait. If the request's context has a deadline, or the http.Server a WriteTimeout, the
+// limit is three quarters of what they leave, if that is less; see [Arrived]. The default is 5 seconds.
+func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
+
+// WithMaxWaiters sets how many requests of this process may wait for one key, at least 1; more are refused with 429. For
+// all keys together, 16 times as many as New was given may wait; more are refused with 503. The default is 64, and so 1,024
+// for all keys.
+func WithMaxWaiters(n int) Option { return func(c *config) { c.maxWaiters = n } }
+
+// WithBodyLimit sets how large the body of a request may be, in bytes, at most what [WithMemory] sets. A larger one is
+// refused with 413. The default is 1 MiB.
+func WithBodyLimit(bytes int) Option { return func(c *config) { c.bodyLimit = bytes } }
+
+// WithMemory sets how many bytes the bodies of requests and the responses that are held back may take in this process, over
+// all Middlewares that New and With returned together. While they take more, requests are refused with 503 before their
+// handlers run. Responses of handlers that run are kept in any case: each adds at most 1 MiB, or 16 MiB if it is not
+// streamed. The default is 64 MiB.
+func WithMemory(bytes int) Option { return func(c *config) { c.memory = bytes } }
+
+// WithReply sets the function that answers requests that are refused, including those whose lease was lost. The header
+// Retry-After is set, and the status is refusal.Status unless reply writes another one. Call refusal.Write for refusals
+// that you do not replace. In gin, [GinContext] returns the context, whose Writer is w. By default Refusal.Write answers.
+func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
+	return func(c *config) { c.reply = reply }
+}
+
+func (c *config) hasKey() bool { return c.key != nil || c.parts != nil }

@@ -1,0 +1,142 @@
+package httplock
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+)
+
+// Record makes the response of the handler of r an outcome, whatever its status. It is for a handler whose effect stands
+// although it fails: a payment was made, and the confirmation could not be sent. Repetitions then get this response. By
+// default, a response that invites a retry is not recorded, and the handler of a repetition runs.
+//
+// If the handler panics after that, or its response is cut short, only the status is recorded, and repetitions get 410.
+// After the loss of a lease nothing is recorded. Record must be called before the handler returns. Without an
+// Idempotency-Key, or without a Lock, it does nothing. It may be called from any goroutine.
+func Record(r *http.Request) {
+	if x, ok := r.Context().Value(lockKey).(*exchange); ok {
+		x.stands.Store(true)
+	}
+}
+
+// invitations are statuses that ask the client for another try, later or with other credentials. So do those from 500 on,
+// and every error with a Retry-After.
+var invitations = []int{
+	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
+	http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
+}
+
+// invitesRetry reports whether an answer is no outcome, so that a repetition of its request has to run.
+func invitesRetry(status int, h http.Header) bool {
+	return status >= 500 || slices.Contains(invitations, status) || status >= 400 && h.Get("Retry-After") != ""
+}
+
+const largestRecord = 60 << 10
+
+// These headers are of records only. They are no headers of an answer.
+const (
+	omitted = "Idempotent-Omitted" // the record has no body
+	removed = "Idempotent-Removed" // a header that the handler has removed
+	unset   = "Idempotent-Unset"   // a header that the handler has set to nil, so that net/http does not set it either
+)
+
+var ofRecords = []string{omitted, removed, unset}
+
+// own are headers that belong to one answer, and not to its repetitions.
+var own = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"}
+
+// encode returns what is recorded of an answer. What was set further out is left out: it is set again for a repetition, or
+// not for a reason, as by a middleware that compresses for those who accept it.
+func (x *exchange) encode(w *response) []byte {
+	outer := x.w.Header()
+	h := maps.Clone(w.fixed)
+	maps.DeleteFunc(h, func(name string, values []string) bool {
+		return slices.Contains(own, name) || slices.Contains(ofRecords, name) || len(values) == 0 || slices.Equal(values, outer[name])
+	})
+	for name := range outer {
+		if _, there := w.fixed[name]; !there {
+			h.Add(removed, name)
+		}
+	}
+	for name, values := range w.fixed {
+		if len(values) == 0 {
+			h.Add(unset, name)
+		}
+	}
+
+	if len(w.body) <= largestRecord && w.state != oversized {
+		b := x.wire(w.status, h, w.body)
+		if len(b) <= largestRecord {
+			return b
+		}
+	}
+	return x.withoutBody(w.status)
+}
+
+// withoutBody returns what is recorded of an answer that cannot be repeated.
+func (x *exchange) withoutBody(status int) []byte {
+	return x.wire(status, http.Header{omitted: {"true"}}, nil)
+}
+
+// wire returns the fingerprint of the request, and an answer in HTTP's own format.
+func (x *exchange) wire(status int, h http.Header, body []byte) []byte {
+	b := bytes.NewBuffer(append(make([]byte, 0, 2<<10+len(body)), x.identity.fingerprint[:]...)) // most headers fit
+	answer := http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
+	_ = answer.Write(b) // to memory
+	return b.Bytes()
+}
+
+// replay answers with a record once more. If it cannot, the error is a rejection.
+func (x *exchange) replay(record []byte) error {
+	recorded, same := bytes.CutPrefix(record, x.identity.fingerprint[:])
+	if !same {
+		return &rejection{kind: EventIdempotencyMismatch}
+	}
+	answer, body, err := decode(recorded)
+	if err != nil {
+		return misconfigured("the record of an Idempotency-Key cannot be read: %w", err)
+	}
+	x.w.Header().Set("Idempotent-Replayed", "true")
+	if answer.Header.Get(omitted) != "" {
+		x.w.Header().Set("Idempotent-Status", strconv.Itoa(answer.StatusCode))
+		return &rejection{kind: EventIdempotencyOmitted}
+	}
+
+	x.replayed = true
+	x.report(EventReplayed, nil)
+	x.answer(answer.StatusCode, func(w http.ResponseWriter, _ *http.Request) {
+		restore(w.Header(), answer.Header)
+		_, _ = w.Write(body)
+	})
+	return nil
+}
+
+// decode returns the answer that is recorded.
+func decode(recorded []byte) (*http.Response, []byte, error) {
+	answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(recorded)), nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer answer.Body.Close()
+	body, err := io.ReadAll(answer.Body)
+	return answer, body, err
+}
+
+// restore makes the headers of a repetition those of the first answer.
+func restore(h, recorded http.Header) {
+	for _, name := range recorded[removed] {
+		delete(h, name)
+	}
+	for name, values := range recorded {
+		if name != "Content-Length" && !slices.Contains(ofRecords, name) { // what is further out may change the length
+			h[name] = values
+		}
+	}
+	for _, name := range recorded[unset] {
+		h[name] = nil
+	}
+}

@@ -1,0 +1,125 @@
+package httplock
+
+import (
+	"net/http"
+	"reflect"
+	"regexp"
+	"runtime"
+	"slices"
+	"strings"
+
+	"github.com/gin-gonic/gin"
+)
+
+// A route is what a router has found for a request.
+type route struct {
+	template   string // empty: there is none
+	parameters []parameter
+}
+
+// A parameter is one of a route's template, with the value that the request has for it.
+type parameter struct{ name, value string }
+
+// routeOfGin returns the route that gin has found.
+func routeOfGin(c *gin.Context) route {
+	r := route{template: c.FullPath()}
+	for _, p := range c.Params {
+		r.parameters = append(r.parameters, parameter{p.Key, p.Value})
+	}
+	return r
+}
+
+// endsAtLock reports whether gin has no route for the request, and no handler after Lock: Engine.Use has put Lock there, and
+// gin answers with 404 or 405.
+func (x *exchange) endsAtLock() bool {
+	if x.gin == nil || x.route.template != "" {
+		return false
+	}
+	lock := runtime.FuncForPC(reflect.ValueOf(x.m.Lock).Pointer())
+	return x.gin.HandlerName() == lock.Name()
+}
+
+// routeOf returns the route that a router has left in the request, as http.ServeMux and chi do.
+func routeOf(req *http.Request) route {
+	r := route{template: templateOf(req.Pattern)}
+	for _, name := range wildcards(r.template) {
+		r.parameters = append(r.parameters, parameter{name, req.PathValue(name)})
+	}
+	return r
+}
+
+// parameter returns the value of a parameter, and whether the route has it.
+func (r route) parameter(name string) (value string, known bool) {
+	i := slices.IndexFunc(r.parameters, func(p parameter) bool { return p.name == name })
+	if i < 0 {
+		return "", false
+	}
+	return r.parameters[i].value, true
+}
+
+// A method is a token of RFC 9110.
+var method = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+
+// templateOf returns a pattern without its method. Routers other than http.ServeMux have patterns without one, in which a
+// blank is a part of the path.
+func templateOf(pattern string) string {
+	i := strings.IndexAny(pattern, " \t")
+	if i < 0 || !method.MatchString(pattern[:i]) {
+		return pattern
+	}
+	return strings.TrimLeft(pattern[i:], " \t")
+}
+
+// wildcards returns the names of the parameters of a template, in its order: of {id}, {id...} and {id:regexp} as net/http and
+// chi have them, of :id and *path as others have them, and "*", which chi and echo call what an asterisk matches.
+func wildcards(template string) (names []string) {
+	for i := 0; i < len(template); i++ {
+		begins := i == 0 || template[i-1] == '/'
+		switch c := template[i]; {
+		case c == '{':
+			length := braced(template[i:])
+			if name := nameIn(template[i : i+length]); name != "" {
+				names = append(names, name)
+			}
+			i += length - 1
+		case begins && (c == ':' || c == '*'):
+			segment, _, _ := strings.Cut(template[i:], "/")
+			name := segment[1:]
+			if c == '*' && name == "" {
+				name = "*"
+			}
+			names = append(names, name)
+			i += len(segment) - 1
+		case c == '*' && i == len(template)-1:
+			names = append(names, "*")
+		}
+	}
+	return names
+}
+
+// braced returns the length of the text in braces that s begins with. Regular expressions in it may have braces, too.
+func braced(s string) int {
+	depth := 0
+	for i := range len(s) {
+		switch s[i] {
+		case '{':
+			depth++
+		case '}':
+			depth--
+		}
+		if depth == 0 {
+			return i + 1
+		}
+	}
+	return len(s)
+}
+
+// nameIn returns the name in {name}, {name...} or {name:regexp}, and nothing for {$}.
+func nameIn(wildcard string) string {
+	name, _, _ := strings.Cut(strings.Trim(wildcard, "{}"), ":")
+	name = strings.TrimSuffix(name, "...")
+	if name == "$" {
+		return ""
+	}
+	return name
+}

@@ -1,0 +1,121 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/join"
+)
+
+// Arrived is a handler that notes when a request has arrived, for the Locks inside h. Put it around all of a server:
+//
+//	server := &http.Server{Handler: httplock.Arrived(router), WriteTimeout: 30 * time.Second}
+//
+// The server's WriteTimeout begins when a request arrives. A Lock lets a request wait for a part of what is left of it then.
+// Without Arrived, it takes all of the WriteTimeout for left when the request comes to it. If a middleware further out has
+// used up some of the time, such as an authentication that asks another service, the response may come too late, and the
+// connection then breaks.
+func Arrived(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, time.Now())))
+	})
+}
+
+// arrival returns when the request has arrived at the outermost Arrived, or that it arrives now.
+func arrival(r *http.Request) time.Time {
+	if at, ok := r.Context().Value(arrivalKey).(time.Time); ok {
+		return at
+	}
+	return time.Now()
+}
+
+// patience returns how long the request waits: a key that comes when there is no time to use it is worse than none.
+func (x *exchange) patience() time.Duration {
+	d := x.m.maxWait
+	if deadline, ok := x.r.Context().Deadline(); ok {
+		d = min(d, time.Until(deadline)*3/4)
+	}
+	if s, ok := x.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
+		d = min(d, (s.WriteTimeout-time.Since(x.arrived))*3/4)
+	}
+	return d
+}
+
+// claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
+// with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
+func (x *exchange) claimIdentity(until time.Time) error {
+	ctx, stop := x.waiting()
+	defer stop()
+	if x.m.maxWait > 0 {
+		limited, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		ctx = limited
+	}
+	for {
+		err := x.take(ctx, x.m.locker.TryAcquire, x.identity.key)
+		op, ok := errors.AsType[*core.OpError](err)
+		switch {
+		case err == nil:
+			return nil
+		case ok && op.Record != nil:
+			return x.replay(op.Record.Result)
+		case core.ClassOf(err) != core.ClassUnavailable || x.m.maxWait == 0 || !pause(ctx, until):
+			return denied(err, EventIdempotencyInFlight)
+		}
+	}
+}
+
+// pause waits for a tenth of a second, more or less, and reports whether there is time for another try.
+func pause(ctx context.Context, until time.Time) bool {
+	d := 75*time.Millisecond + rand.N(50*time.Millisecond)
+	select {
+	case <-time.After(d):
+		return time.Now().Before(until)
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// claimResource takes the lease of the request's resource. The request waits for it in a queue.
+func (x *exchange) claimResource(key string, until time.Time) error {
+	a, m := x.m.admission, x.m
+	if !a.use(counted{key: key}, 1, m.maxWaiters) {
+		return &rejection{kind: EventQueueFull}
+	}
+	defer a.use(counted{key: key}, -1, 0)
+
+	get := m.locker.Acquire
+	if m.maxWait == 0 {
+		get = m.locker.TryAcquire
+	}
+	ctx, stop := x.waiting()
+	defer stop()
+	err := x.take(ctx, get, key, core.MaxWait(max(time.Until(until), time.Millisecond)))
+	if err != nil {
+		return denied(err, EventBusy)
+	}
+	return nil
+}
+
+// waiting returns the context of a request that waits. It ends with the request, when the server drains, and with the lease
+// that the request has already.
+func (x *exchange) waiting() (ctx context.Context, stop func()) {
+	// Without a lease, the request's context is inner already.
+	return join.Contexts(x.inner, []context.Context{x.m.admission.draining, x.r.Context()}[:1+len(x.leases)]...)
+}
+
+// take takes the lease of a key by a method of the Locker. The error of a wait that ctx has ended matches its cause.
+func (x *exchange) take(ctx context.Context, get func(context.Context, string, ...core.CallOption) (*core.Lease, error), key string, opts ...core.CallOption) error {
+	lease, err := get(ctx, key, append(opts, core.Name(x.route.template))...)
+	if err == nil {
+		x.leases, x.inner = append(x.leases, lease), lease.Context()
+	}
+	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
+		return errors.Join(ctx.Err(), context.Cause(ctx)) // a cause may hide a deadline
+	}
+	return err
+}
