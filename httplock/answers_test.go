@@ -153,7 +153,9 @@ func (r reply) comparable() string {
 
 // unlike reports whether the middleware changes an answer, as the package document says: what was written before a panic is
 // dropped, which shows where somebody recovers.
-func unlike(name string, host host) bool { return strings.HasPrefix(name, "panic after") && !host.plain }
+func unlike(name string, host host) bool {
+	return strings.HasPrefix(name, "panic after") && !host.plain
+}
 
 // setsOuter is a middleware further out that sets a header.
 func setsOuter(h http.Handler) http.Handler {

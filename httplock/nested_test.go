@@ -12,9 +12,6 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// An unmarked request has lost what a Lock further out has put into its context.
-type unmarked struct{ *http.Request }
-
 // Two Locks around one request are refused, whatever each of them is for, and whether the outer one locks the request or not.
 // The error shows how to write them as one, and nothing runs.
 func TestTwoLocksAroundARequest(t *testing.T) {
@@ -23,7 +20,11 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 		locker := w.replica(core.WithLogger(log.Logger()))
 		byID, once := middleware(w, locker, ByParam("id")), middleware(w, locker, WithIdempotency(true, NoSender))
 		optional := with(once, WithIdempotency(false, NoSender))
-		another := middleware(w, w.replica(), ByKey(func(*http.Request) (string, error) { return "all", nil }))
+		another := middleware(w, locker, ByKey(func(*http.Request) (string, error) { return "all", nil }))
+		forgetful := func(c *gin.Context) { // has lost what the outer Lock put into the context
+			c.Request = c.Request.WithContext(w.Context())
+			c.Next()
+		}
 		runs := 0
 		ran := func(c *gin.Context) { runs++ }
 		r := router()
@@ -69,10 +70,4 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 		})
 		call(r, "POST", "/one/1", "", "Idempotency-Key", "k").ok(w, "ran")
 	})
-}
-
-// forgetful is a middleware that gives the request a context of its own.
-func forgetful(c *gin.Context) {
-	c.Request = c.Request.WithContext(w0)
-	c.Next()
 }

@@ -63,22 +63,33 @@ func (x *exchange) claimIdentity(until time.Time) error {
 			return nil
 		case ok && op.Record != nil:
 			return x.replay(op.Record.Result)
-		case core.ClassOf(err) != core.ClassUnavailable || x.m.maxWait == 0 || !pause(ctx, until):
+		case core.ClassOf(err) != core.ClassUnavailable || x.m.maxWait == 0:
 			return denied(err, EventIdempotencyInFlight)
+		}
+
+		ended := pause(ctx)
+		switch {
+		case errors.Is(ended, context.DeadlineExceeded):
+			return denied(err, EventIdempotencyInFlight)
+		case ended != nil:
+			return denied(ended, EventIdempotencyInFlight)
 		}
 	}
 }
 
-// pause waits for a tenth of a second, more or less, and reports whether there is time for another try.
-func pause(ctx context.Context, until time.Time) bool {
+// pause waits for a tenth of a second, more or less. The error says why ctx has ended before.
+func pause(ctx context.Context) error {
 	d := 75*time.Millisecond + rand.N(50*time.Millisecond)
 	select {
 	case <-time.After(d):
-		return time.Now().Before(until)
+		return nil
 	case <-ctx.Done():
-		return false
+		return whyEnded(ctx)
 	}
 }
+
+// whyEnded returns both the error and the cause of a context that has ended: a cause may hide a deadline.
+func whyEnded(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
 // claimResource takes the lease of the request's resource. The request waits for it in a queue.
 func (x *exchange) claimResource(key string, until time.Time) error {
@@ -115,7 +126,7 @@ func (x *exchange) take(ctx context.Context, get func(context.Context, string, .
 		x.leases, x.inner = append(x.leases, lease), lease.Context()
 	}
 	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
-		return errors.Join(ctx.Err(), context.Cause(ctx)) // a cause may hide a deadline
+		return whyEnded(ctx)
 	}
 	return err
 }

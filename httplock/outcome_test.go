@@ -1,0 +1,124 @@
+package httplock
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+)
+
+// An answer is an outcome unless it invites a retry: every status, with Retry-After and without, and with an effect that
+// stands. After an outcome the handler does not run again. Its identity is the same in each run, so that a column that is
+// UNIQUE makes the effect happen once.
+func TestOutcomes(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		var code int
+		var later, stands bool
+		var identities []string
+		h := mount(m.Lock, func(c *gin.Context) {
+			run, _ := FromContext(c.Request.Context())
+			if identities = append(identities, run.Identity); later {
+				c.Header("Retry-After", "1")
+			}
+			if stands {
+				Record(c.Request)
+			}
+			c.String(code, "text")
+		})
+		for code = 200; code < 600; code++ {
+			for _, later = range []bool{false, true} {
+				for _, stands = range []bool{false, true} {
+					identities = nil
+					key := fmt.Sprint(code, "-", later, "-", stands)
+					first := call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
+					again := call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
+					invites := code >= 500 || slices.Contains([]int{401, 403, 407, 408, 423, 425, 429}, code) || code >= 400 && later
+					want := 1
+					if invites && !stands {
+						want = 2
+					}
+					if len(identities) != want || len(slices.Compact(identities)) != 1 || again.status != first.status || again.body != first.body {
+						w.Errorf("%s: runs %q, want %d; %+v, first %+v", key, identities, want, again, first)
+					}
+				}
+			}
+		}
+	})
+}
+
+// What was no whole answer is no outcome: a panic, a loss, an answer that was cut short. If its handler has said that the
+// effect stands, only the status is recorded, except after a loss.
+func TestOutcomesOfWhatWentWrong(t *testing.T) {
+	for name, wrong := range map[string]func(c *gin.Context){
+		"panic":                func(*gin.Context) { panic("wrong") },
+		"panic after a status": func(c *gin.Context) { c.Status(201); panic("wrong") },
+		"panic after half":     func(c *gin.Context) { c.String(200, "half"); panic(http.ErrAbortHandler) },
+		"cut short":            func(c *gin.Context) { c.Header("Content-Length", "100"); c.String(200, "half") },
+		"loss":                 func(c *gin.Context) { c.String(200, "half"); expire(c.Request.Context()) },
+		"loss and panic":       func(c *gin.Context) { expire(c.Request.Context()); panic("wrong") },
+	} {
+		for _, stands := range []bool{false, true} {
+			bubbleOf(t, fmt.Sprintf("%s, stands %v", name, stands), 1, func(w *world) {
+				m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(true, NoSender))
+				for _, host := range hosts {
+					runs := 0
+					s := w.serve(host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+						if runs++; runs > 1 {
+							fmt.Fprint(rw, "right")
+							return
+						}
+						if stands {
+							Record(r)
+						}
+						c, _ := gin.CreateTestContext(rw)
+						c.Request = r
+						wrong(c)
+					}))
+					for _, protocol := range protocols {
+						runs = 0
+						key := fmt.Sprintf(`"%s %s"`, host.name, protocol)
+						first := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
+						time.Sleep(time.Minute)
+						again := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
+						recovered := host.inside && strings.HasPrefix(name, "panic")
+						switch loss := strings.HasPrefix(name, "loss"); {
+						case stands && !loss && !recovered:
+							if again.expect(w, 410, EventIdempotencyOmitted); runs != 1 {
+								w.Errorf("%s: %d runs", key, runs)
+							}
+						case stands && !loss:
+							if runs != 1 || again.status != first.status {
+								w.Errorf("%s: %d runs, %+v, first %+v", key, runs, again, first)
+							}
+						case recovered: // its handler has returned, for all that the middleware sees
+						default:
+							if again.ok(w, "right"); runs != 2 {
+								w.Errorf("%s: %d runs", key, runs)
+							}
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// Record without a Lock, or without a key, does nothing.
+func TestRecordOfNothing(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		Record(newRequest("POST", "/"))
+		runs := 0
+		h := mount(middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender)).Lock, func(c *gin.Context) { Record(c.Request); runs++ })
+		call(h, "PUT", "/orders/1", "").ok(w, "")
+		call(h, "PUT", "/orders/1", "").ok(w, "")
+		if runs != 2 {
+			w.Errorf("%d runs", runs)
+		}
+	})
+}

@@ -1,0 +1,266 @@
+package httplock
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// A delegate passes on what http.ResponseController asks for by methods, and not by Unwrap.
+type delegate struct{ http.ResponseWriter }
+
+func (d delegate) SetWriteDeadline(t time.Time) error {
+	return http.NewResponseController(d.ResponseWriter).SetWriteDeadline(t)
+}
+func (d delegate) FlushError() error { return http.NewResponseController(d.ResponseWriter).Flush() }
+func (d delegate) Flush()            { _ = d.FlushError() }
+func (d delegate) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return http.NewResponseController(d.ResponseWriter).Hijack()
+}
+
+// A ginDelegate is a delegate for gin.
+type ginDelegate struct{ gin.ResponseWriter }
+
+func (d ginDelegate) SetWriteDeadline(t time.Time) error {
+	return delegate{d.ResponseWriter}.SetWriteDeadline(t)
+}
+func (d ginDelegate) FlushError() error { return delegate{d.ResponseWriter}.FlushError() }
+
+// A liar has methods that do nothing and say that all went well.
+type liar struct{ gin.ResponseWriter }
+
+func (liar) SetWriteDeadline(time.Time) error { return nil }
+
+// wrapped puts a writer around that of the handlers after it.
+func wrapped(wrap func(gin.ResponseWriter) gin.ResponseWriter) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
+		c.Writer = wrap(c.Writer)
+		c.Next()
+	}
+}
+
+// lifts is a middleware that gives each request a write deadline, and lifts it afterwards, as it must with keep-alive.
+func lifts(c *gin.Context) {
+	control := http.NewResponseController(c.Writer)
+	_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
+	defer control.SetWriteDeadline(time.Time{})
+	c.Next()
+}
+
+// An unwrapping writer is one as chi's and echo's, through which one can look.
+type unwrapping struct{ http.ResponseWriter }
+
+func (u unwrapping) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
+// surroundings are what is around a Lock whose stream loses its lease.
+func surroundings() map[string]func(lock gin.HandlerFunc, h gin.HandlerFunc) http.Handler {
+	gins := func(around ...gin.HandlerFunc) func(lock, h gin.HandlerFunc) http.Handler {
+		return func(lock, h gin.HandlerFunc) http.Handler { return mount(append(around, lock, h)...) }
+	}
+	recovers := gin.RecoveryWithWriter(io.Discard)
+	delegates := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return ginDelegate{w} })
+	lies := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return liar{w} })
+	around := func(wrap func(http.Handler) http.Handler) func(lock, h gin.HandlerFunc) http.Handler {
+		return func(lock, h gin.HandlerFunc) http.Handler { return wrap(mount(recovers, lock, h)) }
+	}
+	return map[string]func(lock, h gin.HandlerFunc) http.Handler{
+		"plain":                               gins(),
+		"Recovery outside":                    gins(recovers),
+		"Recovery outside that swallows":      gins(recovery),
+		"deadline lifted":                     gins(lifts, recovers),
+		"deadline lifted, Recovery outermost": gins(recovers, lifts),
+		"delegate":                            gins(recovers, delegates),
+		"delegate around gzip":                gins(compress, delegates, recovers),
+		"liar":                                gins(recovers, lies),
+		"liar around gzip":                    gins(compress, lies, recovers),
+		"gzip":                                gins(recovers, compress),
+		"Recovery inside": func(lock, h gin.HandlerFunc) http.Handler {
+			return mount(lock, recovers, h)
+		},
+		"Recovery on both sides": func(lock, h gin.HandlerFunc) http.Handler {
+			return mount(recovers, lifts, lock, recovers, h)
+		},
+		"http.TimeoutHandler": around(func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Hour, "late") }),
+		"delegate in http.TimeoutHandler": func(lock, h gin.HandlerFunc) http.Handler {
+			return http.TimeoutHandler(mount(recovers, delegates, lock, h), time.Hour, "late")
+		},
+		"delegate of net/http in http.TimeoutHandler": around(func(h http.Handler) http.Handler {
+			return http.TimeoutHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(delegate{w}, r) }), time.Hour, "late")
+		}),
+		"delegate of net/http": around(func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(delegate{w}, r) })
+		}),
+		"Unwrap": around(func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(unwrapping{w}, r) })
+		}),
+		"Unwrap that leads nowhere": around(func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(unwrapping{delegate{w}}, r) })
+		}),
+		"swallows everything": around(func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				defer func() { _ = recover() }()
+				h.ServeHTTP(w, r)
+			})
+		}),
+	}
+}
+
+// half is a handler that has sent half of its answer when its lease is lost.
+func half(c *gin.Context) {
+	c.String(200, "half")
+	c.Writer.Flush()
+	expire(c.Request.Context())
+}
+
+// A stream whose lease is lost never ends as if it were whole, whatever is around the Lock: no deadline that is lifted, no
+// panic that is swallowed, and no method that does not do what its name says makes a clean success of it.
+func TestLossInAStream(t *testing.T) {
+	for name, around := range surroundings() {
+		bubbleOf(t, name, 1, func(w *world) {
+			s := w.serve(around(middleware(w, w.holding(), ByParam("id")).Lock, half))
+			for _, protocol := range protocols {
+				got := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+				if got.whole() || got.err == nil && got.status != 503 {
+					w.Errorf("%s: a clean %d %q after a loss", protocol, got.status, got.body)
+				}
+				time.Sleep(time.Minute) // the key is free
+			}
+		})
+	}
+}
+
+// The same over TCP, in real time, with and without TLS.
+func TestLossInAStreamOverTCP(t *testing.T) {
+	t.Parallel()
+	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
+	id := 0
+	for name, around := range surroundings() {
+		m := middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { id++; return fmt.Sprint(id), nil }))
+		for _, secure := range []bool{false, true} {
+			s := started(around(m.Lock, half), secure)
+			for _, http2 := range []bool{false, true} {
+				got := replyOf(clientOf(s, secure, http2).Do(must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+"/orders/1", nil))))
+				if got.whole() || got.err == nil && got.status != 503 {
+					t.Errorf("%s, TLS %v, HTTP/2 %v: a clean %d %q after a loss", name, secure, http2, got.status, got.body)
+				}
+			}
+			s.Close()
+		}
+	}
+}
+
+// started is a server over TCP that speaks HTTP/1.1 and HTTP/2.
+func started(h http.Handler, secure bool) *httptest.Server {
+	s := httptest.NewUnstartedServer(h)
+	s.Config.ErrorLog, s.EnableHTTP2 = log.New(io.Discard, "", 0), true
+	if secure {
+		s.StartTLS()
+		return s
+	}
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetHTTP1(true)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	s.Start()
+	return s
+}
+
+// clientOf is a client that speaks one protocol only.
+func clientOf(s *httptest.Server, secure, http2 bool) *http.Client {
+	transport := s.Client().Transport.(*http.Transport).Clone()
+	transport.Protocols = new(http.Protocols)
+	transport.Protocols.SetHTTP1(!http2)
+	transport.Protocols.SetHTTP2(http2 && secure)
+	transport.Protocols.SetUnencryptedHTTP2(http2 && !secure)
+	transport.ForceAttemptHTTP2 = http2 && secure
+	return &http.Client{Transport: transport}
+}
+
+// A client that does not read does not hold up those who break its stream: what is still buffered is not sent.
+func TestBreakingWaitsForNobody(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"))
+		over := make(chan bool)
+		s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), func(c *gin.Context) {
+			defer close(over)
+			c.Next()
+		}, m.Lock, func(c *gin.Context) {
+			c.String(200, "half")
+			c.Writer.Flush()
+			c.String(200, strings.Repeat("x", 3000))
+			expire(c.Request.Context())
+		}))
+		conn := must(s.dial())
+		defer conn.Close()
+		fmt.Fprintf(conn, "PUT /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
+		must(conn.Read(make([]byte, 4096))) // its beginning, and nothing after that
+		<-over
+	})
+}
+
+// A conversation of server-sent events, in answer to a POST: it goes out while the handler writes it, one at a time per
+// conversation, and it ends as broken if the lease is lost.
+func TestStreamedAnswerToAPost(t *testing.T) {
+	for _, lose := range []bool{false, true} {
+		bubbleOf(t, fmt.Sprintf("lose %v", lose), 1, func(w *world) {
+			m := middleware(w, w.holding(), ByParam("id"))
+			h := mount(gin.Recovery(), m.Lock, func(c *gin.Context) {
+				for i := range 5 {
+					c.SSEvent("word", i)
+					c.Writer.Flush()
+					time.Sleep(time.Second) // of the bubble
+				}
+				if lose {
+					expire(c.Request.Context())
+				}
+			})
+			s := w.serve(h)
+			for _, protocol := range protocols[1:] {
+				began := time.Now()
+				got := s.do(context.Background(), protocol, "POST", "/orders/1", "question")
+				if got.began.Sub(began) > 0 || time.Since(began) < 5*time.Second || got.whole() == lose || strings.Count(got.body, "event:word") != 5 {
+					w.Errorf("%s: began after %v, took %v: %d %q %v", protocol, got.began.Sub(began), time.Since(began), got.status, got.body, got.err)
+				}
+				time.Sleep(time.Minute)
+			}
+		})
+	}
+}
+
+// The server's own writer is found behind whatever can be looked through, and nothing else is taken for it.
+func TestConnections(t *testing.T) {
+	for name, c := range map[string]struct {
+		wrap func(http.ResponseWriter) http.ResponseWriter
+		want bool
+	}{
+		"bare":            {func(w http.ResponseWriter) http.ResponseWriter { return w }, true},
+		"Unwrap":          {func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{unwrapping{w}} }, true},
+		"methods":         {func(w http.ResponseWriter) http.ResponseWriter { return delegate{w} }, false},
+		"methods, unwrap": {func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{delegate{w}} }, false},
+		"a recorder":      {func(http.ResponseWriter) http.ResponseWriter { return unwrapping{httptest.NewRecorder()} }, false},
+		"nothing":         {func(http.ResponseWriter) http.ResponseWriter { return unwrapping{} }, false},
+	} {
+		bubbleOf(t, name, 1, func(w *world) {
+			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+				_, got := connectionOf(c.wrap(rw))
+				fmt.Fprint(rw, got)
+			}))
+			for _, protocol := range protocols {
+				s.do(context.Background(), protocol, "PUT", "/", "").ok(w, fmt.Sprint(c.want))
+			}
+		})
+	}
+}
