@@ -1,7 +1,8 @@
 // Package httplock runs one request at a time per resource, over all replicas of a service, and runs a request with an
-// Idempotency-Key only once. It is for gin, and for net/http and the routers that are built on it.
+// Idempotency-Key until it has an outcome, and not again. It is for gin, and for net/http and the routers that are built on
+// it.
 //
-//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender)) // Idempotency-Key: honoured, not required
+//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false, user)) // Idempotency-Key: honoured, not required
 //	…
 //	r.PUT("/orders/:id", m.Lock, update)                    // gin
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))   // net/http
@@ -11,20 +12,21 @@
 //  1. A request with a matched route runs under up to two leases. The first is on its Idempotency-Key, if it has one
 //     ([WithIdempotency]). The second is on its resource, if the route has one ([ByParam], [ByJSON], [ByFunc], [ByKey]).
 //     GET, HEAD, OPTIONS and TRACE requests pass without a lease.
-//  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. The request then
-//     waits for its resource in a bounded first-come queue. It stops waiting when its client leaves, its time to wait is
-//     over ([WithMaxWait], 5 s by default), or [Middleware.Drain] is called. If the resource is still held when the time
-//     is over, the request is refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
+//  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. If the request has an
+//     Idempotency-Key that is recorded, it gets the record. Otherwise it waits for its resource in a bounded first-come
+//     queue. It stops waiting when its client leaves, its time to wait is over ([WithMaxWait], 5 s by default), or
+//     [Middleware.Drain] is called. If the resource is still held when the time is over, the request is refused with 409.
+//     The documentation of [EventBusy] lists the statuses of all refusals.
 //  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
 //     leases are released. The response is sent once the nodes have confirmed the release, or after 100 ms without their
 //     answer. If a lease was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
-//     it, and the loss of a lease breaks the connection. A response is not streamed if the request is older than HTTP/1.1
-//     or has an Idempotency-Key, or if another middleware hides the connection (see Where to put it). It is then held back
-//     whole, up to 16 MiB. A larger one is refused with 500, and the log names the route.
-//  5. With an Idempotency-Key, the response is recorded before it is sent. A response that asks for another try (429, 503,
-//     an error with Retry-After) is not recorded. If a response is larger than 60 KiB, or shorter than its
-//     Content-Length, only its status is recorded, and repetitions get 410.
+//     it. If a lease is lost, the middleware takes the connection over and closes it, or resets the HTTP/2 stream. A response
+//     is not streamed if the request is older than HTTP/1.1 or has an Idempotency-Key, or if the middleware cannot reach the
+//     server's own connection (see Where to put it). It is then held back whole, up to 16 MiB. A larger one is refused with
+//     500, and the log names the route.
+//  5. With an Idempotency-Key, the response is recorded before it is sent, unless it invites a retry (see What is recorded).
+//     If it is larger than 60 KiB, only its status is recorded, and repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may
 //     succeed. [WithReply] sets a function that writes refusals instead.
 //
@@ -42,26 +44,59 @@
 //
 // # Idempotency-Key
 //
-// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not. The same value is a
-// different key in another service, tenant, method, host or route.
+// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not, and parameters after a
+// quoted value are ignored. The handler runs until a response is recorded. While it runs, every other request with the same
+// identity gets 409. Once a response is recorded, a repetition gets it, with the header Idempotent-Replayed: true, whatever
+// has become of the resource since. A request that has the same identity, and a different fingerprint, gets 422.
 //
-// A repetition with the same path, query, body and credentials is answered from the record, with the header
-// Idempotent-Replayed: true. Cookies, dates and trailers are not repeated. While the first request runs, every other
-// request with the key gets 409. Afterwards, a different request with the key gets 422. If credentials change between
-// repetitions, for example because tokens are renewed, use [WithTenant]. Otherwise a repetition gets 422, and a client that
-// then uses a new key makes the request run again.
+//	                           resource's key    identity           fingerprint
+//	service, tenant, route     yes               yes                –
+//	parameters of the route    those of ByParam  yes                –
+//	method                     –                 yes                –
+//	sender                     –                 yes                –
+//	Idempotency-Key            –                 yes                –
+//	path, query, body          what By… reads    –                  yes
+//	credentials                –                 –                  with NoSender
+//	host, port, scheme         –                 –                  –
+//	other headers              –                 –                  –
 //
-// The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
-// Nothing is recorded if the handler did not run, or panicked, or if a lease was lost. A repetition then runs again,
-// whatever the effects of the first handler were. If the process dies before the response is recorded, a repetition runs
-// again once the leases have ended. Store the identity of the request beside its effect, in one transaction, and let the
-// database refuse a second row with that identity:
+// The resource's key excludes requests from one another: two users' updates of one order, by PUT and by DELETE. With [ByKey]
+// it is what the function returns, and nothing else. The identity makes requests repetitions of one another. The fingerprint
+// finds a client that uses one Idempotency-Key for two requests. The address of the service is in none of them, so that a
+// client may retry by another replica, port or name. If tenants are hosts, let [WithTenant] return r.Host. The sender is named
+// by the function that WithIdempotency takes, such as the user that the authentication has found. With [NoSender], two users
+// who choose the same Idempotency-Key have the same identity. Then their credentials (the headers Authorization, Cookie and
+// X-Api-Key, and the client's certificate) are in the fingerprint, and a client whose token was renewed gets 422.
+//
+// Run.Identity is a hash of the identity, for a UNIQUE column. The resource's key and the fencing token are no identities: a
+// token is another one in each run. The identity is the same in each run of the handler, so that the database makes the
+// effect happen once, also if a lease is lost after the commit, or the process dies before the response is recorded. Store
+// it beside the effect, in one transaction:
 //
 //	CREATE TABLE payments (…, request char(64) UNIQUE)
 //
 //	run, _ := httplock.FromContext(c.Request.Context())
 //	_, err := tx.Exec("INSERT INTO payments (…, request) VALUES (…, ?)", run.Identity)
 //	// if that violates UNIQUE, the payment was made before: read it, and respond with it
+//
+// The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
+// The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another encoding.
+//
+// # What is recorded
+//
+// Every response of a handler is recorded, successes and errors alike, unless it invites a retry:
+//
+//   - the statuses 401, 403, 407, 408, 423, 425, 429, and all from 500 on;
+//   - any other status from 400 on with a Retry-After header;
+//   - a response that is shorter than its Content-Length;
+//   - none at all: the handler did not run, or panicked, or a lease was lost.
+//
+// After these, a repetition runs the handler again. A handler whose effect stands although it fails calls [Record]: its
+// response is recorded whatever its status.
+//
+// Of the headers, those are recorded that the handler has set, or set otherwise than a middleware further out. Those that it
+// has removed are removed from repetitions. Cookies, dates, trailers, and headers of a connection are not repeated; headers
+// whose names begin with Idempotent- are the middleware's own.
 //
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the record
 // for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a repetition runs
@@ -70,30 +105,46 @@
 // # How long a request takes
 //
 //	reading the body                         http.Server.ReadTimeout
-//	waiting for the resource                 WithMaxWait; less if the request has a deadline, or the server a WriteTimeout
+//	waiting                                  WithMaxWait; less if the request has a deadline, or the server a WriteTimeout
 //	the handler                              its own time
 //	releasing the leases                     100 ms
 //	recording, with an Idempotency-Key       1 s
 //
 // These are the longest times. If a request has a deadline, or the server has a WriteTimeout, a wait takes at most three
-// quarters of the time that is left when the wait begins. Waiting for the resource includes taking the Idempotency-Key's
-// lease.
+// quarters of the time that is left when the wait begins. The time of a WriteTimeout counts from [Arrived], a handler around
+// the whole server, and where there is none from Lock: what a slow middleware further out has used up is then not known.
 //
-// Without a resource, or with WithMaxWait(0), a request does not wait for others. Each lease still takes one to three
-// requests to the nodes, or up to 15 if several replicas ask at the same moment. Each of these requests takes at most the
-// node timeout, which is a tenth of the TTL but at most 1 s.
+// A request waits for its resource, and, with an Idempotency-Key or without, for a quorum of nodes. It does not wait for
+// another request with its identity. A lease that is lost meanwhile is a 503 that says that nothing was done. With
+// WithMaxWait(0) a request does not wait. Each lease still takes one to three requests to the nodes, or up to 15 if several
+// replicas ask at the same moment. Each of these requests takes at most the node timeout, which is a tenth of the TTL but at
+// most 1 s.
 //
-// If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner.
+// If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner. If it rests, because an
+// operator has ended a lease, the refusal says for how long.
 //
 // # Where to put it
 //
 // Put the middleware inside Recovery, logging, authentication and rate limits, and inside whatever sets a deadline.
-// Recovery turns a panic into a response. If it did so inside this middleware, that response would be recorded for the
-// Idempotency-Key. Put middleware that writes the response after the handler has returned, such as an error renderer,
-// inside this one. Otherwise an empty response would be recorded.
+// Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a response with
+// status 500. What a handler has written before it panics is dropped, unless it was streamed. Put middleware that writes the
+// response after the handler has returned, such as an error renderer, inside this one. Otherwise an empty response would be
+// recorded.
 //
-// Compression may go on either side. If it is outside, its ResponseWriter hides the connection, so responses are never
-// streamed (rule 4).
+// Put the middleware further out than whatever reads the body of a request: a form parser, a check of CSRF tokens,
+// ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less of the body
+// is left than its Content-Length header says, if a form was parsed, if gin has stored the body, or if the length of the body
+// is not known and nothing is left of it. If a middleware has read a part of a body of unknown length, that cannot be
+// recognized.
+//
+// Compression may go on either side. If its ResponseWriter has no Unwrap method, as that of http.TimeoutHandler and those of
+// many middlewares that compress, the middleware cannot reach the connection, and responses are never streamed (rule 4).
+// Streams need the servers of net/http, or golang.org/x/net/http2.
+//
+// One Lock is around a request, never two: a Lock inside another is refused with 500, and the error says so. To lock the
+// routes of a group by more than the group, give each the Middleware that does it all, as in m.With(httplock.ByParam("id")).
+// Two keys that are taken one after the other, in any order, can deadlock. For a second key inside a handler, use
+// core.Locker.Do, in one order on all routes.
 //
 // Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
 // ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are
@@ -104,12 +155,11 @@
 // or changes the router, the keys change: while both releases run, their replicas do not exclude each other. A key made by
 // [ByKey] stays the same, and can be shared with other routes, tasks and jobs.
 //
-// With net/http the middleware goes inside the router, around the handler of a route, because it must see the route's whole
-// template. In chi (v5.3 or later) use r.With, or r.Use in an r.Group. With r.Use in an r.Route, or behind
-// http.StripPrefix, it sees a part of the template only, and different routes share their keys.
-//
-// A request must not take one key twice: a second Lock with the same key is refused with 500. Locks with different keys may
-// be nested, in the same order on all routes; for those of two parameters of one route see [ByParam].
+// With gin, put Lock on routes and groups. A request without a route cannot be locked: with a handler in NoRoute or NoMethod
+// that would run under Lock, it is refused with 500. With net/http the middleware goes inside the router, around the handler
+// of a route, because it must see the route's whole template. In chi (v5.3 or later) use r.With, or r.Use in an r.Group. With
+// r.Use in an r.Route, or behind http.StripPrefix, it sees a part of the template only, and different routes share their
+// keys; a parameter that it does not see is refused with 500.
 //
 // # Shutdown
 //

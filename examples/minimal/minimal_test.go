@@ -110,6 +110,20 @@ func TestHTTP(t *testing.T) {
 	p.stop(t)
 }
 
+// A payment that is repeated at another replica, which has a port of its own, is made once: the trial of examples/README.md.
+func TestHTTPReplicas(t *testing.T) {
+	t.Parallel()
+	env := nodes(t)
+	one, urlOfOne := serve(t, "http", env, "GIN_MODE=release")
+	two, urlOfTwo := serve(t, "http", env, "GIN_MODE=release")
+	_, first := request(t, http.MethodPost, urlOfOne+"/orders/42/payments")
+	if _, again := request(t, http.MethodPost, urlOfTwo+"/orders/42/payments"); again != first || !strings.Contains(first, `"request":`) {
+		t.Errorf("the repetition is answered with %s instead of %s", again, first)
+	}
+	one.stop(t)
+	two.stop(t)
+}
+
 func TestService(t *testing.T) {
 	t.Parallel()
 	p, url := serve(t, "service", nodes(t), queue(t), "GIN_MODE=release")

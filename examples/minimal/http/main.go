@@ -3,7 +3,7 @@
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	go run ./examples/minimal/http
-//	curl -X POST -H 'Idempotency-Key: "a-uuid"' localhost:8080/orders/42/payments   # twice
+//	curl -X POST -H 'Idempotency-Key: "a-uuid"' localhost:8080/orders/42/payments   # twice, also at another replica's port
 package main
 
 import (
@@ -42,7 +42,8 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every unfit node, and how to fix it
 	}
-	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender)) // Idempotency-Key: honoured, not required
+	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"),
+		httplock.WithIdempotency(false, httplock.NoSender)) // Idempotency-Key: honoured, not required; with users, a function that names the user
 	if err != nil {
 		return err
 	}
@@ -50,7 +51,7 @@ func run(ctx context.Context) error {
 	r.PUT("/orders/:id", byID.Lock, update)
 	r.POST("/orders/:id/payments", byID.Lock, pay)
 
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: httplock.Arrived(r), ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 	server.RegisterOnShutdown(byID.Drain) // requests that wait are answered with 503
 	failed := make(chan error, 1)
 	go func() { failed <- server.ListenAndServe() }()
@@ -69,7 +70,7 @@ func update(c *gin.Context) {
 	c.JSON(http.StatusOK, gin.H{"order": c.Param("id"), "token": run.FencingToken}) // UPDATE … WHERE token <= $token
 }
 
-// pay makes a payment. A repetition of the request, by its Idempotency-Key, gets the same answer, and pay does not run.
+// pay makes a payment. It runs until an answer is recorded; a repetition, by the Idempotency-Key, then gets that answer.
 func pay(c *gin.Context) {
 	run, _ := httplock.FromContext(c.Request.Context())
 	// Store run.Identity beside the payment, in a column that is UNIQUE. It is empty without an Idempotency-Key.

@@ -111,7 +111,7 @@ type service struct {
 type end func(ctx context.Context) error
 
 func (s *service) serve() (end, error) {
-	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(true, httplock.NoSender))
+	orders, err := httplock.New(s.locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(true, httplock.NoSender)) // with users, a function that names the user
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +128,7 @@ func (s *service) serve() (end, error) {
 		}
 		answer(c, err)
 	})
-	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
+	server := &http.Server{Addr: cmp.Or(os.Getenv("ADDR"), ":8080"), Handler: httplock.Arrived(r), ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 	server.RegisterOnShutdown(orders.Drain) // requests that wait are answered with 503
 	go func() { s.failed <- server.ListenAndServe() }()
 	return func(ctx context.Context) error {
