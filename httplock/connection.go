@@ -58,16 +58,14 @@ func (c connection) cut() error {
 	}
 
 	// Over HTTP/2, a deadline in the past resets the stream at once. Over HTTP/1.1, it keeps Hijack from waiting for a
-	// client that does not read.
-	if err := http.NewResponseController(c.w).SetWriteDeadline(time.Unix(1, 0)); err != nil {
-		return err
-	}
+	// client that does not read; there are connections that have no deadlines.
+	err := http.NewResponseController(c.w).SetWriteDeadline(time.Unix(1, 0))
 	if !c.http1() {
-		return nil
+		return err
 	}
 
 	// The server ends a response in good order when its handlers have returned, unless the connection is no longer its own.
-	conn, _, err := c.w.(http.Hijacker).Hijack() //nolint:errorlint,forcetypeassert // http1 says so
+	conn, _, err := c.w.(http.Hijacker).Hijack() //nolint:forcetypeassert // http1 says so
 	if errors.Is(err, http.ErrHijacked) {
 		return nil // whoever has it sends no response of this server
 	}

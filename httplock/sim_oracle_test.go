@@ -214,6 +214,12 @@ func (c *run) alone(lease *core.Lease, info Run) {
 	if id.valid(time.Now()) {
 		c.Violation("%s: runs again after run %d was recorded", who, id.recorded.id)
 	}
+	for _, before := range id.runs {
+		if before.asksAgain() && !before.ended.IsZero() {
+			c.Count("ran again after a response that invites a retry")
+		}
+	}
+	id.runs = append(id.runs, c)
 }
 
 // sameName: one thing has one key, and another thing another.
@@ -280,6 +286,7 @@ func (s *simulation) returns(c *run) {
 
 // An identity is what requests have that are one by their Idempotency-Key.
 type identity struct {
+	runs      []*run // all of them
 	proposed  []*run // whose answers were to be recorded
 	recorded  *run
 	since     time.Time
@@ -512,7 +519,7 @@ func (q *request) inTime(now time.Time) {
 // streams: an answer that goes out as it comes.
 func (q *request) streams() bool {
 	bodyless := q.With["status"] == noContent
-	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["kilobytes"] >= 1<<10)
+	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["events"] > 0 && q.With["length"] == 0 || q.With["kilobytes"] >= 1<<10)
 }
 
 // cutOff is what has ended the connection of the request from without.
@@ -565,10 +572,15 @@ func (q *request) refused(kind core.EventKind, got reply, problem bool) {
 	}
 	seconds, _ := strconv.Atoi(after)
 	undone := kind == EventLost && q.run == nil // it was lost while the request waited
+	if undone {
+		q.Count("lost while waiting")
+	}
 	want.again = want.again || undone
 	switch {
 	case undone && !strings.Contains(got.body, "Nothing was done"):
 		q.Violation("%v: refused with %q, and its handler has not run", q, got.body)
+	case undone && q.Is("reply") == 0 && after == "":
+		q.Violation("%v: nothing was done, and it is not told to try again", q)
 	case !ok || got.status != status || !problem || (after != "") != want.again || got.header.Get("X-Run") != "":
 		q.Violation("%v: %s is refused with %d %v %q", q, kind, got.status, got.header, got.body)
 	case !slices.Contains(q.events, kind) || counted != 1:
@@ -611,6 +623,9 @@ func (q *request) answered(got reply) {
 		q.Violation("%v: answered before it was recorded", q)
 	}
 	q.Count("answered " + got.proto)
+	if q.streams() && q.With["events"] > 0 {
+		q.Count("streamed events")
+	}
 }
 
 // replayed: a repetition is answered as the first request was, and only to whom it is.
@@ -641,4 +656,10 @@ func (q *request) replayed(got reply) {
 		q.Violation("%v: repeated %v after it was recorded", q, time.Since(id.since))
 	}
 	q.Count("repeated")
+	if c.status >= 400 {
+		q.Count("repeated an error")
+	}
+	if c.hostname() != q.hostname() {
+		q.Count("repeated at another address")
+	}
 }

@@ -144,8 +144,12 @@ func (q *request) target() string {
 	return target
 }
 
+// hostname is what the client calls the service; empty: as most do.
 func (q *request) hostname() string {
-	return map[int]string{6: "other.example", 7: "Example.COM"}[q.With["other"]]
+	if name := map[int]string{6: "other.example", 7: "Example.COM"}[q.With["other"]]; name != "" {
+		return name
+	}
+	return []string{"", "example.com:8080", "example.com:8081", "shop.internal"}[q.With["address"]]
 }
 
 func (q *request) tenant() string {
@@ -310,7 +314,7 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 		w.(http.Flusher).Flush()
 		s.begin(&c.flushed)
 	}
-	c.works()
+	c.converses()
 	q.blow(works)
 	if q.With["panic"] == 2 {
 		panic(http.ErrAbortHandler)
@@ -332,9 +336,24 @@ func (c *run) write(b []byte) {
 	}
 }
 
+// converses takes a while, in which it may send events.
+func (c *run) converses() {
+	n := 0
+	if c.With["length"] == 0 {
+		n = c.With["events"]
+	}
+	for i := range n {
+		c.works(c.For / time.Duration(n+1))
+		c.write(fmt.Appendf(nil, "event %d", i))
+		c.w.(http.Flusher).Flush()
+		c.begin(&c.flushed)
+	}
+	c.works(c.For / time.Duration(n+1))
+}
+
 // works takes a while, and less if it is told that it is over.
-func (c *run) works() {
-	over := time.After(c.For)
+func (c *run) works(d time.Duration) {
+	over := time.After(d)
 	select {
 	case <-over:
 		return

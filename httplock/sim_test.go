@@ -95,6 +95,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
 		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 75, 1100)), "flush": rarely(4, 1),
 		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1), "record": rarely(8, 1),
+		"events": rarely(5, 1+r.IntN(5)), "address": rarely(2, 1+r.IntN(3)),
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
 		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2), "sender": r.IntN(2),
 	}}
@@ -530,6 +531,7 @@ var mustReach = []string{
 	"body_too_large", "answer_too_large", "idempotency_key", "idempotency_in_flight", "idempotency_mismatch",
 	"idempotency_omitted", "broken: its client left", "broken: its replica died", "broken: lost stream", "broken: panic",
 	"broken: short", "told of a loss", "told of its client left", "told of its deadline", "served in order", "job", "closed",
+	"repeated an error", "repeated at another address", "ran again after a response that invites a retry", "streamed events", "lost while waiting",
 	"close in vain", "lose", "lose the first", "revoke", "revoke the first", "leave", "drain", "cut off", "kill", "refuse writes",
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "shut down", "complete",
 }

@@ -45,13 +45,16 @@ func (x *exchange) patience() time.Duration {
 	return d
 }
 
+// left returns the time until then. There is always enough to ask once.
+func left(until time.Time) time.Duration { return max(time.Until(until), time.Millisecond) }
+
 // claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
 // with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
 func (x *exchange) claimIdentity(until time.Time) error {
 	ctx, stop := x.waiting()
 	defer stop()
 	if x.m.maxWait > 0 {
-		limited, cancel := context.WithDeadline(ctx, until)
+		limited, cancel := context.WithTimeout(ctx, left(until))
 		defer cancel()
 		ctx = limited
 	}
@@ -105,7 +108,7 @@ func (x *exchange) claimResource(key string, until time.Time) error {
 	}
 	ctx, stop := x.waiting()
 	defer stop()
-	err := x.take(ctx, get, key, core.MaxWait(max(time.Until(until), time.Millisecond)))
+	err := x.take(ctx, get, key, core.MaxWait(left(until)))
 	if err != nil {
 		return denied(err, EventBusy)
 	}
