@@ -318,8 +318,11 @@ func (c *run) asksAgain() bool {
 	return (invites || c.short()) && c.With["record"] == 0
 }
 
-// short: the answer was cut short.
-func (c *run) short() bool { return c.announced > len(c.written) }
+// short: the handler has cut its answer short. Of one that is too large, not all was taken.
+func (c *run) short() bool {
+	tooLarge := c.With["kilobytes"] > 16<<10 && c.With["length"] == 1
+	return c.announced > len(c.written) && !tooLarge
+}
 
 // omitted: such an answer is recorded without its body.
 func (c *run) omitted() bool {

@@ -42,8 +42,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err // names every unfit node, and how to fix it
 	}
-	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"),
-		httplock.WithIdempotency(false, httplock.NoSender)) // Idempotency-Key: honoured, not required; with users, a function that names the user
+	byID, err := httplock.New(locker, "shop", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender)) // or who sends it
 	if err != nil {
 		return err
 	}
