@@ -107,6 +107,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 		s.With["once"], s.With["id"], s.With["route"], s.With["tenant"] = k, k%3, k%4/3, k%2 // repetitions are alike
 		s.With["sender"] = k % 2
 		s.With["other"] = rarely(2, 1+r.IntN(others))
+		s.With["id"] = (s.With["id"] + one(10)) % 3
 		s.With["route"] ^= one(10)
 		s.With["tenant"] ^= one(10)
 		s.With["sender"] ^= one(10)
