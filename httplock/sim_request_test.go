@@ -255,6 +255,11 @@ func (s *simulation) around(p *replica, next http.Handler) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
 			defer cancel()
 		}
+		if s.Is("lifts") > 0 { // as for keep-alive
+			control := http.NewResponseController(w)
+			_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
+			defer control.SetWriteDeadline(time.Time{})
+		}
 		s.begin(&q.came)
 		defer func() {
 			p := recover()

@@ -50,7 +50,7 @@ func drawProgram(r *rand.Rand) sim.Program {
 	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 once in so many
 	p := sim.Program{Plan: map[string]int{
 		"replicas": r.IntN(4), "nodes": 2 * r.IntN(2), "host": r.IntN(len(hosts)), "key": r.IntN(keyKinds), "once": r.IntN(3),
-		"services": one(6), "tenants": one(2), "senders": one(2), "arrived": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
+		"services": one(6), "tenants": one(2), "senders": one(2), "arrived": one(2), "lifts": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
 		"retention": sim.Pick(r, 0, 0, 2, 6), "small": one(5), "reply": one(4), "ttl": sim.Pick(r, 0, 2000, 3000, 6000),
 		"write timeout": sim.Pick(r, 0, 0, 0, 4000), "read timeout": sim.Pick(r, 0, 0, 0, 2000),
 	}}
