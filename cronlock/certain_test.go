@@ -160,3 +160,87 @@ func TestMissedByAWrongClock(t *testing.T) {
 		})
 	}
 }
+
+// A run that failed, and whose end is not on record, is not what its replica goes by if another replica has done the tick
+// meanwhile: Previous is that tick.
+func TestPreviousBesideAnEndThatIsNotRecorded(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		var a *replica
+		a = w.replica("a", plan{job: []JobOption{AtLeastOnce(3)}, work: func(ctx context.Context) error {
+			run, _ := FromContext(ctx)
+			if !run.Tick.Equal(at(2 * time.Minute)) {
+				return nil
+			}
+			a.locks.Link.Cut()
+			time.AfterFunc(30*time.Second, a.locks.Link.Mend)
+			return errors.New("no paper")
+		}})
+		till(2*time.Minute + 5*time.Second)
+		b := w.replica("b", plan{job: []JobOption{AtLeastOnce(3)}})
+		till(2*time.Minute + 50*time.Second)
+		b.end()
+		till(3*time.Minute + 30*time.Second)
+		runs := w.ran()
+		if n := len(runs); n != 5 || runs[3].Attempt != 2 || !runs[4].Previous.Equal(at(2*time.Minute)) {
+			t.Errorf("ran %+v", runs)
+		}
+	})
+}
+
+// That a tick was superseded is known only if a later one was due by the clock that is believed now: what was orphaned after a
+// moment in which the clocks of the nodes were ahead is started again.
+func TestSupersededByAWrongClock(t *testing.T) {
+	bubble(t, 3*time.Minute+30*time.Second, func(t *testing.T, w *world) {
+		right := core.WithClockWindow(0) // any clock
+		w.each(func(n *testutil.Node) { n.StepClock(5 * time.Minute) })
+		b := w.replica("b", plan{job: append([]JobOption{AtLeastOnce(3)}, uncalled...), core: []core.Option{right}})
+		c, err := b.claim(t.Context(), false)
+		if err != nil || !c.tick.Equal(at(8*time.Minute)) {
+			t.Fatalf("tick %v, %v", c.tick, err)
+		}
+		if err := c.End(); err != nil {
+			t.Fatal(err)
+		}
+		w.each(func(n *testutil.Node) { n.StepClock(-5 * time.Minute) })
+
+		a := w.replica("a", plan{job: []JobOption{AtLeastOnce(3)}, core: []core.Option{right}, work: hold(time.Hour)})
+		till(4*time.Minute + 30*time.Second)
+		a.locks.Link.Kill()
+		a.stop()
+		till(9*time.Minute + 30*time.Second)
+		if err := b.RunDue(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if runs := w.ran(); len(runs) != 2 || !runs[0].Tick.Equal(runs[1].Tick) || runs[1].Attempt != 2 {
+			t.Errorf("ran %+v", runs)
+		}
+	})
+}
+
+// A start that was recorded, but whose run could not begin because the host told it to stop, is still this replica's.
+func TestStoppedBetweenTheRecordAndTheRun(t *testing.T) {
+	bubble(t, time.Minute+30*time.Second, func(t *testing.T, w *world) {
+		var r *replica
+		ctx, cancel := context.WithCancel(t.Context())
+		p := plan{schedule: Every(time.Minute), job: []JobOption{WithHost(func() { _ = r.RunDue(t.Context()) })}}
+		p.core = []core.Option{core.WithObserver(core.Observer{Start: func(c context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			if op.Kind == core.OpComplete && r != nil && op.Key == r.startKey(at(2*time.Minute), 1) {
+				return c, func(core.Outcome) { cancel() }
+			}
+			return c, nil
+		}})}
+		r = w.replica("a", p)
+		till(2 * time.Minute)
+		err := r.RunDue(ctx)
+		till(2*time.Minute + 30*time.Second)
+		n := 0
+		for _, run := range w.ran() {
+			if run.Tick.Equal(at(2 * time.Minute)) {
+				n++
+			}
+		}
+		if n != 1 {
+			t.Errorf("%v: %d runs: %+v", err, n, w.ran())
+		}
+	})
+}

@@ -267,7 +267,10 @@ func (c *claim) filter(ctx context.Context) error {
 	e := entry{tick: c.tick, state: over, most: j.starts}
 	if j.starts > 1 {
 		e.end = found[0]
-	} else if e.start = found[0]; j.memory.owns(start{c.tick, 1}) && e.start.By == j.service.self {
+	} else {
+		e.start = found[0]
+	}
+	if j.starts == 1 && e.start.By == j.service.self && j.memory.owns(start{c.tick, 1}) {
 		return nil // this process has not begun it
 	}
 	j.memory.note(e)
@@ -299,17 +302,17 @@ func (c *claim) choose(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	late := waiting > 0 && j.service.now().Add(-time.Since(c.began)).Sub(due) > j.grace
+	late := waiting > 0 && j.then(c.began).Sub(due) > j.grace
 	switch {
 	case started.state == orphan:
 		c.entry = started
 	case waiting == 0:
 		return core.ErrDone
 	case late && !started.started() && due.Before(j.added): // a new job has missed nothing
-		j.memory.pass(due, ErrNotDue)
+		j.memory.pass(due, c.began, ErrNotDue)
 		return ErrNotDue
 	case late:
-		j.memory.pass(due, ErrMissed)
+		j.memory.pass(due, c.began, ErrMissed)
 		return ErrMissed
 	case started.started():
 		c.superseded = waiting - 1
@@ -374,8 +377,9 @@ func (c *claim) begin() error {
 	}
 	mine, err := c.recordStart()
 	if err = cmp.Or(err, context.Cause(c.work)); err != nil {
-		return err
+		return err // a start that is on record stays this process's to begin
 	}
+	j.memory.answered()
 	if !mine {
 		j.looks.again(0) // the replica that has written it may have died in doing so
 		return core.ErrDone
@@ -385,16 +389,13 @@ func (c *claim) begin() error {
 }
 
 // recordStart has a quorum record the start, and reports whether it is this claim's. If this process has asked for the same
-// start before, and the nodes have that record, then it did not learn that, and has not begun the run: it begins it now.
+// start before, and the nodes have that record, then it has not begun the run: it did not learn of the record, or was told
+// to stop just then. It begins the run now.
 func (c *claim) recordStart() (mine bool, err error) {
 	j := c.job
 	again := j.memory.asksFor(start{c.tick, c.attempt()})
 	mine, found, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
-	if err != nil {
-		return false, err
-	}
-	j.memory.answered()
-	return mine || again && found.By == j.service.self, nil
+	return mine || again && found.By == j.service.self, err
 }
 
 // End gives the job's lease back. After Call, End first records the end of the run, unless the tick is to be started again.
@@ -422,16 +423,27 @@ func (c *claim) End() (err error) {
 func (c *claim) remember() {
 	j := c.job
 	if c.state == over {
-		r := c.says(c.err)
-		j.memory.note(entry{tick: c.tick, state: over, start: &r, end: &r, most: c.most})
+		c.noteEnd(c.says(c.err))
 	}
+
+	now := time.Now() // before it sees that it has the lease, or it might be paused in between
+	due, _ := j.latest(j.then(now))
 	if c.lease.Lost() != nil {
 		return
 	}
-	due, _ := j.latest(j.service.now())
 	for _, tick := range ticksBefore(j.schedule, due, c.tick) {
-		j.memory.note(entry{tick: tick, state: over})
+		j.memory.note(entry{tick: tick, state: over, found: now})
 	}
+}
+
+// noteEnd notes that the tick is over. Its end is noted if the run succeeded. The end of one that failed counts when it is on
+// record, because otherwise another replica may start the tick again, and succeed.
+func (c *claim) noteEnd(end record) {
+	e := entry{tick: c.tick, state: over, start: &end, most: c.most}
+	if c.err == nil {
+		e.end = &end
+	}
+	c.job.memory.note(e)
 }
 
 // record records the end of the run. It tries that for as long as the job's lease lives, because until then no other replica
@@ -441,7 +453,10 @@ func (c *claim) record() error {
 	ctx, stop := join.Contexts(context.WithoutCancel(c.ctx), c.lease.Context(), j.service.late)
 	defer stop()
 	for {
-		_, _, err := c.write(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.err)
+		_, end, err := c.write(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.err)
+		if err == nil && c.err != nil {
+			j.memory.note(entry{tick: c.tick, state: over, start: &end, end: &end, most: c.most})
+		}
 		if err == nil || !mayPass(err) || c.isDismissed() || !pause.For(ctx, retry/4) {
 			return c.unrecorded(err)
 		}

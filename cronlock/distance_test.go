@@ -1,6 +1,7 @@
 package cronlock
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -109,4 +110,42 @@ func TestLookLastsAtMostATTL(t *testing.T) {
 		}
 		r.locks.Link.OnRequest(nil)
 	})
+}
+
+// A new replica finds what is to start also where records are on a minority of the nodes, or ticks had many starts, and the
+// nodes are far away.
+func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
+	for name, c := range map[string]struct {
+		open  func(w *world, a *replica)
+		panic bool
+	}{
+		"records of a minority": {func(w *world, a *replica) {
+			w.nodes[0].RestartEmpty()
+			w.nodes[1].RestartEmpty()
+		}, false},
+		"many starts": {func(*world, *replica) {}, true},
+	} {
+		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
+			p := plan{schedule: Every(20 * time.Second), job: []JobOption{AtLeastOnce(10)}}
+			p.work = func(context.Context) error {
+				if c.panic {
+					panic("no paper")
+				}
+				return nil
+			}
+			a := w.replica("a", p)
+			till(40 * time.Minute)
+			a.end()
+			c.open(w, a)
+			time.Sleep(30 * time.Second)
+			before := len(w.ran())
+			began := time.Now()
+			w.farReplica(250*time.Millisecond, Every(20*time.Second), plan{})
+			time.Sleep(2 * time.Minute)
+			runs := w.ran()[before:]
+			if len(runs) < 3 || runs[0].start.Sub(began) > 20*time.Second {
+				t.Errorf("%d runs: %+v; %v", len(runs), runs, w.events.Counts())
+			}
+		})
+	}
 }

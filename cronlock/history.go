@@ -40,6 +40,9 @@ func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	}
 	later := false
 	for _, e := range entries {
+		if err := j.judge(ctx, 0, &e); err != nil {
+			return nil, &Error{Job: j.name, Err: err}
+		}
 		p := Past{Tick: e.tick, Superseded: !e.started() && later}
 		later = later || e.started()
 		if e.start != nil {

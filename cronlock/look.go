@@ -75,10 +75,11 @@ func (j *Job) settled(due time.Time) error {
 	if e, known := j.memory.of(due); known && e.started() && e.state == over {
 		return core.ErrDone
 	}
-	if j.service.now().Sub(due) <= j.grace {
-		return nil // the clock may have been wrong when the tick was too late
+	at, why := j.memory.wasPassed(due)
+	if why == nil || j.then(at).Sub(due) <= j.grace { // the clock was wrong when the tick was too late
+		return nil
 	}
-	return j.memory.wasPassed(due)
+	return why
 }
 
 // recovered keeps a panic of a run that the engine began, of the schedule or of the host from ending the process.

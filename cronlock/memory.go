@@ -7,8 +7,8 @@ import (
 )
 
 // A memory is what this process knows of the latest ticks of a job, so that it does not ask the nodes for what it knows. It
-// has facts only: what is recorded, and what this process did itself. Whether a tick is late is no fact, because a clock
-// says it, and that may be wrong for a moment.
+// has facts: what is recorded, and what this process did itself. What a clock has to do with, such as that a tick is late, is
+// kept with the time at which it was found, and judged again by the clock that is believed when it matters.
 type memory struct {
 	mu    sync.Mutex
 	known map[int64]entry // by the instant; at most mostTicks
@@ -20,6 +20,7 @@ type memory struct {
 	// The latest tick that this process found not started, under the job's lease, and that was too late then; and the
 	// reason why it did not start.
 	passed    time.Time
+	passedAt  time.Time // when the look that found it began
 	passedFor error
 }
 
@@ -63,18 +64,6 @@ func (m *memory) of(tick time.Time) (e entry, known bool) {
 	return e, known
 }
 
-// isDue notes that a tick is the latest that is due. That it or a later one was never started is then no fact any more: the
-// clock by which it was superseded was wrong.
-func (m *memory) isDue(tick time.Time) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for at, e := range m.known {
-		if at >= tick.UnixNano() && !e.started() {
-			delete(m.known, at)
-		}
-	}
-}
-
 // asksFor notes a start that this process is about to have recorded, and reports whether it has asked for that before.
 func (m *memory) asksFor(s start) (again bool) {
 	m.mu.Lock()
@@ -98,21 +87,21 @@ func (m *memory) owns(s start) bool {
 	return m.open == s
 }
 
-// pass notes that a tick was found too late.
-func (m *memory) pass(tick time.Time, why error) {
+// pass notes that a look that began at an instant found a tick too late.
+func (m *memory) pass(tick, at time.Time, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.passed, m.passedFor = tick, why
+	m.passed, m.passedAt, m.passedFor = tick, at, why
 }
 
-// wasPassed returns why a tick was found too late, if it was.
-func (m *memory) wasPassed(tick time.Time) error {
+// wasPassed returns when a tick was found too late, and why, if it was.
+func (m *memory) wasPassed(tick time.Time) (at time.Time, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.passed.Equal(tick) {
-		return nil
+		return time.Time{}, nil
 	}
-	return m.passedFor
+	return m.passedAt, m.passedFor
 }
 
 // ticksBefore returns the ticks of a schedule that are later than after and before the given one, the latest first, and at

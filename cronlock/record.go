@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -58,44 +59,54 @@ const mostReads = 32
 // read returns the records of keys, in their order, nil where there is none. If a record is just being written, read waits
 // for that, for as long as wait says; 0 is without a bound.
 func (j *Job) read(ctx context.Context, wait time.Duration, keys ...string) ([]*record, error) {
-	states, errs := make([]core.KeyState, len(keys)), make([]error, len(keys))
+	records, errs := make([]*record, len(keys)), make([]error, len(keys))
+	var panicked atomic.Pointer[any] // of an observer, for the goroutine that reads
 	room := make(chan struct{}, mostReads)
 	var reading sync.WaitGroup
 	for i, key := range keys {
 		room <- struct{}{}
 		reading.Go(func() {
-			states[i], errs[i] = j.service.locker.Inspect(ctx, key)
-			<-room
+			defer func() {
+				if p := recover(); p != nil {
+					panicked.Store(&p)
+				}
+				<-room
+			}()
+			records[i], errs[i] = j.readOne(ctx, wait, key)
 		})
 	}
 	reading.Wait()
 
-	records := make([]*record, len(keys))
-	for i, key := range keys {
-		if errs[i] != nil {
-			return nil, errs[i]
-		}
-		found, err := j.decided(ctx, wait, key, states[i])
+	if p := panicked.Load(); p != nil {
+		panic(*p)
+	}
+	for _, err := range errs {
 		if err != nil {
 			return nil, err
-		}
-		if found == nil {
-			continue
-		}
-		records[i] = new(record)
-		if err := json.Unmarshal(found.Result, records[i]); err != nil {
-			return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", key, err)
 		}
 	}
 	return records, nil
 }
 
+func (j *Job) readOne(ctx context.Context, wait time.Duration, key string) (*record, error) {
+	found, err := j.decided(ctx, wait, key)
+	if err != nil || found == nil {
+		return nil, err
+	}
+	r := new(record)
+	if err := json.Unmarshal(found.Result, r); err != nil {
+		return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", key, err)
+	}
+	return r, nil
+}
+
 // decided returns the record of a key. A record that was agreed on may be on no quorum of those nodes that answer now. So
 // where any node shows one and no quorum does, asking for the key settles whether it counts.
-func (j *Job) decided(ctx context.Context, wait time.Duration, key string, state core.KeyState) (*core.Record, error) {
+func (j *Job) decided(ctx context.Context, wait time.Duration, key string) (*core.Record, error) {
+	state, err := j.service.locker.Inspect(ctx, key)
 	shown := slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil })
-	if state.Record != nil || !shown {
-		return state.Record, nil
+	if err != nil || state.Record != nil || !shown {
+		return state.Record, err
 	}
 	lease, err := j.service.locker.Acquire(ctx, key, core.Name(j.name), core.MaxWait(wait))
 	if err == nil {
@@ -111,9 +122,10 @@ func (j *Job) decided(ctx context.Context, wait time.Duration, key string, state
 // An entry is what is known of a tick.
 type entry struct {
 	tick       time.Time
-	state      state   // free, orphan or over
-	start, end *record // the latest start, or the one that completed it; the end
-	most       int     // starts that the tick may have
+	state      state     // free, orphan or over; a tick that was started and not judged yet is free
+	start, end *record   // the latest start, or the one that completed it; the end
+	most       int       // starts that the tick may have
+	found      time.Time // of a tick that was passed over: when it was found not started
 }
 
 // started reports whether a record says that the tick was started.
@@ -140,8 +152,7 @@ func (e entry) attempt() int {
 	return e.start.Attempt + 1
 }
 
-// entries reads what the nodes know of ticks, the starts and the end of each at the same time. A tick with an end is over
-// even if no node has its start any more: nodes may have lost it while the run went on.
+// entries reads the first start and the end of ticks, all at the same time. What is found has to be judged.
 func (j *Job) entries(ctx context.Context, wait time.Duration, ticks ...time.Time) ([]entry, error) {
 	var keys []string
 	for _, tick := range ticks {
@@ -154,15 +165,14 @@ func (j *Job) entries(ctx context.Context, wait time.Duration, ticks ...time.Tim
 	all := make([]entry, len(ticks))
 	for i, tick := range ticks {
 		all[i] = entry{tick: tick, most: j.starts, start: records[2*i], end: records[2*i+1]}
-		if err := j.judge(ctx, wait, &all[i]); err != nil {
-			return nil, err
-		}
 	}
 	return all, nil
 }
 
-// judge reads the further starts of a tick, and judges it by the smallest number of starts: this job's, and those of all
-// replicas that have started it, because a run that was to be started once has no second start to spare.
+// judge reads the further starts of a tick, and says how far the tick has come. A tick with an end is over even if no node
+// has its start any more: nodes may have lost that while the run went on. The smallest number of starts counts, this job's
+// and those of all replicas that have started the tick, because a run that was to be started once has no second start to
+// spare.
 func (j *Job) judge(ctx context.Context, wait time.Duration, e *entry) error {
 	if e.end != nil {
 		e.state = over
@@ -202,54 +212,76 @@ func (j *Job) judge(ctx context.Context, wait time.Duration, e *entry) error {
 	return nil
 }
 
+// atATime is how many ticks are read at a time. What was found is noted after each time, so that a look that takes too long
+// leaves less to the next one.
+const atATime = mostReads / 2
+
 // back returns the latest tick up to due that was started, if there is one among the last hundred, and how many ticks after
 // it were not. It reads what this process does not know, and notes what it has read. So nothing may be able to start a tick
 // before due any more: this process has the job's lease, or nobody had it when the reading began.
 func (j *Job) back(ctx context.Context, due time.Time) (started entry, waiting int, err error) {
-	j.memory.isDue(due)
+	began := time.Now()
 	read := map[int64]entry{}
 	at := due
 	for size := 1; waiting < mostTicks && !at.IsZero(); waiting++ {
-		e, known := read[at.UnixNano()]
-		if !known {
-			e, known = j.memory.of(at)
-			known = known && e.state == over
+		e, found := read[at.UnixNano()]
+		if !found {
+			e, found = j.knows(at)
+			found = found && e.state == over
 		}
-		if !known {
+
+		if !found {
 			some, err := j.entries(ctx, aLook, j.unknown(at, min(size, mostTicks-waiting))...)
 			if err != nil {
 				return entry{}, 0, err
 			}
-			for _, e := range some {
-				read[e.tick.UnixNano()] = e
-				j.learn(e, due)
+			for _, one := range some {
+				read[one.tick.UnixNano()] = one
 			}
-			e, size = some[0], 10*size
+			e, size = some[0], min(10*size, atATime)
+		}
+
+		if e.state == free && e.started() {
+			if err := j.judge(ctx, aLook, &e); err != nil {
+				return entry{}, 0, err
+			}
 		}
 		if e.started() {
+			j.memory.note(e)
 			return e, waiting, nil
+		}
+
+		if e.state == free && at.Before(due) && !j.memory.owns(start{at, 1}) {
+			j.memory.note(entry{tick: at, state: over, found: began})
 		}
 		at, _ = latest(j.schedule, at.Add(-1))
 	}
 	return entry{}, waiting, nil
 }
 
-// learn notes what was read of a tick that is due, or that a later one has superseded.
-func (j *Job) learn(e entry, due time.Time) {
-	switch {
-	case e.started():
-		j.memory.note(e)
-	case e.tick.Before(due) && !j.memory.owns(start{e.tick, 1}):
-		e.state = over
-		j.memory.note(e)
+// certainly is how long after a tick the one before it counts as superseded for good. It is more than the clocks of two
+// replicas differ, as they know those of the nodes.
+const certainly = time.Second
+
+// knows returns what this process knows of a tick. That a tick was passed over it knows only if the next one was due when
+// the tick was found not started; and by the clock that is believed now, because the clock of then may have been wrong.
+func (j *Job) knows(tick time.Time) (e entry, known bool) {
+	e, known = j.memory.of(tick)
+	if !known || e.started() {
+		return e, known
 	}
+	next := j.schedule.Next(tick)
+	return e, !next.IsZero() && j.then(e.found).Sub(next) >= certainly
 }
+
+// then returns what time it was at an instant of the past, by the nodes' clocks as they are known now.
+func (j *Job) then(past time.Time) time.Time { return j.service.now().Add(-time.Since(past)) }
 
 // unknown returns ticks that have to be read, from one on that has to be: it, and those before it that this process knows
 // nothing of, until one that was started. They are at most n.
 func (j *Job) unknown(from time.Time, n int) (ticks []time.Time) {
 	for at := from; len(ticks) < n && !at.IsZero(); at, _ = latest(j.schedule, at.Add(-1)) {
-		e, known := j.memory.of(at)
+		e, known := j.knows(at)
 		switch {
 		case known && e.state != over: // it may be over by now
 			return append(ticks, at)
