@@ -114,10 +114,14 @@ func (c *claim) enter() error {
 	if err := context.Cause(c.ctx); err != nil {
 		return err
 	}
-	if c.job.gone.Err() != nil || !s.gate.Enter() {
+	if c.job.gone.Err() != nil {
 		return core.ErrClosed
 	}
-	c.inside = true
+	c.inside = s.gate.Enter()
+	if !c.inside {
+		return core.ErrClosed
+	}
+
 	if s.elector == nil || c.byHand {
 		return nil
 	}
@@ -244,7 +248,8 @@ func (c *claim) find(ctx context.Context) error {
 	case state.Unknown():
 		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld}
 	}
-	if _, _, err = j.back(ctx, c.tick); err != nil {
+	_, _, err = j.back(ctx, c.tick)
+	if err != nil {
 		return err
 	}
 	if err := j.settled(c.tick); errors.Is(err, core.ErrDone) {
@@ -282,7 +287,8 @@ func (c *claim) filter(ctx context.Context) error {
 // take takes the job's lease.
 func (c *claim) take(ctx context.Context, acquire func(context.Context, string, ...core.CallOption) (*core.Lease, error)) (err error) {
 	j := c.job
-	if c.lease, err = acquire(ctx, j.runKey(), core.Name(j.name), core.MaxWait(aLook)); err == nil {
+	c.lease, err = acquire(ctx, j.runKey(), core.Name(j.name), core.MaxWait(aLook))
+	if err == nil {
 		j.service.voted.Store(true)
 	}
 	return err
@@ -376,7 +382,8 @@ func (c *claim) begin() error {
 		return err
 	}
 	mine, err := c.recordStart()
-	if err = cmp.Or(err, context.Cause(c.work)); err != nil {
+	err = cmp.Or(err, context.Cause(c.work))
+	if err != nil {
 		return err // a start that is on record stays this process's to begin
 	}
 	j.memory.answered()

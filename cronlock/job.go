@@ -64,7 +64,8 @@ func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d
 func WithHost(call func()) JobOption {
 	return func(p *policy) {
 		p.hosts++
-		if p.calls = call != nil; p.calls {
+		p.calls = call != nil
+		if p.calls {
 			p.host = library(call)
 		}
 	}

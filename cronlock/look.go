@@ -64,7 +64,11 @@ func (j *Job) lookAtNext(looked time.Time) {
 func (s *Service) hearClocks(j *Job) {
 	now, asked := time.Now(), s.asked.Load()
 	_, known := s.locker.ClockOffset()
-	if known && (now.Sub(*asked) < lookAnyway || !s.asked.CompareAndSwap(asked, &now)) {
+	if known && now.Sub(*asked) < lookAnyway {
+		return
+	}
+	first := s.asked.CompareAndSwap(asked, &now)
+	if known && !first { // another job asks
 		return
 	}
 	_, _ = s.locker.Inspect(j.gone, j.runKey())

@@ -72,7 +72,8 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 	}
 	// A run outlasts the context of its host, which tells it to stop, until it has returned.
 	var err error
-	if s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.self)); err != nil {
+	s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.self))
+	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
 	s.closing, s.close = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close

@@ -26,7 +26,8 @@ func joinTerm(ctx context.Context, e *leader.Elector) (*membership, error) {
 	m := &membership{}
 	m.Context, m.cancel = context.WithCancelCause(ctx)
 	var err error
-	if m.work, m.depart, err = e.Enter(ctx); err != nil {
+	m.work, m.depart, err = e.Enter(ctx)
+	if err != nil {
 		m.cancel(err)
 		return nil, err
 	}

@@ -79,7 +79,8 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 	j.due, j.byHand = &calls{job: j}, &calls{job: j, hand: true}
 	h := &host{added: make(chan struct{})}
 	var err error
-	if j.Job, err = service.Add(name, schedule, fn, append(c.policy, hosting.With(h).(cronlock.JobOption))...); err != nil {
+	j.Job, err = service.Add(name, schedule, fn, append(c.policy, hosting.With(h).(cronlock.JobOption))...)
+	if err != nil {
 		return nil, err
 	}
 	defer close(h.added)
@@ -121,7 +122,8 @@ type host struct {
 
 // Ask makes the scheduler call for what is due.
 func (h *host) Ask() {
-	if <-h.added; h.job != nil {
+	<-h.added
+	if h.job != nil {
 		_ = h.job.due.call() // the engine asks again
 	}
 }

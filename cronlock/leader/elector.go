@@ -57,8 +57,8 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	}
 	// A campaign waits for as long as another process leads, and a term has no end.
 	var err error
-	if e.locker, err = locker.With(core.Name(group), core.Note(e.candidate), core.Detached(true),
-		core.MaxWait(0), core.MaxHold(0)); err != nil {
+	e.locker, err = locker.With(core.Name(group), core.Note(e.candidate), core.Detached(true), core.MaxWait(0), core.MaxHold(0))
+	if err != nil {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
@@ -95,7 +95,11 @@ func (e *Elector) Began() <-chan struct{} {
 // lasts as long as the leadership belongs in OnElected. Call leave when the work has ended.
 func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func(), err error) {
 	t := e.current()
-	if !t.leads() || !t.gate.Enter() {
+	if !t.leads() {
+		return ctx, func() {}, ErrNotLeader
+	}
+	entered := t.gate.Enter()
+	if !entered {
 		return ctx, func() {}, ErrNotLeader
 	}
 	work, stop := join.Contexts(context.WithValue(ctx, insideKey{e}, t), t.work)
