@@ -312,6 +312,11 @@ func (c *claim) choose(ctx context.Context) error {
 	switch {
 	case started.state == orphan:
 		c.entry = started
+		// A function that fails for a moment, on whatever replica, must not use up all starts in that moment.
+		since := j.service.now().Sub(started.start.At)
+		if !pause.For(ctx, min(retry-since, retry)) {
+			return context.Cause(ctx)
+		}
 	case waiting == 0:
 		return core.ErrDone
 	case late && !started.started() && due.Before(j.added): // a new job has missed nothing

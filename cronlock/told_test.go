@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,18 +181,38 @@ func TestNamesAreUTF8(t *testing.T) {
 	})
 }
 
-// A function that panics for a moment has starts left when it can work again: starts of a tick are at least a second apart.
+// A function that panics for a moment has starts left when it can work again, on however many replicas it panics: starts of a
+// tick are at least a second apart.
 func TestStartsOfATickAreApart(t *testing.T) {
-	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-		w.replica("a", plan{schedule: At(at(time.Minute)), job: []JobOption{AtLeastOnce(10)}, work: func(context.Context) error {
-			if time.Since(at(time.Minute)) < 3*time.Second {
-				panic("the database is away")
+	for _, replicas := range []int{1, 4} {
+		bubbleOf(t, fmt.Sprint(replicas), 30*time.Second, func(t *testing.T, w *world) {
+			p := plan{schedule: At(at(time.Minute)), job: []JobOption{AtLeastOnce(10)}, work: func(context.Context) error {
+				if time.Since(at(time.Minute)) < 3*time.Second {
+					panic("the database is away")
+				}
+				return nil
+			}}
+			all := w.replicas(replicas, p)
+			till(time.Minute + 100*time.Millisecond)
+			for range 100 { // as from a host that calls often
+				for _, r := range all {
+					go func() {
+						defer func() { _ = recover() }()
+						_ = r.RunDue(t.Context())
+					}()
+				}
+				time.Sleep(50 * time.Millisecond)
 			}
-			return nil
-		}})
-		till(10 * time.Minute)
-		if runs := w.ran(); len(runs) < 2 || len(runs) > 5 {
-			t.Errorf("ran %+v", runs)
-		}
-	})
+			till(10 * time.Minute)
+			runs := w.ran()
+			if len(runs) < 2 || len(runs) > 5 {
+				t.Errorf("ran %+v", runs)
+			}
+			for i := 1; i < len(runs); i++ {
+				if apart := runs[i].start.Sub(runs[i-1].start); apart < 950*time.Millisecond { // clocks are known to some milliseconds
+					t.Errorf("start %d follows after %v", i+1, apart)
+				}
+			}
+		})
+	}
 }
