@@ -21,8 +21,8 @@
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has not
 //     been started and was not older than the grace when it began to look. All earlier ticks that have not been started are
 //     then superseded: they never start. The default grace is a minute, or three TTLs if that is longer; see [WithGrace].
-//  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second later, before any
-//     later tick and whatever its age. It is given up after n starts, or when 100 later ticks are due. A replica never starts
+//  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second after that start,
+//     before any later tick and whatever its age. It is given up after n starts, or when 100 later ticks are due. A replica never starts
 //     again what it has completed itself, whatever the nodes have of that.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
 //     call of [Job.RunDue] or [Job.RunNow], its context also ends with the context passed to the call. With an elector, the
@@ -72,9 +72,9 @@
 //
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
-// If replicas disagree about n, as during a deploy, the smallest number counts of those that have started the tick and the one
-// that is to start it. After a change of a job's schedule, an
-// uncompleted tick is started again only if the new schedule has it, too.
+// If replicas disagree about n, as during a deploy, the smallest number counts of those that have started the tick and the
+// one that is to start it. After a change of a job's schedule, an uncompleted tick is started again only if the new schedule
+// has it, too.
 //
 // The engine recovers from the panics of runs that it began, and logs each with its stack. If a call such as RunDue began
 // the run, the panic reaches the caller. Errors that a function returns are not logged; see [Past].
@@ -111,9 +111,9 @@
 // replica looks at a job at most 60 times a minute, beside the looks for ticks and after runs. A look asks each node about five
 // times, because what a replica knows it does not ask for, and 40 times at most. Slow nodes and slow observers make looks
 // rarer. So from a replica, a job that is due every minute costs a node about 10 requests a minute as a rule, at most 300 if
-// each look fails, and at most 2400 whatever goes wrong. A replica that does not know a job yet reads, once beside that, the
-// records of its last 100 ticks, two of each, before it takes the job's lease. A look lasts for a TTL at most, and the next
-// one goes on where it was.
+// each look fails, and at most 2400 whatever goes wrong. Beside that, a replica that does not know a job yet, or was without
+// nodes for many ticks, reads once the records of those ticks, 100 at most and two of each, before it takes the job's lease.
+// A look lasts for a TTL at most, and the next one goes on where it was.
 //
 // # Shutdown
 //
@@ -130,5 +130,6 @@
 //	start   the record of a start of a tick
 //	end     the record of a completed tick
 //
-// A tick whose end is recorded is over, even if nodes have lost its start. docs/operations.md says how long records are kept and how much memory they take.
+// A tick whose end is recorded is over, even if nodes have lost its start. docs/operations.md says how long records are kept
+// and how much memory they take.
 package cronlock

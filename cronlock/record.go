@@ -259,9 +259,9 @@ func (j *Job) back(ctx context.Context, due time.Time) (started entry, waiting i
 	return entry{}, waiting, nil
 }
 
-// certainly is how long after a tick the one before it counts as superseded for good. It is more than the clocks of two
-// replicas differ, as they know those of the nodes.
-const certainly = time.Second
+// certainly is how long after a tick the one before it counts as superseded for good. It is more than what two replicas take
+// for the nodes' clocks may differ by.
+const certainly = 200 * time.Millisecond
 
 // knows returns what this process knows of a tick. That a tick was passed over it knows only if the next one was due when
 // the tick was found not started; and by the clock that is believed now, because the clock of then may have been wrong.

@@ -53,6 +53,7 @@ type visit struct {
 	ctx         context.Context
 	leave       func()
 	began, over time.Time
+	told        bool // to stop, before its Service closed
 	completed   bool
 	err         error
 }
@@ -297,6 +298,7 @@ func (w *world) judgeStarts(v *visit) {
 		return
 	}
 	w.Count("again")
+	w.judgePace(v, earlier)
 	switch before := w.last; {
 	case t.ended:
 		w.Violation("tick %s is started again after its end was recorded", clock(v.Tick))
@@ -305,6 +307,20 @@ func (w *world) judgeStarts(v *visit) {
 			w.Violation("tick %s is started again, and it has completed", clock(v.Tick))
 		}
 		w.Count("again: the end is in doubt")
+	}
+}
+
+// judgePace: starts of a tick are at least a second apart, by the nodes' clocks as replicas know them.
+func (w *world) judgePace(v *visit, earlier []*visit) {
+	behind, ahead := w.clocks()
+	if behind != ahead || w.Is("no window") == 1 {
+		return
+	}
+	slack := 50*time.Millisecond + 10*w.delay()
+	for _, b := range earlier {
+		if apart := v.began.Sub(b.began); b.tick == v.tick && apart < time.Second-slack {
+			w.Violation("start %d of tick %s follows %v after start %d", v.Attempt, clock(v.Tick), apart, b.Attempt)
+		}
 	}
 }
 
@@ -438,7 +454,7 @@ func (v *visit) end(err error) {
 	case err != nil && v.completed:
 		w.Count("own error")
 	}
-	if ended && v.p.closed && v.tick != nil && v.p.Is(fmt.Sprint("host ", v.p.who)) == 0 && v.lease().Err() == nil {
+	if ended && !v.told && v.p.closed && v.tick != nil && v.p.Is(fmt.Sprint("host ", v.p.who)) == 0 && v.lease().Err() == nil {
 		w.Violation("the context of %s has ended with its Service, and its lease lives", clock(v.Tick))
 	}
 	if ended && v.p.left.IsZero() {
@@ -452,6 +468,9 @@ func (v *visit) end(err error) {
 // leaves is told that Close or Remove is about to be called. A run whose start is being recorded is under way.
 func (w *world) leaves(p *process) {
 	p.left = time.Now()
+	for _, v := range w.visits {
+		v.told = v.told || v.p == p && v.ctx.Err() != nil
+	}
 	p.wrote = p.writing
 	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.p == p && v.Tick.Equal(p.writing) && v.Attempt == p.attempt }) {
 		p.wrote = time.Time{}

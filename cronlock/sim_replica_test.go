@@ -161,7 +161,10 @@ func (p *process) add() {
 			gocron.BeforeJobRunsSkipIfBeforeFuncErrors(p.listener),
 			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { p.told(nil, err) }),
 			gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {})))
-		p.must(err)
+		if err != nil {
+			p.Violation("%s: the job is not added: %v", p.name, err)
+			return
+		}
 		p.job = p.under.Job
 	case 2:
 		p.Count("host")

@@ -3,6 +3,7 @@ package cronlock_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -123,6 +124,9 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	}
 	if s.Do == "empty in turn" && r.IntN(2) == 0 {
 		s.Do = "empty in turn@running"
+	}
+	if do, _, later := strings.Cut(s.Do, "@"); later && do == "remove" {
+		s.N = r.IntN(2)
 	}
 	switch s.Do {
 	case "slow":
