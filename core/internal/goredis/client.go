@@ -2,7 +2,6 @@ package goredis
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -66,18 +65,6 @@ type sentinel struct {
 	sentinels string
 }
 
-// A Cluster is a ClusterClient, or what embeds one.
-type Cluster interface {
-	MasterForKey(ctx context.Context, key string) (*redis.Client, error)
-	ReloadState(ctx context.Context)
-}
-
-// ClusterOf returns the client of a Redis Cluster that c is; nil if it is none.
-func ClusterOf(c redis.UniversalClient) Cluster {
-	cluster, _ := c.(Cluster)
-	return cluster
-}
-
 // Bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
 // that is swallowed.
 func Bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
@@ -107,43 +94,4 @@ func Repeats(c redis.UniversalClient) bool {
 		return false
 	}
 	return true
-}
-
-// Pipeline sends commands together, each of which has its error then.
-func Pipeline(ctx context.Context, client redis.UniversalClient, cmds []redis.Cmder) {
-	pipe := client.Pipeline()
-	for _, cmd := range cmds {
-		_ = pipe.Process(ctx, OnceAny{cmd}) // Exec says it
-	}
-	_, _ = pipe.Exec(ctx)
-}
-
-// Once is a command that go-redis must not send again by itself: a retry would spend the node timeout
-// on a node that is in trouble, and deliver late.
-type Once struct{ *redis.Cmd } // of one pointer, so that it is not allocated
-
-// NoRetry is what go-redis asks.
-func (Once) NoRetry() bool { return true }
-
-// OnceAny is Once for any command.
-type OnceAny struct{ redis.Cmder }
-
-// NoRetry is what go-redis asks.
-func (OnceAny) NoRetry() bool { return true }
-
-// NotAnew is a context in which go-redis makes no new connection in place of one that failed.
-var NotAnew = func() context.Context {
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended at once
-	cancel()
-	return ctx
-}()
-
-// Subscribe subscribes c to a channel. The subscriber is there, and to be closed, whatever the error.
-func Subscribe(ctx context.Context, c redis.UniversalClient, sharded bool, channel string) (*redis.PubSub, error) {
-	if sharded {
-		pubsub := c.SSubscribe(ctx)
-		return pubsub, pubsub.SSubscribe(ctx, channel)
-	}
-	pubsub := c.Subscribe(ctx)
-	return pubsub, pubsub.Subscribe(ctx, channel)
 }

@@ -16,6 +16,41 @@ import (
 // ErrOverloaded is the error of a request that was not sent because too many are under way.
 var ErrOverloaded = errors.New("not asked, because too many requests are under way")
 
+// maxQuoted is how many bytes of what a node says a message may have.
+const maxQuoted = 200
+
+// Clip is a text of a node's as a message quotes it: of a long one, the beginning and the end, in which Redis before version
+// 7 gives the reason.
+func Clip(text string) string {
+	const gap, ending = " … ", 60
+	if len(text) <= maxQuoted {
+		return text
+	}
+	start := strings.ToValidUTF8(text[:maxQuoted-ending-len(gap)], "")
+	return start + gap + strings.ToValidUTF8(text[len(text)-ending:], "")
+}
+
+// A quotation is an error whose text is clipped. What it says of itself by its type is in the error that it wraps.
+type quotation struct {
+	error
+	text string
+}
+
+func (q *quotation) Error() string { return q.text }
+func (q *quotation) Unwrap() error { return q.error }
+
+// Quoted is err, of whose text a message quotes a part only if it is long.
+func Quoted(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	if len(text) <= maxQuoted {
+		return err
+	}
+	return &quotation{err, Clip(text)}
+}
+
 // Answered reports whether a request was: an error that Redis replied is an answer.
 func Answered(err error) bool {
 	if err == nil {
@@ -60,6 +95,7 @@ type trouble struct {
 	Kind    string   // "credentials", "tls", or empty
 	Mend    string   // empty = nobody knows
 	passes  bool     // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
+	stays   bool     // it is the server to ask all the same: its name need not lead to another one by now
 }
 
 // badLogin is how a server refuses credentials.
@@ -75,10 +111,18 @@ var troubles = []trouble{
 		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
 	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own"},
 	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
-	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"},
-	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them", passes: true},
+	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use", stays: true},
+	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them", passes: true, stays: true},
 	{replies: []string{"NOREPLICAS"}, Mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true},
 	{replies: []string{"MISCONF"}, Mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true},
+	{replies: []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"}, passes: true},
+}
+
+// Elsewhere reports whether a server answers by err that it is not the one to ask, or cannot serve, so that the name or the
+// topology by which it was found may lead to another one by now.
+func Elsewhere(err error) bool {
+	i := troubleIn(err)
+	return i >= 0 && !troubles[i].stays
 }
 
 // TroubleOf says what is wrong with a server that answers err.
@@ -95,10 +139,19 @@ func TroubleOf(err error) trouble {
 			return trouble{Kind: "credentials", Mend: "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}
 		}
 	}
-	if i := slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) }); i >= 0 {
-		return troubles[i]
+	i := troubleIn(err)
+	if i < 0 {
+		return trouble{passes: true}
 	}
-	return trouble{passes: true}
+	return troubles[i]
+}
+
+// troubleIn is which of the troubles err tells of; -1 = none.
+func troubleIn(err error) int {
+	if err == nil {
+		return -1
+	}
+	return slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) })
 }
 
 // Lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by itself, or nobody

@@ -69,7 +69,7 @@ func Examine(ctx context.Context, index int, client redis.UniversalClient, conf 
 	masters := make([]*redis.Client, keys.Buckets())
 	x.Err = x.within(func(ctx context.Context) (err error) {
 		for b := 0; b < len(masters) && err == nil; b++ {
-			masters[b], err = cluster.MasterForKey(ctx, keys.Guard(b))
+			masters[b], err = cluster.MasterFor(ctx, keys.Guard(b))
 		}
 		return err
 	})
@@ -130,7 +130,7 @@ func (x *Examination) ask(f func(context.Context) error) error {
 
 // do sends a command. Its value is to be read only where the error is nil.
 func (x *Examination) do(cmd redis.Cmder) error {
-	return x.ask(func(ctx context.Context) error { return x.client.Process(ctx, goredis.OnceAny{Cmder: cmd}) })
+	return x.ask(func(ctx context.Context) error { return goredis.Do(ctx, x.client, goredis.OnceAny{Cmder: cmd}) })
 }
 
 // call is a request without the clock window, so that it is not refused for that.
@@ -202,11 +202,11 @@ func (x *Examination) denied(inScripts wire.Rights) error {
 	}
 	err := x.within(func(ctx context.Context) error { // on a connection of its own, so its silence says nothing
 		deadline, _ := ctx.Deadline()
-		pubsub, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
+		subscription, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
 		if err == nil {
-			_, err = pubsub.ReceiveTimeout(goredis.NotAnew, max(time.Until(deadline), time.Millisecond)) // 0 or less is for ever
+			_, _, err = subscription.Receive(max(time.Until(deadline), time.Millisecond))
 		}
-		pubsub.Close()
+		subscription.Close()
 		return err
 	})
 	switch {
@@ -242,7 +242,10 @@ func (x *Examination) guards() (records []string) {
 		cmds[i] = redis.NewStringCmd(x.ctx, x.keys.GuardQuery(b)...)
 	}
 	err := x.ask(func(ctx context.Context) error {
-		goredis.Pipeline(ctx, x.client, cmds)
+		err := goredis.Pipeline(ctx, x.client, cmds)
+		if err != nil {
+			return err
+		}
 		return cmds[0].Err() // if it is not answered, none is
 	})
 	if !goredis.Answered(err) {

@@ -46,8 +46,9 @@ type Group struct {
 	Head  atomic.Pointer[wire.Head] // with the longest lease in use
 	Tasks gate.Gate                 // every goroutine of the Locker, and what is to be sent later: Close waits for them
 
-	Buckets []*Bucket // of keys
-	waiters sync.Pool // each of one Group, since timers must not leave their synctest bubble
+	Buckets   []*Bucket // of keys
+	deadlines *deadlines
+	waiters   sync.Pool // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
 	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
@@ -59,10 +60,12 @@ type Group struct {
 // New makes one of the servers behind clients, which it has not talked to yet.
 func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
-	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf)}
+	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf), deadlines: newDeadlines(conf.Timeout)}
 	g.Closing, g.close = context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
 	for i, c := range clients {
-		g.Nodes = append(g.Nodes, newNode(i, goredis.Bounded(c, conf.Timeout)))
+		n := newNode(i, goredis.Bounded(c, conf.Timeout))
+		n.found, n.left = context.WithCancel(g.Closing)
+		g.Nodes = append(g.Nodes, n)
 	}
 	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for i := range g.Keys.Buckets() {

@@ -180,6 +180,12 @@ func (g *Group) Check() error {
 
 // check examines a server. One that could not be examined stays what it was.
 func (g *Group) check(n *Node) {
+	n.mu.Lock()
+	again := n.fault != nil || goredis.Elsewhere(n.unsure)
+	n.mu.Unlock()
+	if again { // its name may lead to another server by now than to the one that was unfit
+		g.Buckets[0].reconnect(n)
+	}
 	runID, fault, err := g.examine(n)
 	if lasts := goredis.Lasting(err); lasts != nil {
 		fault, err = lasts, nil
@@ -237,7 +243,7 @@ func (g *Group) Doubt(n *Node) {
 // examine asks a server who it is, and whether it runs what lockkit's scripts call. A fault lasts until somebody mends it;
 // with an error, not all is known.
 func (g *Group) examine(n *Node) (runID string, fault, err error) {
-	ctx := &nodeContext{context.Background(), time.Now().Add(g.Conf.Timeout)} //nolint:forbidigo // bounded by the node timeout
+	ctx := &nodeContext{context.Background(), time.Now().Add(g.Conf.Timeout), g.deadlines} //nolint:forbidigo // bounded by the node timeout
 	x := newExamination(ctx, n.Index, n.Client, &g.Conf, g.Keys)
 	x.waits = true
 	if err := x.lookAtInfo(); err != nil {
@@ -272,6 +278,7 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 // observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
 // an operator is told when trouble with a node begins and ends.
 func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
+	r.track(n, &v)
 	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
 		r.Bucket.asked.Store(g.Clock.Now())
 	}

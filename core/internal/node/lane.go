@@ -308,7 +308,7 @@ func (f *batch) call(sent clock.Instant, wall time.Time) {
 	first := f.requests[0].r
 	ctx := &first.nodeContext
 	if len(f.requests) > 1 || sent.Since(first.Sent) > first.Timeout/4 { // it has waited for its turn
-		ctx = &nodeContext{Context: context.Background()} //nolint:forbidigo // it belongs to no caller
+		ctx = &nodeContext{Context: context.Background(), of: l.deadlines} //nolint:forbidigo // it belongs to no caller
 		if len(f.requests) == 1 {
 			ctx.Context = first.Context
 		}

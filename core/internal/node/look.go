@@ -21,7 +21,7 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 	if err != nil {
 		return "", 0, quorum.Said(wire.CircuitOpen, err)
 	}
-	text, clock, v, err = b.read(&nodeContext{ctx, time.Now().Add(timeout)}, n, key)
+	text, clock, v, err = b.read(&nodeContext{ctx, time.Now().Add(timeout), b.deadlines}, n, key)
 	now := b.Clock.Now()
 	n.leave(admitted, now, err)
 	if goredis.Answered(err) {
@@ -31,6 +31,7 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 	if err == nil {
 		n.HeardClock(v.Skew, v.Latency)
 	}
+	b.track(n, &v)
 	return text, clock, v
 }
 
@@ -39,7 +40,7 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
 	client, resource := n.Client, b.Keys.Resource(key)
 	if n.Cluster != nil {
-		client, err = n.Cluster.MasterForKey(ctx, resource)
+		client, err = n.Cluster.MasterFor(ctx, resource)
 		if err != nil {
 			return "", 0, v, err
 		}
@@ -49,7 +50,10 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 	if b.Conf.Guarded {
 		cmds = append(cmds, redis.NewStringCmd(ctx, b.Keys.GuardQuery(b.index)...), redis.NewStringCmd(ctx, "info", "replication"))
 	}
-	goredis.Pipeline(ctx, client, cmds)
+	err = goredis.Pipeline(ctx, client, cmds)
+	if err != nil {
+		return "", 0, v, err
+	}
 	for _, cmd := range cmds {
 		err := cmd.Err()
 		if err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
@@ -66,7 +70,11 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 	if b.Conf.Guarded {
 		info := ParseInfo(cmds[3].(*redis.StringCmd).Val())
 		guard := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, b.Conf.MaxTTL, b.Conf.Lag)
-		if guard.State > wire.GuardVoting {
+		role := info["role"]
+		switch {
+		case role != "" && role != "master":
+			v.Verdict = wire.Replica
+		case guard.State > wire.GuardVoting:
 			v.Verdict, v.Rest = wire.Quarantined, guard.Left
 		}
 	}

@@ -29,15 +29,16 @@ type Node struct {
 	Index       int
 	Addr        string
 	Client      redis.UniversalClient
-	Cluster     goredis.Cluster // the client, if it is one
-	Connections int             // to one server
-	Repeats     bool            // the client may send a request again by itself
+	Cluster     *goredis.Cluster // the client, if it is one
+	Connections int              // to one server
+	Repeats     bool             // the client may send a request again by itself
 
 	mu       sync.Mutex
 	breakers map[*redis.Client]*breaker // by the master of a Cluster's shard, as far as known; else one, by nil
 	routed   bool                       // it has answered, so a Cluster client knows a topology
 	reloadAt clock.Instant              // when a Cluster may be asked for it again
 	clock    clockFilter
+	whereabouts
 
 	unsure  error         // why nothing is known of its server yet, or again; nil = it was examined
 	away    bool          // because it did not answer: it is examined at its first answer
@@ -94,7 +95,7 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, name s
 func (n *Node) breaker(name string) *breaker {
 	var master *redis.Client
 	if n.Cluster != nil && n.routed { // before, asking for the master might wait for the network
-		master, _ = n.Cluster.MasterForKey(context.Background(), name) //nolint:forbidigo // the topology is in memory
+		master, _ = n.Cluster.MasterFor(context.Background(), name) //nolint:forbidigo // the topology is in memory
 	}
 	b := n.breakers[master]
 	if b == nil {
@@ -104,6 +105,16 @@ func (n *Node) breaker(name string) *breaker {
 	return b
 }
 
+// Follow has a Cluster client ask for the topology anew if a subscription failed in a way that may mean that another server
+// has taken over.
+func (n *Node) Follow(now clock.Instant, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if goredis.Moved(err) {
+		n.follow(now)
+	}
+}
+
 // follow has a Cluster client ask for the topology anew. By itself it does so only once a minute and when it
 // is redirected, and nobody redirects from a master that is dead. Called with the node's lock.
 func (n *Node) follow(now clock.Instant) {
@@ -111,7 +122,7 @@ func (n *Node) follow(now clock.Instant) {
 		return
 	}
 	n.reloadAt = now.Add(reloadEvery)
-	n.Cluster.ReloadState(context.Background()) //nolint:forbidigo // on a goroutine of the client
+	n.Cluster.Reload()
 }
 
 // count books that so many requests more are under way that b admitted: one is sent again, or fails together with another.

@@ -84,7 +84,7 @@ func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, 
 // Begin sets out to ask some nodes: trust starts.
 func (r *Round) Begin(ctx context.Context, to quorum.Set) {
 	r.Sent, r.head = r.Clock.Now(), r.Head.Load()
-	r.nodeContext = nodeContext{ctx, time.Now().Add(r.Timeout)}
+	r.nodeContext = nodeContext{ctx, time.Now().Add(r.Timeout), r.Group.deadlines}
 	r.Tally = quorum.New(r.only[:0], len(r.Nodes), to)
 	r.queued, r.over = to, to == 0
 }
@@ -217,7 +217,7 @@ func (r *Round) Outdated() bool { return r.Head.Load() != r.head }
 // tellReply tells the observer what a node made of a request.
 func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	if observe := r.Conf.Observe; observe != nil {
-		observe(&r.nodeContext, r.op, n, v)
+		observe((*observedContext)(&r.nodeContext), r.op, n, v)
 	}
 }
 

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,22 +14,86 @@ import (
 // run evaluates a call on a node's client. It may block for as long as the client's own timeouts allow, whatever ctx says.
 func run(ctx context.Context, client redis.UniversalClient, call wire.Call) (any, error) {
 	cmd := redis.NewCmd(ctx, call.Args()...)
-	err := client.Process(ctx, goredis.Once{Cmd: cmd})
+	err := goredis.Do(ctx, client, goredis.Once{Cmd: cmd})
 	if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
 		cmd = redis.NewCmd(ctx, call.InFull()...)
-		err = client.Process(ctx, goredis.Once{Cmd: cmd})
+		err = goredis.Do(ctx, client, goredis.Once{Cmd: cmd})
 	}
 	return cmd.Val(), err
 }
 
-// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of
-// the round, for clients that heed it. It is never cancelled: a request whose fate is unknown costs more
-// than one that is answered late.
+// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of the round. The
+// end of the caller's context does not end it: a request whose fate is unknown costs more than one that is answered late. Its
+// deadline does, and with that what a client does inside a call beside the request: it waits for a connection, dials, greets
+// the server, and tries again, as often as its options say.
 type nodeContext struct {
 	context.Context // whose values
 	deadline        time.Time
+	of              *deadlines
 }
 
 func (c *nodeContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *nodeContext) Done() <-chan struct{}       { return nil }
-func (c *nodeContext) Err() error                  { return nil }
+func (c *nodeContext) Done() <-chan struct{}       { return c.of.ended(c.deadline) }
+
+func (c *nodeContext) Err() error {
+	select {
+	case <-c.Done():
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// A deadlines closes channels when the deadlines of calls have passed. Deadlines that are near one another share a channel,
+// which is closed after the last of them: a timer and a channel for each request would be half as many allocations again.
+type deadlines struct {
+	base time.Time
+	step time.Duration // how late a channel may be closed
+
+	mu       sync.Mutex
+	channels map[int64]chan struct{} // of the deadlines to come, by the step in which they are
+}
+
+// lateBy is the part of a node timeout that a call may outlast its deadline by.
+const lateBy = 16
+
+func newDeadlines(timeout time.Duration) *deadlines {
+	return &deadlines{base: time.Now(), step: max(timeout/lateBy, time.Millisecond), channels: map[int64]chan struct{}{}}
+}
+
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
+
+// ended is closed when a deadline has passed.
+func (d *deadlines) ended(deadline time.Time) <-chan struct{} {
+	step := int64(deadline.Sub(d.base)/d.step) + 1
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c, known := d.channels[step]; known {
+		return c
+	}
+	rest := time.Until(d.base.Add(time.Duration(step) * d.step))
+	if rest <= 0 {
+		return closed
+	}
+
+	c := make(chan struct{})
+	d.channels[step] = c
+	time.AfterFunc(rest, func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.channels, step)
+		close(c)
+	})
+	return c
+}
+
+// An observedContext is a nodeContext for the user's code, which hears of a reply also after the deadline: it does not end.
+type observedContext nodeContext
+
+func (c *observedContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c *observedContext) Done() <-chan struct{}       { return nil }
+func (c *observedContext) Err() error                  { return nil }

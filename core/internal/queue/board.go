@@ -9,8 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 )
@@ -109,6 +107,7 @@ func (b *Board) listen(s source) {
 	for pause := time.Duration(0); pause == 0 || b.g.Pause(b.g.Closing, pause, nil); {
 		began := b.g.Clock.Now()
 		err := b.session(s)
+		s.n.Follow(b.g.Clock.Now(), err)
 		switch {
 		case errors.Is(err, errNeedless), b.dismiss(s):
 			return
@@ -134,13 +133,13 @@ func (b *Board) dismiss(s source) bool {
 	return true
 }
 
-// session is one subscription, until it fails.
+// session is one subscription, until it fails, its server takes it away, or the node is found elsewhere.
 func (b *Board) session(s source) error {
-	ctx, cancel := context.WithCancel(b.g.Closing)
-	pubsub, err := goredis.Subscribe(ctx, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
+	ctx, cancel := context.WithCancel(s.n.Found())
+	subscription, err := b.subscribe(ctx, s)
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // not before: Close would wait for the connection to be made
-		pubsub.Close()
+		subscription.Close()
 		close(closed)
 	})
 	defer func() {
@@ -152,7 +151,7 @@ func (b *Board) session(s source) error {
 	}
 	pinged := true // the subscription is to be confirmed
 	for {
-		message, err := pubsub.ReceiveTimeout(goredis.NotAnew, SilentFor)
+		confirmed, published, err := subscription.Receive(SilentFor)
 		var late net.Error
 		silent := errors.As(err, &late) && late.Timeout()
 		switch {
@@ -161,17 +160,24 @@ func (b *Board) session(s source) error {
 		case silent && b.dismiss(s):
 			return errNeedless
 		case silent:
-			err = pubsub.Ping(goredis.NotAnew)
+			err = subscription.Ping()
 		}
 		if err != nil {
 			return err
 		}
 		pinged = silent
-		switch message := message.(type) {
-		case *redis.Subscription:
+		switch {
+		case confirmed:
 			b.All()
-		case *redis.Message:
-			b.Hear(s.n.Index, message.Payload)
+		case published != nil:
+			b.Hear(s.n.Index, published.Payload)
 		}
 	}
+}
+
+// subscribe connects and subscribes, for no longer than a node timeout, whatever the client does to reach the server.
+func (b *Board) subscribe(ctx context.Context, s source) (*goredis.Subscription, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.g.Conf.Timeout)
+	defer cancel()
+	return goredis.Subscribe(ctx, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
 }
