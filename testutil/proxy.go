@@ -22,13 +22,14 @@ const (
 // unless they say otherwise. It knows bytes only, not Redis: the greeting of a
 // new connection is a request to it like any other.
 type Proxy struct {
-	target   string
 	listener net.Listener
 	stop     context.CancelFunc
 	work     sync.WaitGroup // the acceptor and all links
 
 	mu        sync.Mutex
+	target    string
 	links     map[*link]struct{}
+	mangle    [2]func(sent []byte) []byte // nil = what is sent is passed on as it is
 	delay     [2]time.Duration
 	blackHole [2]bool
 	swallowed [2]int // how often something was
@@ -57,8 +58,8 @@ func StartProxy(target string) (*Proxy, error) {
 	}
 	ctx, stop := context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	p := &Proxy{
-		target: target, listener: l, stop: stop,
-		links: map[*link]struct{}{}, changed: make(chan struct{}),
+		listener: l, stop: stop,
+		target: target, links: map[*link]struct{}{}, changed: make(chan struct{}),
 	}
 	p.work.Go(func() { p.accept(ctx) })
 	return p, nil
@@ -96,6 +97,18 @@ func (p *Proxy) HalfClose(dir Direction) {
 // the request has been executed, and no byte of the reply arrives.
 func (p *Proxy) DropNextReply() {
 	p.change(func() { p.dropNext = true })
+}
+
+// Mangle passes on what by makes of everything that is sent in a direction, in place of it; nil ends that. by gets the bytes
+// in pieces as they come, on one goroutine for each connection, and may keep none of them. What it returns may be empty.
+func (p *Proxy) Mangle(dir Direction, by func(sent []byte) []byte) {
+	p.change(func() { p.mangle[dir] = by })
+}
+
+// Move makes target (host:port) what new connections lead to, as a name does that moves to another server. Established ones
+// stay where they are.
+func (p *Proxy) Move(target string) {
+	p.change(func() { p.target = target })
 }
 
 // Refuse resets new connections at once while on. Established ones stay.
@@ -148,7 +161,10 @@ func (p *Proxy) accept(ctx context.Context) {
 
 // connect makes a link to the target for client and serves it to its end.
 func (p *Proxy) connect(ctx context.Context, client net.Conn) {
-	server, err := new(net.Dialer).DialContext(ctx, "tcp", p.target)
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := new(net.Dialer).DialContext(ctx, "tcp", target)
 	if err != nil {
 		reset(client)
 		return

@@ -36,7 +36,7 @@ func (l *link) pump(dir Direction) {
 	for {
 		size, err := l.sender(dir).Read(buf)
 		if size > 0 && l.hold(dir) && !l.swallows(dir, true) {
-			if _, werr := l.receiver(dir).Write(buf[:size]); werr != nil {
+			if _, werr := l.receiver(dir).Write(l.mangled(dir, buf[:size])); werr != nil {
 				l.close()
 			}
 		}
@@ -47,6 +47,17 @@ func (l *link) pump(dir Direction) {
 			return
 		}
 	}
+}
+
+// mangled is what is passed on in place of what was sent.
+func (l *link) mangled(dir Direction, sent []byte) []byte {
+	l.proxy.mu.Lock()
+	by := l.proxy.mangle[dir]
+	l.proxy.mu.Unlock()
+	if by == nil {
+		return sent
+	}
+	return by(sent)
 }
 
 // hold waits for the delay of the direction, and reports whether the link is

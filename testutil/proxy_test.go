@@ -2,6 +2,7 @@ package testutil
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -217,6 +218,52 @@ func TestProxyCut(t *testing.T) {
 	}
 	<-e.ends
 	dial(t, p)
+}
+
+func TestProxyMangle(t *testing.T) {
+	for _, dir := range []Direction{ToServer, ToClient} {
+		p := NewProxy(t, newEcho(t).addr)
+		c := dial(t, p)
+		answer := func() string {
+			t.Helper()
+			if _, err := io.WriteString(c, "line\n"); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.SetReadDeadline(time.Now().Add(plenty))
+			text, err := c.in.ReadString('\n')
+			if err != nil {
+				t.Fatal(err)
+			}
+			return text
+		}
+		p.Mangle(dir, bytes.ToUpper)
+		if got := answer(); got != "LINE\n" {
+			t.Errorf("direction %d: %q", dir, got)
+		}
+		p.Mangle(1-dir, func([]byte) []byte { return []byte("else\n") })
+		if got := answer(); got != "else\n" && got != "ELSE\n" {
+			t.Errorf("direction %d: %q", dir, got)
+		}
+		p.Mangle(dir, nil)
+		p.Mangle(1-dir, nil)
+		if got := answer(); got != "line\n" {
+			t.Errorf("direction %d, mended: %q", dir, got)
+		}
+	}
+}
+
+func TestProxyMove(t *testing.T) {
+	before, after := newEcho(t), newEcho(t)
+	p := NewProxy(t, before.addr)
+	c := dial(t, p)
+	p.Move(after.addr)
+	if err := c.call(plenty); err != nil {
+		t.Fatal(err)
+	}
+	dial(t, p)
+	if got := [2]int64{before.lines.Load(), after.lines.Load()}; got != [2]int64{2, 1} {
+		t.Errorf("%v lines arrived, want 2 over the connection that stood, and 1 over the new one", got)
+	}
 }
 
 func TestProxyRefuse(t *testing.T) {
