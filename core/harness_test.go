@@ -29,8 +29,9 @@ type world struct {
 	nodes []*testutil.Node
 	// serving is the server of a node that a new connection reaches, where that is not always the same.
 	serving     func(i int) *testutil.Node
-	connections int  // of each client; 0 = many
-	heeds       bool // clients heed deadlines, as those of Open do
+	adjust      func(o *redis.Options) // what clients have beside; nil = nothing
+	connections int                    // of each client; 0 = many
+	heeds       bool                   // clients heed deadlines, as those of Open do
 }
 
 // A process is a Locker with network links of its own to the nodes.
@@ -102,6 +103,9 @@ func (w *world) stranger(opts ...Option) *process {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 					return w.serving(i).Dial(ctx, network, addr)
 				}
+			}
+			if w.adjust != nil {
+				w.adjust(o)
 			}
 		})
 		c.AddHook(k)
