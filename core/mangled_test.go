@@ -1,0 +1,193 @@
+package core
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// malformed is what a server may say in place of a reply, in the language of Redis or not.
+var malformed = []string{
+	"*0\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*2\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n",
+	"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n$-1\r\n", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n$1\r\nx\r\n", "*3\r\n$10\r\nssubscribe\r\n$-1\r\n$-1\r\n",
+	">3\r\n$9\r\nsubscribe\r\n*0\r\n*0\r\n", ">3\r\n$7\r\nmessage\r\n$-1\r\n$-1\r\n", ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n*1\r\n:1\r\n",
+	"*1\r\n$7\r\nmessage\r\n", ">4\r\n$8\r\npmessage\r\n:1\r\n:2\r\n:3\r\n", "*1\r\n$4\r\npong\r\n", "*2\r\n$4\r\npong\r\n:1\r\n", "*1\r\n*0\r\n", "*1\r\n$-1\r\n",
+	">0\r\n", "~0\r\n", "%0\r\n", "%1\r\n*0\r\n:1\r\n", ":1\r\n", ":x\r\n", "$-1\r\n", "*-1\r\n", "_\r\n", "#t\r\n", ",1.5\r\n", "(1\r\n", "=4\r\ntxt:\r\n", "+OK\r\n",
+	"$9223372036854775807\r\n", "*9223372036854775807\r\n", "%9223372036854775807\r\n", "$-2\r\n", "*-2\r\n", "!9223372036854775807\r\n",
+	"-\r\n", "-ERR x\r\n", "-MOVED\r\n", "-MOVED 1\r\n", "-ASK x y\r\n", "\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\x00\x01\x02\r\n",
+}
+
+// clientsOf makes Lockers over servers, with the clients that there are.
+func clientsOf(t *testing.T, addrs []string) map[string]func(opts ...Option) (*Locker, error) {
+	urls := make([]string, len(addrs))
+	for i, addr := range addrs {
+		urls[i] = "redis://" + addr
+	}
+	return map[string]func(opts ...Option) (*Locker, error){
+		"open": func(opts ...Option) (*Locker, error) { return Open(urls, opts...) },
+		"a client": func(opts ...Option) (*Locker, error) {
+			var clients []redis.UniversalClient
+			for _, addr := range addrs {
+				c := redis.NewClient(&redis.Options{Addr: addr})
+				t.Cleanup(func() { c.Close() })
+				clients = append(clients, c)
+			}
+			return New(clients, opts...)
+		},
+	}
+}
+
+// A server that answers a subscription by what is none, at New and while somebody waits, ends nothing but that subscription.
+func TestMalformedAnswersToSubscriptions(t *testing.T) {
+	r := onRedis(t, 1)
+	holder := r.process(sturdy)
+	var all sync.WaitGroup
+	for _, reply := range malformed {
+		var answered atomic.Int64
+		proxy := testutil.NewProxy(t, r.servers[0].Addr())
+		proxy.Mangle(testutil.ToClient, func(sent []byte) []byte {
+			if !bytes.Contains(sent, []byte("subscribe\r\n")) {
+				return sent
+			}
+			answered.Add(1)
+			return []byte(reply)
+		})
+		for name, locker := range clientsOf(t, []string{proxy.Addr()}) {
+			all.Go(func() { // they mostly wait
+				l, err := locker(append(append([]Option{}, brief...), sturdy)...)
+				if err != nil { // what lasts
+					if !strings.HasPrefix(reply, "-") {
+						t.Errorf("%s: %q: New: %v", name, reply, err)
+					}
+					return
+				}
+				waitsAndGets(t, holder, l, name+reply, &answered)
+				if err := l.Close(t.Context()); err != nil {
+					t.Errorf("%s: %q: Close: %v", name, reply, err)
+				}
+			})
+		}
+	}
+	all.Wait()
+}
+
+// waitsAndGets has l wait for a key that holder has, and get it after one more answer to a subscription.
+func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered *atomic.Int64) {
+	lease, err := holder.Acquire(t.Context(), key)
+	if err != nil {
+		t.Errorf("%q: %v", key, err)
+		return
+	}
+	before, got := answered.Load(), make(chan error, 1)
+	go func() {
+		next, err := l.Acquire(context.Background(), key)
+		if err == nil {
+			err = next.Release(context.Background())
+		}
+		got <- err
+	}()
+	testutil.Await(t, "the waiter has subscribed", func() bool { return answered.Load() > before })
+	if err := lease.Release(t.Context()); err != nil {
+		t.Errorf("%q: %v", key, err)
+	}
+	if err := <-got; err != nil {
+		t.Errorf("%q: %v", key, err)
+	}
+}
+
+// One server of three says to everything what is no reply. The others are a quorum, and it is back when it speaks again.
+func TestOneServerSpeaksNonsense(t *testing.T) {
+	r := onRedis(t, 3)
+	proxy := testutil.NewProxy(t, r.servers[2].Addr())
+	for name, locker := range clientsOf(t, []string{r.servers[0].Addr(), r.servers[1].Addr(), proxy.Addr()}) {
+		l, err := locker(append(append([]Option{}, brief...), sturdy, WithRestartGuard(false))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := &process{Locker: l}
+		for _, reply := range malformed {
+			proxy.Mangle(testutil.ToClient, func([]byte) []byte { return []byte(reply) })
+			proxy.Cut() // connections are made anew, and greet
+			lease := r.acquire(p, name+reply)
+			if _, err := p.Inspect(t.Context(), lease.Key()); err != nil {
+				t.Errorf("%s: %q: %v", name, reply, err)
+			}
+			p.Ready(t.Context())
+			if err := lease.Release(t.Context()); err != nil {
+				t.Errorf("%s: %q: %v", name, reply, err)
+			}
+			proxy.Mangle(testutil.ToClient, nil)
+		}
+		proxy.Cut()
+		testutil.Await(t, "the server votes again", func() bool { return r.votes(p, 2, "back "+name) })
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// votes reports whether a server grants a key.
+func (r *rig) votes(p *process, i int, key string) bool {
+	lease, err := p.Acquire(r.Context(), key)
+	if err != nil {
+		return false
+	}
+	defer lease.Release(context.Background())
+	for range 50 {
+		if r.owner(i, key) == lease.name() {
+			return true
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return false
+}
+
+// panickingHook panics when it is told to.
+type panickingHook struct {
+	coretest.CommandsOnly
+	on atomic.Bool
+}
+
+func (h *panickingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if h.on.Load() {
+			var none []string
+			_ = none[len(cmd.Args())]
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// A panic of a client is an error of the call that it was made in, and says where it came from.
+func TestClientThatPanics(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		var hook panickingHook
+		p.e.Nodes[1].Client.(*redis.Client).AddHook(&hook)
+		hook.on.Store(true)
+		lease := w.acquire(p, "k")
+		w.release(lease)
+		_, err := p.Inspect(t.Context(), "k")
+		if err != nil {
+			t.Error(err)
+		}
+		w.nodes[0].Down()
+		w.nodes[2].Down()
+		_, err = p.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrUnavailable)
+		if !errors.Is(err, goredis.ErrPanicked) || !strings.Contains(err.Error(), "index out of range") || !strings.Contains(err.Error(), "panickingHook") {
+			t.Errorf("%v", err)
+		}
+	})
+}
