@@ -66,7 +66,9 @@ func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOptio
 // acquireAs acquires the key, unless ctx runs under a lease on it: then the error is twice.
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, twice error) (*Lease, error) {
 	if _, held := l.Holding(ctx, key); held {
-		return nil, &OpError{Op: OpAcquire, Key: key, Err: twice, Held: HeldByCaller}
+		refused := opError(OpAcquire, key, twice)
+		refused.Held = HeldByCaller
+		return nil, refused
 	}
 	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: try}}
 	if p.detached {
@@ -99,6 +101,9 @@ var (
 // Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
 // from, also through leases on other keys: waiting for key would never end. A lease that is over does not count.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
+	if !l.made() || ctx == nil {
+		return nil, false
+	}
 	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 	for ; ok; c, ok = c.parent.Value(leaseKey{}).(*leaseContext) {
 		if lease := c.lease; lease.attempt.e == l.e && lease.Key() == key && lease.ctx.Err() == nil {

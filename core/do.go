@@ -49,7 +49,7 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 // doAgain runs fn under a lease that ctx runs under already, and leaves the release to whoever acquired it.
 func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error) error {
 	if ctx.Err() != nil {
-		return &OpError{Op: OpAcquire, Key: lease.Key(), Err: endOf(ctx)}
+		return opError(OpAcquire, lease.Key(), endOf(ctx))
 	}
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()

@@ -63,10 +63,11 @@ type Record struct {
 // recordOf is a record for the caller, who may change it while requests that carry it are under way.
 func recordOf(r *wire.Record) *Record { return &Record{r.Token, slices.Clone(r.Result)} }
 
-// An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Ended where that is set,
-// and the errors of the nodes.
+// An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Detail and Ended where they are
+// set, and the errors of the nodes.
 //
-// Err is exactly one of the sentinels of this package, or the error of the caller's context. Where the deadline of that
+// Err is exactly one of the sentinels of this package, or the error of the caller's context, so that it can be compared.
+// Detail says more of it where more is known, such as the cause of the context. Where the deadline of that
 // context ended a wait, Ended has its error and Err what was known by then: a call that waited for a holder until its
 // deadline matches ErrHeld and context.DeadlineExceeded, one that met no quorum of nodes ErrUnavailable and
 // context.DeadlineExceeded. A context that was cancelled is the only thing its error matches: a caller that leaves is no
@@ -80,6 +81,7 @@ type OpError struct {
 	Op         OpKind
 	Key        string        // empty of OpReady
 	Err        error         // the sentinel, or the context's error
+	Detail     error         // an error that wraps Err and says more; nil = there is no more to say
 	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
 	RetryAfter time.Duration // see above; 0 = unknown
@@ -103,11 +105,11 @@ func (e *OpError) text(key string) string {
 			fmt.Fprintf(&b, format, what)
 		}
 	}
-	heldSo := e.Err == ErrHeld && e.Held != HeldUnknown //nolint:errorlint // what wraps it says more
+	heldSo := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // Err is the very sentinel
 	add(true, "lockkit: %s", e.Op)
 	add(e.Key != "", " %s", key)
 	add(heldSo, ": held %v", e.Held)
-	add(!heldSo, ": %v", e.Err)
+	add(!heldSo, ": %v", e.most())
 	add(e.Reason != "", " (%s)", e.Reason)
 	add(e.RetryAfter > 0, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
 	add(e.Ended != nil, "; given up: %v", e.Ended)
@@ -121,9 +123,20 @@ func (e *OpError) text(key string) string {
 	return b.String()
 }
 
+// most is what says most of why the operation failed.
+func (e *OpError) most() error {
+	if e.Detail != nil {
+		return e.Detail
+	}
+	return e.Err
+}
+
 // Unwrap returns the sentinel or context error, and those of the nodes, but for those that read like the end of the caller's context.
 func (e *OpError) Unwrap() []error {
 	errs := append(make([]error, 0, 2+len(e.Nodes)), e.Err)
+	if e.Detail != nil {
+		errs = append(errs, e.Detail)
+	}
 	if e.Ended != nil {
 		errs = append(errs, e.Ended)
 	}
@@ -199,6 +212,30 @@ func fit(ctx context.Context, made bool, unmade error) error {
 	}
 	return nil
 }
+
+// opError is the error of an operation that failed with err, which wraps a sentinel, or the error of a context that ended.
+func opError(op OpKind, key string, err error) *OpError {
+	e := &OpError{Op: op, Key: key}
+	e.set(err)
+	return e
+}
+
+// set notes why the operation failed: the sentinel, or the error of the context, and what says more.
+func (e *OpError) set(err error) {
+	e.Err, e.Detail = err, nil
+	if slices.Contains(namedErrors, err) {
+		return
+	}
+	for _, named := range namedErrors {
+		if errors.Is(err, named) {
+			e.Err, e.Detail = named, err
+			return
+		}
+	}
+}
+
+// namedErrors are what Err of an OpError may be. Those of contexts come first, since the cause of a context is any error.
+var namedErrors = []error{context.DeadlineExceeded, context.Canceled, ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed}
 
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
 func endOf(ctx context.Context) error {

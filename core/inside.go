@@ -37,6 +37,7 @@ func init() {
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
 	inside.EndOf, inside.KeyHash = endOf, keyHash
+	inside.Fail = func(failed any, err error) { failed.(*OpError).set(err) }
 	inside.Looking = option(func(p *policy) { p.Looking = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		k.Verdict = VerdictGone

@@ -74,17 +74,34 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 	return true
 }
 
-// Key returns the key.
-func (lease *Lease) Key() string { return lease.attempt.lock.Key }
+// Key returns the key; "" of a Lease that was not made by Acquire, such as nil.
+func (lease *Lease) Key() string {
+	if !lease.valid() {
+		return ""
+	}
+	return lease.attempt.lock.Key
+}
 
 // FencingToken returns a number greater than every token reported for the key before this lease was requested. Pass it with
 // each write to a store that rejects a token smaller than the largest it has seen. Tokens begin with the microseconds since
-// 1970, so they fit a signed 64-bit column.
-func (lease *Lease) FencingToken() uint64 { return lease.attempt.token }
+// 1970, so they fit a signed 64-bit column. It is 0, which no store accepts after any other, of a Lease that was not made by
+// Acquire.
+func (lease *Lease) FencingToken() uint64 {
+	if !lease.valid() {
+		return 0
+	}
+	return lease.attempt.token
+}
 
 // ValidUntil returns the local instant at which the context ends unless a renewal succeeds before. Until
 // then nobody else holds the key; of a lease that is over it lies in the past. It carries a monotonic reading: compare it with time.Now.
-func (lease *Lease) ValidUntil() time.Time { return time.Now().Add(lease.remaining()) }
+// It is the zero time of a Lease that was not made by Acquire.
+func (lease *Lease) ValidUntil() time.Time {
+	if !lease.valid() {
+		return time.Time{}
+	}
+	return time.Now().Add(lease.remaining())
+}
 
 // Context returns the context that ends with the lease, with cause [ErrLost] (as an *OpError that says why),
 // [ErrReleased], or the cause of the context given to Acquire. It ends at ValidUntil at the latest, whatever
@@ -126,8 +143,9 @@ func (lease *Lease) Lost() error {
 // request is sent for it, so nil promises nothing of the nodes: the lease still ends where too few of them confirm it, and
 // ValidUntil tells until when they have.
 //
-// It is ErrInvalid without MaxHold and for a d of 0 or less. ErrLost: the lease has ended. ErrReleased: Release or Complete
-// was called before. If the lease has ended with the context given to Acquire, the error matches that of the context.
+// It is ErrInvalid without MaxHold and for a d of 0 or less. ErrLost: the lease was lost, as far as is known; a Release may
+// have found that. ErrReleased: Release or Complete was called before. If the lease has ended with the context given to
+// Acquire, the error matches that of the context, and not ErrLost, whatever the cause of the context is.
 func (lease *Lease) Extend(d time.Duration) error {
 	switch {
 	case !lease.valid():
@@ -147,7 +165,7 @@ func (lease *Lease) Extend(d time.Duration) error {
 	case lease.state != leaseHeld:
 		return &OpError{Op: OpHold, Key: lease.Key(), Err: ErrReleased}
 	case ended != nil: // with the context that it ran under; it has not run out yet
-		return &OpError{Op: OpHold, Key: lease.Key(), Err: fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))} //nolint:errorlint // the cause is not what ended this lease
+		return opError(OpHold, lease.Key(), fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))) //nolint:errorlint // the cause is not what ended this lease
 	}
 	lease.holdFor(d)
 	lease.plan()

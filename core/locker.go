@@ -148,7 +148,12 @@ func (l *Locker) KeyPrefix() string { return l.set().Prefix }
 func (l *Locker) Logger() *slog.Logger { return l.set().Logger }
 
 // TTL returns how long a key stays taken after the death of its holder.
-func (l *Locker) TTL() time.Duration { return l.p.ttl }
+func (l *Locker) TTL() time.Duration {
+	if !l.made() {
+		return 0
+	}
+	return l.p.ttl
+}
 
 // ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
 // the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it

@@ -117,14 +117,15 @@ func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
 
 // stopError is the error of a call that ends: what the nodes said last, or what else put an end to the call.
 func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key string) *OpError {
-	failure := &OpError{Op: op, Key: key, Err: r.err, Record: r.record, Nodes: slices.Clone(r.nodes)} // others are told of the same nodes
+	failure := opError(op, key, r.err)
+	failure.Record, failure.Nodes = r.record, slices.Clone(r.nodes) // others are told of the same nodes
 	switch err := endOf(ctx); {
 	case err != nil && ctx.Err() == context.DeadlineExceeded && r.err != nil && !r.undecided:
 		failure.Ended = err
 	case err != nil:
-		failure.Err = err
+		failure.set(err)
 	case g.IsClosing():
-		failure.Err = ErrClosed
+		failure.set(ErrClosed)
 	}
 	class := ClassOf(failure.Err)
 	if class == ClassHeld {

@@ -263,6 +263,84 @@ func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
 	return met
 }
 
+// Nodes that are out of memory grant nothing, and cost nobody a lease: what keeps one, and what ends one, gets through. Nor does
+// it matter what else a script has to write for that.
+func TestOutOfMemoryCostsNoLease(t *testing.T) {
+	bubbles(t, 3, map[string]func(w *world, p *process, lease *Lease) (want *Lease){
+		"held": func(w *world, p *process, lease *Lease) *Lease { return lease },
+		"forgotten": func(w *world, p *process, lease *Lease) *Lease {
+			for i := range w.nodes {
+				w.forget(p, i, "k")
+			}
+			return lease
+		},
+		"under a longer max TTL than nodes know": func(w *world, p *process, lease *Lease) *Lease {
+			p.e.Learn(time.Minute)
+			return lease
+		},
+		"on nodes that have granted nothing else": func(w *world, p *process, lease *Lease) *Lease {
+			for i := range w.nodes {
+				w.forget(p, i, "k")
+				w.nodes[i].Exec("SET", p.e.Keys.Guard(0), must(w.nodes[i].Exec("GET", p.e.Keys.Guard(0))).(string)+" claim")
+			}
+			return lease
+		},
+		"while another is asked for": func(w *world, p *process, lease *Lease) *Lease {
+			go func() {
+				for lease.Context().Err() == nil && w.t.Context().Err() == nil {
+					ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+					if _, err := p.TryAcquire(ctx, "other"); err == nil {
+						w.t.Error("granted by nodes that are out of memory")
+					}
+					cancel()
+				}
+			}()
+			return lease
+		},
+	}, func(t *testing.T, w *world, change func(*world, *process, *Lease) *Lease) {
+		p := w.process()
+		lease := w.holds(p, "k")
+		for i := range w.nodes {
+			w.refuse(i, refusingWrites{outOfMemory, 0})
+		}
+		change(w, p, lease)
+		w.pass(time.Minute)
+		if err := context.Cause(lease.Context()); err != nil {
+			t.Fatalf("lost: %v", err)
+		}
+		w.release(lease)
+		for i := range w.nodes {
+			w.nodes[i].OnCall(nil)
+		}
+		w.pass(time.Second)
+		w.release(w.acquire(p, "k"))
+	})
+}
+
+// The same where memory is really short.
+func TestLeaseSurvivesMaxmemory(t *testing.T) {
+	r := onRedis(t, 3)
+	p := r.process(sturdy)
+	lease := r.acquire(p, "k")
+	for _, s := range r.servers {
+		if err := s.Client().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	if _, err := p.TryAcquire(ctx, "other"); !errors.Is(err, ErrUnavailable) {
+		t.Errorf("another key: %v", err)
+	}
+	for range 2 {
+		until := lease.ValidUntil().Add(100 * time.Millisecond)
+		testutil.Await(t, "renewed or lost", func() bool { return lease.Context().Err() != nil || lease.ValidUntil().After(until) })
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A node that refuses every release is told twice, and no more.
 func TestReleaseIsToldTwice(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {

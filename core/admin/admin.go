@@ -227,6 +227,6 @@ func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.G
 
 // fails is the error of a question that ended so.
 func (q *question) fails(err error) error {
-	q.Err = err
+	inside.Fail(&q.OpError, err)
 	return &q.OpError
 }

@@ -24,7 +24,10 @@ type Dialer struct {
 
 // Dial makes the client of one node. What is wrong with its URL shows nothing of what the URL contains.
 func (d Dialer) Dial(address string) (redis.UniversalClient, error) {
-	scheme, rest, _ := strings.Cut(address, "://")
+	scheme, rest, whole := strings.Cut(address, "://")
+	if !whole { // go-redis would read a host as what it knows no place for, and dial localhost
+		return nil, errURL
+	}
 	scheme, kind, _ := strings.Cut(strings.ToLower(scheme), "-")
 	plain := scheme + "://" + rest
 	switch kind {

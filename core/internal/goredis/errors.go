@@ -109,6 +109,7 @@ var troubles = []trouble{
 	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
 	{replies: []string{"This instance has cluster support disabled"},
 		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
+	{replies: []string{"LUA lacks"}, Mend: "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey"},
 	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own"},
 	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
 	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use", stays: true},

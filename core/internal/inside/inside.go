@@ -25,6 +25,9 @@ var (
 	// EndOf returns why ctx has ended, as core's errors have it.
 	EndOf func(ctx context.Context) error
 
+	// Fail notes in a *core.OpError why its operation failed.
+	Fail func(failed any, err error)
+
 	// Replies returns a []core.NodeReply: the votes of all nodes.
 	Replies func(g *node.Group, t *quorum.Tally) any
 

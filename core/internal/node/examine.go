@@ -309,7 +309,7 @@ func (x *Examination) Outside() (out bool) {
 
 // LacksRights notes what the user of the client may not do.
 func (x *Examination) LacksRights() {
-	user, rules := goredis.UserOf(x.client), x.rights.String()
+	user, rules := goredis.UserOf(x.client), goredis.Clip(x.rights.String())
 	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
 		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
 	switch {

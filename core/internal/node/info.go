@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // A Flaw is something that is wrong with a server. Severity and code are those of core's findings.
@@ -28,7 +30,7 @@ func ParseInfo(text string) serverInfo {
 	fields := serverInfo{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = value
+			fields[name] = goredis.Clip(value) // messages quote it
 		}
 	}
 	return fields

@@ -11,5 +11,5 @@ if origin ~= tonumber(ARGV[1]) then
   return now < kept and 'OTHER' or 'NONE'
 end
 -- However old it looks: this clock may be ahead, and right again later.
-call('SET', KEYS[1], packed(e, f, p, i, r, u, c, ''), 'KEEPTTL')
+press(KEYS[1] .. 'x', KEYS[1], packed(e, f, p, i, r, u, c, ''), 'KEEPTTL')
 return 'OK'

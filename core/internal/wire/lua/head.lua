@@ -17,7 +17,7 @@ if guard then
   local known = of == h
   if not known then s, new, claim, text = now, '', '', h .. '.' .. int(now) end
   since, claimed, memory, unclaimed = tonumber(s), claim ~= '', text, text .. ' ' .. int(longest)
-  if not known or longest ~= m then call('SET', guard, unclaimed .. (claimed and ' ' .. claim or '')) end
+  if not known or longest ~= m then keep(unclaimed .. (claimed and ' ' .. claim or '')) end
   -- Not fixed at the first contact: the longest lease may become known later.
   if new == '' then quarantine = since + longest + lag end
 end

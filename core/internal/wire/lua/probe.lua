@@ -3,6 +3,41 @@
 -- ARGV 1 how to publish  2 a channel under the prefix that nobody listens to
 -- Replies  OK, and each command that is denied, followed by '~' if it is the key that is denied, by '&' if it is the channel
 --          or the server's error where a command is allowed and fails
+--          or 'LUA' as an error, and what scripts call and the server's Lua does not have, or has otherwise
+local lacks = ''
+local function need(what, f)
+  local has, got = pcall(f)
+  if not has or not got then lacks = lacks .. ' ' .. what end
+end
+need('error', function() return error end)
+need('ipairs', function() return ipairs end)
+need('pairs', function() return pairs end)
+need('tonumber', function() return tonumber end)
+need('tostring', function() return tostring end)
+need('type', function() return type end)
+need('unpack', function() return unpack end)
+need('string.byte', function() return string.byte end)
+need('string.find', function() return string.find end)
+need('string.format', function() return string.format end)
+need('string.gsub', function() return string.gsub end)
+need('string.lower', function() return string.lower end)
+need('string.match', function() return string.match end)
+need('string.sub', function() return string.sub end)
+need('math.abs', function() return math.abs end)
+need('math.floor', function() return math.floor end)
+need('math.max', function() return math.max end)
+need('math.min', function() return math.min end)
+need('struct.pack', function() return struct.pack end)
+need('struct.unpack', function() return struct.unpack end)
+need('redis.call', function() return redis.call end)
+need('redis.pcall', function() return redis.pcall end)
+need('pack', function()
+  local text = struct.pack('<Bddc0', 3, 9007199254740991, -1, 'abc') .. '\002xy'
+  local mark, most, least, rest = struct.unpack('<Bdd', text)
+  local name, at = struct.unpack('<Bc0', text, rest + 3)
+  return mark == 3 and most == 9007199254740991 and least == -1 and rest == 18 and name == 'xy' and at == #text + 1
+end)
+if lacks ~= '' then return {err = 'LUA lacks' .. lacks} end
 local key, denied, failure = KEYS[1], '', nil
 local function try(command, ...)
   local got = redis.pcall(command, ...)

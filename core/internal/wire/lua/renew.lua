@@ -16,7 +16,6 @@ local recovering = now < quarantine
 if recovering and not sure then return 'QUARANTINED ' .. clock .. ' ' .. int(quarantine - now) end
 if doubled then return 'WAIT ' .. clock end
 local e, f, p, i, r, u, c, d = load(resource)
-local back = false -- a lease that is brought back must be, memory or not
 local status = recovering and 'HEALED ' or 'OK '
 if i ~= id then
   local over = call('GET', tombstone)
@@ -30,7 +29,7 @@ if i ~= id then
   end
   if granted > 0 then return 'LOST ' .. clock end
   if sure then status = 'HEALED ' end
-  i, p, r, u, c, back = id, -1, '', 0, carried, true
+  i, p, r, u, c = id, -1, '', 0, carried
   if claimed then used() end
 elseif e == 0 then -- it was ended
   return 'TOMBSTONE ' .. clock
@@ -43,5 +42,5 @@ if d ~= '' then _, kept = record(d) end
 local expiry
 if e > now + lease then expiry = int(e) else e, expiry = now + lease, ends(lease) end
 local v, ms = packed(e, f, p, i, r, u, c, d), life(e, f, kept)
-if back then press(tombstone, resource, v, 'PX', ms) else call('SET', resource, v, 'PX', ms) end
+press(tombstone, resource, v, 'PX', ms)
 return status .. clock .. ' ' .. expiry .. ' ' .. memory

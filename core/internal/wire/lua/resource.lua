@@ -40,11 +40,12 @@ local function packed(e, f, p, i, r, u, c, d)
   if r == '' and c == '' and d == '' then return v end
   return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end
--- SET with these arguments, for what must get through, such as the tombstone of an attempt.  A server that is out of memory
--- refuses it, unless the script has written before.
-local function press(tombstone, ...)
+-- SET with these arguments, for what must get through: what keeps a lease that was granted, and what ends one.  A server
+-- that is out of memory refuses it, unless the script has written before.
+-- nothing: a key that may be deleted for that
+local function press(nothing, ...)
   if not redis.pcall('SET', ...).err then return end
-  call('DEL', tombstone)
+  call('DEL', nothing)
   call('SET', ...)
 end
 local function record(d)
