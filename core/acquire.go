@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
@@ -74,6 +75,9 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
+	if p.observed() {
+		a.callbacks = new(callback.Queue)
+	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed, a.carries = end != nil, p.carries
 	if p.observer.Hint != nil {
@@ -81,14 +85,21 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 			a.carries = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
 		}
 	}
+
 	lease, err := a.run(ctx)
+	if p.observer.Start == nil {
+		return lease, err
+	}
+	untold := lease // which nobody gets if the observer ends the goroutine
+	defer func() { untold.Release(ctx) }()
+	if lease != nil {
+		lease.observeHold()
+	}
 	if end != nil {
-		untold := lease // which nobody gets where the observer panics
-		defer func() { untold.Release(ctx) }()
 		a.out.Err = err
 		end(a.out)
-		untold = nil
 	}
+	untold = nil
 	return lease, err
 }
 

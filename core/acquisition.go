@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // A call is one call of Acquire or TryAcquire: what all its attempts have in common.
@@ -24,6 +25,8 @@ type call struct {
 	carries  string        // the note, name and hint that the lease carries
 	since    time.Time     // when the call began, if it had to stand in line in this process
 	wait     *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
+
+	callbacks *callback.Queue // of the observer, in the background: those of all attempts, and of the lease; nil if there is no observer
 
 	// Another caller's release takes the first request of the next caller in line with it. Then these are the attempt
 	// and the round of that request. They are nil if the call makes its own.
@@ -42,6 +45,8 @@ func (c *call) newAttempt() *attempt {
 		lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
 		carries: c.carries,
 		waits:   !c.tryOnly,
+
+		callbacks: c.callbacks,
 	}}
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 
@@ -97,7 +102,7 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	if !entered {
 		return nil, a.stopError(ctx)
 	}
-	defer func() { a.leaveLine(ctx, lease != nil) }() // also when an observer panics
+	defer func() { a.leaveLine(ctx, lease != nil) }() // also when what the caller's context has of its own panics
 	return a.contend(ctx, wait)
 }
 

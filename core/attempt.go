@@ -8,6 +8,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // An attempt is one try to get a key, under a name that is used once. It knows what each node was sent and has answered, and
@@ -22,6 +23,8 @@ type attempt struct {
 	waits   bool          // its call waits for the key
 	wait    *queue.Waiter // the call in the queues of the nodes; nil: nodes queue the call under the attempt's own name
 	lease   *Lease        // what the attempt becomes
+
+	callbacks *callback.Queue // of the observer, in the background; nil if there is no observer
 
 	requestedAt wire.Stamp // when the key was requested last, as the nodes were told
 

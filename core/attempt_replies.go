@@ -4,6 +4,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // An attempt asks for all rounds of its own: it notes each request as it leaves, and each reply, also those that come when
@@ -21,6 +22,9 @@ func (a *attempt) Sends(op wire.Op, node int) bool {
 	a.nodes[node].sent(op)
 	return true
 }
+
+// Callbacks is what the observer is told in the background of the attempt, of others of its call, and of the lease.
+func (a *attempt) Callbacks() *callback.Queue { return a.callbacks }
 
 // Hear notes a reply to a request of the attempt. One node that knows of a revocation is enough: the others may have
 // forgotten it.

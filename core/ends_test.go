@@ -162,7 +162,7 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 	}
 }
 
-// A token that somebody may have seen is not granted to anybody else: to an operator, where a quorum had granted it, or to an observer.
+// A token that an operator may have seen, because a quorum had granted it, is not granted to anybody else.
 func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"by an operator": false, "by an operator, of a bare quorum": true}, func(t *testing.T, w *world, bare bool) {
 		p, other := w.process(), w.process()
@@ -184,22 +184,6 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 			t.Fatal("the schedule is off: a quorum has not granted")
 		}
 		w.wantSpent(p, shown.Token)
-	})
-	bubbleNamed(t, "by an observer", 3, func(t *testing.T, w *world) {
-		var p *process
-		var seen uint64
-		p = w.process(WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-			if op.Kind == OpHold && seen == 0 {
-				seen = op.Token
-				go p.Close(context.Background())
-				synctest.Wait()
-			}
-			return ctx, nil
-		}}))
-		_, err := p.TryAcquire(t.Context(), "k")
-		wantErr(t, err, ErrClosed)
-		synctest.Wait()
-		w.wantSpent(p, seen)
 	})
 }
 

@@ -98,7 +98,7 @@ func doorOf(t *testing.T, name string) (n int) {
 	return n
 }
 
-// Who imports core gets the standard library, go-redis and what that needs, and nothing else but four small
+// Who imports core gets the standard library, go-redis and what that needs, and nothing else but five small
 // packages of this module, and what is core's own.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
@@ -114,7 +114,7 @@ func TestDependencies(t *testing.T) {
 		}
 		return strings.Fields(string(out))
 	}
-	allowed := append(deps(client), self, small+"faults", small+"gate", small+"join", small+"stall")
+	allowed := append(deps(client), self, small+"callback", small+"faults", small+"gate", small+"join", small+"stall")
 	mine := deps("./core")
 	if !slices.Contains(mine, self) || !slices.Contains(mine, client) {
 		t.Fatalf("go list shows %q", mine)

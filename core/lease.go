@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // A Lease is the right to act alone on a key until its context ends. The watchdog renews it until it is
@@ -44,10 +45,11 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 		return false
 	}
 
-	_, lease.onEnd = lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
+	// The caller's context is the user's code, so that the lock is not held here.
+	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
 	held := lease.begin(t, sent)
-	if !held && lease.onEnd != nil {
-		lease.onEnd(Outcome{Err: ErrClosed, Token: lease.FencingToken()})
+	if !held {
+		lease.cancel(ErrClosed)
 	}
 	return held
 }
@@ -69,9 +71,29 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 	if p.maxHold > 0 {
 		lease.holdFor(p.maxHold)
 	}
-	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
 	lease.plan()
 	return true
+}
+
+// observeHold tells the observer that the lease is held. The watchdog has the lease already, so it lives on for as long as that
+// takes. If it is lost meanwhile, the observer hears of that at once.
+func (lease *Lease) observeHold() {
+	_, end := lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
+	if end == nil {
+		return
+	}
+	lease.attempt.mu.Lock()
+	lease.onEnd = end
+	lost, out := lease.state == leaseLost, lease.lossOutcome()
+	lease.attempt.mu.Unlock()
+	if lost {
+		end(out)
+	}
+}
+
+// lossOutcome is how a lease ended that was lost. Called with the lock.
+func (lease *Lease) lossOutcome() Outcome {
+	return Outcome{Err: lease.lostError(OpHold, lease.reason), Reason: lease.reason, Token: lease.FencingToken()}
 }
 
 // Key returns the key; "" of a Lease that was not made by Acquire, such as nil.
@@ -278,23 +300,21 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 		lease.attempt.mu.Unlock()
 		return false
 	}
-	err, onEnd := lease.lostError(OpHold, reason), lease.onEnd
-	lease.cancelContext(err)
+	out, onEnd := lease.lossOutcome(), lease.onEnd // nil while the observer has not been told of the hold
+	lease.cancelContext(out.Err)
 	lease.attempt.mu.Unlock()
 
-	parentGone := context.Cause(lease.ctx.Context) != error(err) //nolint:errorlint // this very error
+	parentGone := context.Cause(lease.ctx.Context) != out.Err //nolint:errorlint // this very error
 	e := lease.attempt.e
 	e.lines.Leave(lease.attempt.lock.Resource())
 
-	// The observer and the logger are the user's code: the timer that calls this must not wait for them.
-	e.Tasks.Go(func() {
-		if !parentGone {
-			lease.logLoss(reason)
-		}
-		if onEnd != nil {
-			onEnd(Outcome{Err: err, Reason: reason, Token: lease.FencingToken()})
-		}
-	})
+	// The timer that calls this does not wait for logger and observer, nor do these wait for each other.
+	if !parentGone {
+		e.Callbacks.PostAlways(new(callback.Queue), func() { lease.logLoss(reason) })
+	}
+	if onEnd != nil {
+		e.Callbacks.PostAlways(lease.attempt.callbacks, func() { onEnd(out) })
+	}
 	lease.retire()
 	return true
 }
@@ -318,8 +338,8 @@ func (lease *Lease) cancelContext(cause error) {
 	lease.until.Store(min(lease.until.Load(), lease.attempt.e.Clock.Now()))
 }
 
-// observeEnd tells the observer that the holder has ended the lease. The observer is the user's code: what must happen in any
-// case comes before this call, or is deferred.
+// observeEnd tells the observer that the holder has ended the lease. The observer may end the goroutine: what must happen in
+// any case comes before this call, or is deferred.
 func (lease *Lease) observeEnd(held bool) {
 	if held && lease.onEnd != nil {
 		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.FencingToken()})

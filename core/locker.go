@@ -16,6 +16,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -181,7 +182,10 @@ func (l *Locker) Event(ctx context.Context, ev Event) {
 	}
 }
 
-var errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
+var (
+	errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
+	errTelling  = errors.New("the observer or the logger has not returned")
+)
 
 // Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
 // ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
@@ -189,7 +193,8 @@ var errUnderWay = errors.New("requests to nodes are still in progress: the clien
 // ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
 // closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
 // it waits for requests under way: when ctx has ended, until for the node timeout no node has
-// answered any.
+// answered any. Close also waits for the observer and the logger. If ctx has ended and they do not return, it returns an
+// error that says so.
 func (l *Locker) Close(ctx context.Context) error {
 	if err := l.fit(ctx); err != nil {
 		return err
@@ -207,7 +212,11 @@ func (l *Locker) Close(ctx context.Context) error {
 				lease.attempt.free(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
 			}
 		}
-		<-e.gate.Empty() // nothing waits for the network any more: the rest of them sees that the engine is closing
+
+		// The other calls see that the engine is closing, and soon wait for no node any more. But the observer may keep them.
+		if !e.WaitFor(e.gate.Empty(), nil, 5*max(l.p.nodeTimeout, time.Second)) {
+			err = errors.Join(err, errTelling)
+		}
 	}
 	e.Tasks.Close()
 	joined := e.Tasks.Empty()
@@ -215,7 +224,12 @@ func (l *Locker) Close(ctx context.Context) error {
 		e.WaitFor(joined, nil, l.p.nodeTimeout)
 		err = errors.Join(err, e.hangUp()) // breaks what is still under way
 	}
-	if !e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout) {
+	switch {
+	case e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout):
+	case errors.Is(err, errTelling):
+	case e.Callbacks.Busy():
+		err = errors.Join(err, errTelling)
+	default:
 		err = errors.Join(err, errUnderWay)
 	}
 	return err
@@ -226,6 +240,7 @@ func (l *Locker) drained(ctx context.Context) bool {
 	e := l.e
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
+	var lines callback.Queue // ctx may end while the logger does not return
 	for {
 		select {
 		case <-e.gate.Empty():
@@ -234,7 +249,9 @@ func (l *Locker) drained(ctx context.Context) bool {
 			return e.gate.Inside() == 0
 		case <-timer.C:
 			leases, held, calls := l.unfinished(func(lease *Lease) string { return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key())) })
-			l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
+			e.Callbacks.Post(&lines, func() {
+				l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
+			})
 		}
 	}
 }

@@ -2,18 +2,28 @@ package core
 
 import (
 	"context"
+	"log/slog"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // An Observer watches operations. It has a function for each thing that it wants to know; those that are nil are not
-// called, and cost nothing. The zero Observer watches nothing.
+// called, and cost nothing. The zero Observer watches nothing. The functions must be safe for concurrent use.
 //
-// All of them are called on the path of an operation: they must be fast, and safe for concurrent use.
+// A function that panics costs its own call: the panic is logged with its stack, and the lock goes on. A function that is
+// slow, or blocks, delays the call of the Locker or Lease that it is called in: a wait for a key, a release, a completion. It
+// is called there without any lock of this package.
+//
+// What a renewal, a reply of a node or the loss of a lease has to tell is told in the background, where nothing waits for it:
+// the functions are called on one goroutine per lease, in order. While one of them does not return, up to 64 further events of
+// that lease wait for it. Those beyond that are dropped, except for the ends of what was told before, and the log says how
+// many. The same goes for the logger (WithLogger), except that a panic of the logger is written to standard error.
 type Observer struct {
 	// Start is called when an operation begins. It may derive a context, in which the node calls of the operation
-	// run. The function that it returns is called exactly once, when the operation ends; it may be nil where the end
-	// is of no interest. Operations that have started and not ended are what is waiting (OpAcquire) and held (OpHold)
-	// now.
+	// run; those of a renewal do not wait for it, and run in the context of the acquisition. The function that it returns
+	// is called exactly once, when the operation ends; it may be nil where the end is of no interest. Operations that have
+	// started and not ended are what is waiting (OpAcquire) and held (OpHold) now.
 	Start func(ctx context.Context, op Op) (context.Context, func(Outcome))
 
 	// Event is called with what operations do not show: what the packages built on this one decided, such as a tick
@@ -36,6 +46,47 @@ type Observer struct {
 	// It may be missing: where the holder's Observer has no Hint, or a renewal had to bring the lease back. But it is
 	// never that of another than the holder.
 	Hint func(ctx context.Context) string
+}
+
+// contained returns an Observer whose functions do not panic. A Locker has no other, so no call of an observer can be made
+// that is not contained.
+func (o Observer) contained(log *slog.Logger) Observer {
+	safe := Observer{}
+	if o.Start != nil {
+		safe.Start = func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return o.start(ctx, op, log) }
+	}
+	if o.Event != nil {
+		safe.Event = func(ctx context.Context, e Event) {
+			callback.Call(log, "Observer.Event", func() { o.Event(ctx, e) })
+		}
+	}
+	if o.Node != nil {
+		safe.Node = func(ctx context.Context, kind OpKind, reply NodeReply) {
+			callback.Call(log, "Observer.Node", func() { o.Node(ctx, kind, reply) })
+		}
+	}
+	if o.Hint != nil {
+		safe.Hint = func(ctx context.Context) (hint string) {
+			callback.Call(log, "Observer.Hint", func() { hint = o.Hint(ctx) })
+			return hint
+		}
+	}
+	return safe
+}
+
+// start calls Start. If that panics, or derives no context, the operation goes on in its own.
+func (o Observer) start(ctx context.Context, op Op, log *slog.Logger) (derived context.Context, end func(Outcome)) {
+	var ends func(Outcome)
+	callback.Call(log, "Observer.Start", func() { derived, ends = o.Start(ctx, op) })
+	if derived == nil {
+		derived = ctx
+	}
+	if ends == nil {
+		return derived, nil
+	}
+	return derived, func(out Outcome) {
+		callback.Call(log, "the function that Observer.Start returned", func() { ends(out) })
+	}
 }
 
 // An Op is an operation that begins.

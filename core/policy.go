@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
@@ -115,6 +116,10 @@ func checked(opts []Option, n int) (policy, error) {
 	p.check(&f)
 	p.derive()
 	p.Timeout = p.nodeTimeout
+	if p.Logger != nil {
+		p.Logger = callback.Logger(p.Logger)
+	}
+	p.observer = p.observer.contained(p.Logger)
 	if observe := p.observer.Node; observe != nil {
 		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
 			if int(op) < len(kinds) {
@@ -206,6 +211,9 @@ func leastTTL(window time.Duration) time.Duration {
 	}
 	return ttl
 }
+
+// observed reports whether the observer is told anything of leases in the background.
+func (p *policy) observed() bool { return p.observer.Start != nil || p.observer.Node != nil }
 
 // observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
 func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {

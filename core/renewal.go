@@ -16,7 +16,8 @@ type renewal struct {
 	node.Round
 	lease     *Lease
 	margin    time.Duration // of the lease when the round began
-	end       func(Outcome) // nil if nobody observes
+	observed  bool          // the observer is told of it
+	end       func(Outcome) // what the observer returned; only what is told after the beginning looks at it
 	expiresAt clock.Instant // when the round has had its time; Never: it is not under way. The lease's lock guards it
 }
 
@@ -69,31 +70,44 @@ func (lease *Lease) newRenewal() *renewal {
 	return r
 }
 
-// start sends the round for the watchdog. The observer is the user's code, and the watchdog's timer does not wait for it.
+// start sends the round for the watchdog. The watchdog's timer does not wait for the observer.
 func (r *renewal) start() {
-	r.OnOver = r.conclude
-	observer := &r.lease.attempt.p.observer
-	if observer.Start != nil || observer.Node != nil {
-		r.Tasks.Go(r.sendOff)
+	entered := r.Tasks.Enter()
+	if !entered {
 		return
 	}
-	entered := r.Tasks.Enter()
-	if entered {
-		defer r.Tasks.Leave()
-		r.sendOff()
+	defer r.Tasks.Leave()
+	r.OnOver = r.conclude
+	r.observeStart()
+	r.sendOff()
+}
+
+// observeStart has the observer told that the round begins.
+func (r *renewal) observeStart() {
+	lease, p := r.lease, r.lease.attempt.p
+	if p.observer.Start == nil {
+		return
 	}
+	r.observed = r.Group.Callbacks.Post(lease.attempt.callbacks, func() {
+		_, r.end = p.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.Key(), false, lease.FencingToken())
+	})
+}
+
+// observeEnd has the observer told how the round ended, after it was told of the beginning.
+func (r *renewal) observeEnd(out Outcome) {
+	r.Group.Callbacks.PostAlways(r.lease.attempt.callbacks, func() {
+		if r.end != nil {
+			r.end(out)
+		}
+	})
 }
 
 // sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
 // elsewhere, or paused.
 func (r *renewal) sendOff() {
-	lease, p := r.lease, r.lease.attempt.p
+	lease := r.lease
 	r.margin = lease.remaining()
-	ctx := lease.ctx.parent
-	if p.observer.Start != nil {
-		ctx, r.end = p.observe(context.WithoutCancel(ctx), OpRenew, lease.Key(), false, lease.FencingToken())
-	}
-	r.Send(ctx, quorum.All(len(r.Group.Nodes)))
+	r.Send(lease.ctx.parent, quorum.All(len(r.Group.Nodes)))
 
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
@@ -113,13 +127,13 @@ func (r *renewal) conclude() {
 		lease.declareLost(reason)
 	}
 	lease.replan(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
-	if r.end == nil {
+	if !r.observed {
 		return
 	}
 
 	out := Outcome{Reason: reason, Token: lease.FencingToken(), Margin: r.margin, Nodes: replies(lease.attempt.e.Group, t)}
 	out.Err = fateError(OpRenew, lease.Key(), fate, out.Nodes)
-	r.Tasks.Go(func() { r.end(out) })
+	r.observeEnd(out)
 }
 
 // replan notes the end of a round that was sent at that time, and plans the next one. A node that others were in keeps a turn

@@ -132,10 +132,10 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		on.Store(true)
 		p.set(coretest.Fate{Delay: 20 * time.Millisecond})
 		quietRelease(lease)
+		synctest.Wait()
 		if on.Load() {
 			t.Fatal("it did not panic")
 		}
-		synctest.Wait()
 		if waiting := p.inLine("k"); waiting != 1 {
 			t.Errorf("%d in line, after one of two was let in", waiting)
 		}

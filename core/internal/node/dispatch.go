@@ -29,12 +29,6 @@ func Dispatch(rounds ...*Round) {
 			rounds[0].lanes[i].submit(requests...)
 		}
 	}
-
-	for _, r := range rounds { // the observer is the user's code, so it comes last
-		for i := range r.unasked {
-			r.tellReply(r.Nodes[r.unasked[i].Node], &r.unasked[i].Vote)
-		}
-	}
 }
 
 // ask returns what the round asks of a node, if the node may be asked.
@@ -47,7 +41,7 @@ func (r *Round) ask(i int) (q request, ok bool) {
 	if err != nil {
 		v := quorum.Said(wire.CircuitOpen, err)
 		r.hear(i, v)
-		r.unasked = append(r.unasked, Reply{v, i, 0})
+		r.tellReply(n, &v)
 		return request{}, false
 	}
 	return request{r: r, b: b}, true

@@ -21,6 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/gate"
 	"github.com/lockkit/lockkit/internal/stall"
 )
@@ -46,6 +47,8 @@ type Group struct {
 	Head  atomic.Pointer[wire.Head] // with the longest lease in use
 	Tasks gate.Gate                 // every goroutine of the Locker, and what is to be sent later: Close waits for them
 
+	Callbacks *callback.Background // calls observer and logger from all that must not wait for them
+
 	Buckets   []*Bucket // of keys
 	deadlines *deadlines
 	waiters   sync.Pool // each of one Group, since timers must not leave their synctest bubble
@@ -61,6 +64,7 @@ type Group struct {
 func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
 	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf), deadlines: newDeadlines(conf.Timeout)}
+	g.Callbacks = callback.NewBackground(conf.Logger, &g.Tasks)
 	g.Closing, g.close = context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
 	for i, c := range clients {
 		n := newNode(i, goredis.Bounded(c, conf.Timeout))
@@ -206,6 +210,8 @@ func (g *Group) Learn(longest time.Duration) (first bool) {
 }
 
 func (g *Group) tellLongest(longest time.Duration, from *Node) {
-	g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
-		from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
+	g.Callbacks.Post(&from.lines, func() {
+		g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
+			from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
+	})
 }

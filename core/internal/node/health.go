@@ -209,9 +209,11 @@ func (g *Group) check(n *Node) {
 	switch {
 	case err != nil:
 	case fault != nil && was == nil:
-		g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+		g.Callbacks.Post(&n.lines, func() {
+			g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
+		})
 	case fault == nil && was != nil:
-		g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.attrs())
+		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.attrs()) })
 	}
 	g.plan()
 }
@@ -295,9 +297,12 @@ func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	switch {
 	case !news:
 	case now == wire.Granted:
-		g.Conf.Logger.Info("lockkit: node votes again", n.attrs())
+		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node votes again", n.attrs()) })
 	default:
-		g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", v.Why())
+		why := v.Why()
+		g.Callbacks.Post(&n.lines, func() {
+			g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", why)
+		})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -124,6 +125,13 @@ func (l *lane) ready() *batch {
 func (l *lane) lead(f *batch) {
 	timer := time.NewTimer(idleTime)
 	defer timer.Stop()
+	defer func() {
+		if f != nil { // a hook of the client has ended the goroutine
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.next()
+		}
+	}()
 	for f != nil {
 		f.run()
 		l.mu.Lock()
@@ -239,7 +247,20 @@ func (f *batch) run() {
 	sent, wall := l.Clock.Now(), time.Now()
 	f.filter(sent)
 	stall.At(stall.Call, l.n.Index, l.Group)
+	defer f.finish(sent) // also if a hook of the client ends the goroutine
 	f.call(sent, wall)
+}
+
+// errNoReturn is the error of a batch whose hook has ended the goroutine.
+var errNoReturn = errors.New("a hook of the client has ended its goroutine (runtime.Goexit)")
+
+// finish hands out the answers to a batch that was sent.
+func (f *batch) finish(sent clock.Instant) {
+	l := f.l
+	if len(f.votes) < len(f.requests) {
+		f.err = errNoReturn
+		f.votes = slices.Repeat([]quorum.Vote{failed(errNoReturn)}, len(f.requests))
+	}
 	now, clock := l.Clock.Now(), time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
 	l.mu.Lock()
@@ -357,7 +378,6 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 		}
 		q.r.hear(n.Index, *v)
 	}
-	// What follows may log, which is the user's code: the votes must not wait for it.
 	if longest > 0 {
 		f.l.tellLongest(longest, n)
 	}

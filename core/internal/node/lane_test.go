@@ -13,6 +13,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -137,6 +138,8 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 
 // A consenting asker has all of its requests sent.
 type consenting struct{}
+
+func (consenting) Callbacks() *callback.Queue { return nil }
 
 func (consenting) Sends(wire.Op, int) bool                        { return true }
 func (consenting) Hear(_ wire.Op, got Reply) (wire.Verdict, bool) { return got.Verdict, false }

@@ -13,6 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // reloadEvery is how often at most a Cluster in trouble is asked for its topology.
@@ -46,6 +47,9 @@ type Node struct {
 	runID   string
 	fault   error // the server is unfit: the node must not take part
 	voting  voting
+
+	lines   callback.Queue // of the log, about the node
+	touches callback.Queue // what the observer hears of requests that belong to no operation
 }
 
 // attrs names the node in a log line.

@@ -9,6 +9,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
@@ -29,8 +30,7 @@ type Round struct {
 	OnOver  func()            // called without the lock when the round is over; nil where somebody waits for it
 
 	nodeContext
-	Sent    clock.Instant // when the round began: trust starts here
-	unasked []Reply       // of nodes that are left alone, for the observer
+	Sent clock.Instant // when the round began: trust starts here
 
 	mu sync.Mutex
 	quorum.Tally
@@ -49,6 +49,8 @@ type Asker interface {
 	// Hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
 	// before, and whether the reply shows that this machine's clock stood still.
 	Hear(op wire.Op, got Reply) (v wire.Verdict, slept bool)
+	// Callbacks is where the observer is told of replies, if there is an observer.
+	Callbacks() *callback.Queue
 }
 
 // A Reply is a vote with its origin.
@@ -214,11 +216,17 @@ func (r *Round) Expire() {
 // Outdated reports whether a longer lease is known by now than when the round began.
 func (r *Round) Outdated() bool { return r.Head.Load() != r.head }
 
-// tellReply tells the observer what a node made of a request.
+// tellReply tells the observer what a node made of a request. The way to the node does not wait for the observer.
 func (r *Round) tellReply(n *Node, v *quorum.Vote) {
-	if observe := r.Conf.Observe; observe != nil {
-		observe((*observedContext)(&r.nodeContext), r.op, n, v)
+	observe := r.Conf.Observe
+	if observe == nil {
+		return
 	}
+	told, ctx, calls := *v, observedContext(r.nodeContext), &n.touches
+	if r.asker != nil {
+		calls = r.asker.Callbacks()
+	}
+	r.Group.Callbacks.Post(calls, func() { observe(&ctx, r.op, n, &told) })
 }
 
 // stale reports whether a request has waited for its turn for so long that it is not to be sent any more. What ends a lease is
