@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/lockkit/lockkit/core/internal/wire"
-	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
@@ -75,9 +74,6 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
-	if p.observed() {
-		a.callbacks = new(callback.Queue)
-	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed, a.carries = end != nil, p.carries
 	if p.observer.Hint != nil {
@@ -94,6 +90,9 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	defer func() { untold.Release(ctx) }()
 	if lease != nil {
 		lease.observeHold()
+		if lease.Lost() != nil && l.e.IsClosing() { // Close has taken it away meanwhile
+			lease, err = nil, a.stopError(ctx)
+		}
 	}
 	if end != nil {
 		a.out.Err = err

@@ -26,7 +26,7 @@ type call struct {
 	since    time.Time     // when the call began, if it had to stand in line in this process
 	wait     *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
-	callbacks *callback.Queue // of the observer, in the background: those of all attempts, and of the lease; nil if there is no observer
+	callbacks *callback.Queue // what the observer is told in the background of all attempts, and of the lease; nil until there is one
 
 	// Another caller's release takes the first request of the next caller in line with it. Then these are the attempt
 	// and the round of that request. They are nil if the call makes its own.
@@ -45,13 +45,15 @@ func (c *call) newAttempt() *attempt {
 		lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
 		carries: c.carries,
 		waits:   !c.tryOnly,
-
-		callbacks: c.callbacks,
 	}}
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 
 	a := &lease.attempt
 	a.lease = lease
+	if c.callbacks == nil {
+		c.callbacks = &lease.callbacks
+	}
+	a.callbacks = c.callbacks
 	a.nodes = slices.Grow(a.only[:0], len(c.e.Nodes))
 	for i := range c.e.Nodes {
 		a.nodes = append(a.nodes, nodeState{memory: a.bucket.Memory(i)})

@@ -24,7 +24,7 @@ type attempt struct {
 	wait    *queue.Waiter // the call in the queues of the nodes; nil: nodes queue the call under the attempt's own name
 	lease   *Lease        // what the attempt becomes
 
-	callbacks *callback.Queue // of the observer, in the background; nil if there is no observer
+	callbacks *callback.Queue // what the observer is told in the background: that of the first attempt of the call
 
 	requestedAt wire.Stamp // when the key was requested last, as the nodes were told
 

@@ -142,7 +142,7 @@ func slowGrant(_ *world, p *process) {
 	p.set(coretest.Fate{ReplyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 }
 
-// An observer runs between the grant and the lease: who closes meanwhile must not wait for that lease.
+// An observer is told of a lease before the caller has it: who closes meanwhile takes it away, and the caller gets none.
 func TestCloseWhileALeaseBegins(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		enter, leave := make(chan struct{}), make(chan struct{})

@@ -10,10 +10,12 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// What operators' calls get of a Locker, in package admin and in lockctl.
+// What operators' calls get of a Locker, in package admin and in lockctl, and what the packages built on this one get.
 func init() {
+	callback.Of = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
 		l := locker.(*Locker)
 		err := l.fit(ctx)

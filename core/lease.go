@@ -31,6 +31,8 @@ type Lease struct {
 	renewing *renewal     // under way
 	onEnd    func(Outcome)
 
+	callbacks callback.Queue // what the observer is told in the background of the call, if this is its first attempt
+
 	// The watchdog's lock guards these.
 	lookAt clock.Instant
 	place  int // in the watchdog's heap

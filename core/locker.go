@@ -45,6 +45,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.contain()
 	l := &Locker{newEngine(nodes, &p), p}
 	if err := l.e.Check(); err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)

@@ -48,8 +48,7 @@ type Observer struct {
 	Hint func(ctx context.Context) string
 }
 
-// contained returns an Observer whose functions do not panic. A Locker has no other, so no call of an observer can be made
-// that is not contained.
+// contained returns an Observer that does the same and does not panic.
 func (o Observer) contained(log *slog.Logger) Observer {
 	safe := Observer{}
 	if o.Start != nil {
@@ -76,16 +75,20 @@ func (o Observer) contained(log *slog.Logger) Observer {
 
 // start calls Start. If that panics, or derives no context, the operation goes on in its own.
 func (o Observer) start(ctx context.Context, op Op, log *slog.Logger) (derived context.Context, end func(Outcome)) {
-	var ends func(Outcome)
-	callback.Call(log, "Observer.Start", func() { derived, ends = o.Start(ctx, op) })
+	callback.Call(log, "Observer.Start", func() { derived, end = o.Start(ctx, op) })
 	if derived == nil {
 		derived = ctx
 	}
-	if ends == nil {
-		return derived, nil
+	return derived, containedEnd(end, log)
+}
+
+// containedEnd returns a function that does the same and does not panic.
+func containedEnd(end func(Outcome), log *slog.Logger) func(Outcome) {
+	if end == nil {
+		return nil
 	}
-	return derived, func(out Outcome) {
-		callback.Call(log, "the function that Observer.Start returned", func() { ends(out) })
+	return func(out Outcome) {
+		callback.Call(log, "the function that Observer.Start returned", func() { end(out) })
 	}
 }
 

@@ -116,9 +116,13 @@ func checked(opts []Option, n int) (policy, error) {
 	p.check(&f)
 	p.derive()
 	p.Timeout = p.nodeTimeout
-	if p.Logger != nil {
-		p.Logger = callback.Logger(p.Logger)
-	}
+	return p, errors.Join(f...)
+}
+
+// contain has logger and observer of a Locker contain their panics. From then on the Locker has no others, so no call of them
+// can be made that is not contained.
+func (p *policy) contain() {
+	p.Logger = callback.Logger(p.Logger)
 	p.observer = p.observer.contained(p.Logger)
 	if observe := p.observer.Node; observe != nil {
 		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
@@ -127,7 +131,6 @@ func checked(opts []Option, n int) (policy, error) {
 			}
 		}
 	}
-	return p, errors.Join(f...)
 }
 
 // of is p with the options of a call, or of another Locker.
@@ -211,9 +214,6 @@ func leastTTL(window time.Duration) time.Duration {
 	}
 	return ttl
 }
-
-// observed reports whether the observer is told anything of leases in the background.
-func (p *policy) observed() bool { return p.observer.Start != nil || p.observer.Node != nil }
 
 // observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
 func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {

@@ -73,15 +73,50 @@ func (p *simProcess) cutOff(d time.Duration, from func() bool) {
 
 func always() bool { return true }
 
-// start counts what only an observer sees.
-func (s *simulation) start(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-	return ctx, func(out Outcome) {
-		if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
-			s.count("lost")
-		}
-		for _, n := range out.Nodes {
-			s.count(n.Verdict.String())
-		}
+// A misconduct is what the observer does now and then besides counting.
+type misconduct int
+
+const (
+	good misconduct = iota
+	panicking
+	slow
+)
+
+// observer counts what only an observer sees, and then misbehaves as the seed says.
+func (s *simulation) observer() Observer {
+	return Observer{
+		Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			s.misbehave()
+			return ctx, func(out Outcome) {
+				s.ended(op, out)
+				s.misbehave()
+			}
+		},
+		Node: func(context.Context, OpKind, NodeReply) { s.misbehave() },
+	}
+}
+
+func (s *simulation) ended(op Op, out Outcome) {
+	if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
+		s.count("lost")
+	}
+	for _, n := range out.Nodes {
+		s.count(n.Verdict.String())
+	}
+}
+
+func (s *simulation) misbehave() {
+	s.mu.Lock()
+	now, long := s.whims.IntN(20) == 0, exponential(s.whims, s.ttl()/20)
+	s.mu.Unlock()
+	switch {
+	case !now:
+	case s.callbacks == panicking:
+		s.count("callback panics")
+		panic("observer")
+	case s.callbacks == slow:
+		s.count("callback is slow")
+		time.Sleep(long)
 	}
 }
 
@@ -112,6 +147,8 @@ func (s *simulation) client(p *simProcess, i, line int) {
 			if errors.Is(err, ErrDone) {
 				time.Sleep(exponential(r, s.ttl()/4)) // the next job comes some time later
 			}
+		case lease.Context().Err() != nil && s.callbacks == slow: // it was lost before the caller had it
+			lease.Release(context.Background())
 		case !intime: // the grant came as its patience ran out
 			s.operators.reported(key, lease)
 			s.history.Granted(key, w.holder, lease.FencingToken(), time.Now())

@@ -21,7 +21,7 @@ import (
 // seed: lost, late and duplicated messages; processes that are paused, die, or reach only some of the nodes;
 // nodes that are down, hung, slow, restarted with all of their memory, an older snapshot or none, flushed, or
 // failed over to a replica that lags while the old primary serves on; clocks that step within the window, and
-// by hours; in each third seed, an operator who ends leases and drops records. Each seed draws its own mixture, because a run with everything at once never reaches some states.
+// by hours; in each third seed, an operator who ends leases and drops records; observers that panic, or are slow. Each seed draws its own mixture, because a run with everything at once never reaches some states.
 // Goroutines that are ready at the same instant run in any order, so a seed fixes
 // the faults, not every step.
 func TestSimulation(t *testing.T) {
@@ -38,6 +38,7 @@ var outcomes = []string{
 	"grants", "lost", "completed", "completed late", "completed again", "refused completion", "done", "settled",
 	"healed", "quarantined", "unconfirmed", "record kept", "record excused", "reserved",
 	"revoked", "not revoked", "told of revocation", "record dropped",
+	"callback panics", "callback is slow",
 }
 
 // A mixture is what one seed draws.
@@ -54,6 +55,7 @@ type mixture struct {
 	pace             time.Duration // of batches, at least
 	every            time.Duration // mean time between faults
 	faults           []string
+	callbacks        misconduct // of the observer
 }
 
 func draw(r *rand.Rand) mixture {
@@ -123,6 +125,7 @@ type simulation struct {
 
 	mu     sync.Mutex
 	counts sim.Counts
+	whims  *rand.Rand // of the observer
 }
 
 const simTime = 20 * time.Second
@@ -133,6 +136,8 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		s := &simulation{mixture: draw(r), seed: seed, end: time.Now().Add(simTime), counts: total}
+		s.callbacks = misconduct(seed / 2 % 3)
+		s.whims = rand.New(rand.NewPCG(seed, 2))
 		s.operators.holds = map[simHold]*Lease{}
 		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes)}
 		s.nemesis.prepare(s, r)
@@ -164,7 +169,7 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 func (s *simulation) options(ttl time.Duration) []Option {
 	options := []Option{TTL(ttl), WithMaxTTL(s.ttl()), WithRestartGuard(true), WithReplicaLag(s.lag),
 		WithClockWindow(s.window), Retention(s.retention),
-		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), option(func(p *policy) { p.Pace = s.pace }), WithObserver(Observer{Start: s.start})}
+		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), option(func(p *policy) { p.Pace = s.pace }), WithObserver(s.observer())}
 	if s.patience > 0 {
 		options = append(options, withNodeTimeout(s.patience))
 	}

@@ -505,7 +505,7 @@ func (c *claim) says(failed error) record {
 	j := c.job
 	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
 	if failed != nil {
-		r.Error = strings.ToValidUTF8(failed.Error(), "?")
+		r.Error = strings.ToValidUTF8(fmt.Sprint(failed), "?") // which contains a panic of its method
 		r.Error = cmp.Or(r.Error, "an error without text")
 		r.Error = strings.ToValidUTF8(r.Error[:min(len(r.Error), 200)], "")
 	}

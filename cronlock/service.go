@@ -35,7 +35,6 @@ type Service struct {
 	turns   chan struct{}             // of claims that ask for what to start
 	asked   atomic.Pointer[time.Time] // when a look last asked the nodes for their clocks
 	voted   atomic.Bool               // a quorum of nodes has granted something
-	silence sync.Once                 // about observers that panic
 
 	mu      sync.Mutex
 	jobs    map[string]*Job

@@ -9,19 +9,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// event tells the observer what happens. An observer that panics does not keep the engine from its work.
+// event tells the observer what happens.
 func (s *Service) event(ctx context.Context, job string, kind core.EventKind) {
-	if kind == "" {
-		return
+	if kind != "" {
+		s.locker.Event(ctx, core.Event{Source: "cronlock", Name: job, Kind: kind})
 	}
-	defer func() {
-		if p := recover(); p != nil {
-			s.silence.Do(func() {
-				s.locker.Logger().Error("cronlock: the observer panicked", "job", job, "event", kind, "panic", p)
-			})
-		}
-	}()
-	s.locker.Event(ctx, core.Event{Source: "cronlock", Name: job, Kind: kind})
 }
 
 // waitsForNewNodes reports whether nothing starts only because the nodes are new to this process and do not vote yet, though

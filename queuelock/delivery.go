@@ -89,6 +89,12 @@ func (l leases) release(ctx context.Context) {
 // begins anew, and one whose Locker is closed, which waits for its leases, gives it back.
 func (d *delivery) acquire(ctx context.Context) (held leases, err error) {
 	d.hold, d.abandon = context.WithCancel(context.WithoutCancel(ctx))
+	whole := false
+	defer func() {
+		if !whole { // a callback has ended the goroutine; else there is nothing left to release
+			held.release(ctx)
+		}
+	}()
 	for i := 0; i < len(d.keys); i++ {
 		if held[i], err = d.take(ctx, held, d.keys[i]); d.state == running {
 			continue
@@ -102,6 +108,7 @@ func (d *delivery) acquire(ctx context.Context) (held leases, err error) {
 		}
 		held, i = leases{}, -1
 	}
+	whole = true
 	return held, nil
 }
 
@@ -117,9 +124,6 @@ func (d *delivery) take(ctx context.Context, before leases, key string) (lease *
 			err = errors.Join(ctx.Err(), before.lost()) // the first lease, while it waited for the second
 		}
 		what := d.hears(ctx, err)
-		if d.state == waiting {
-			<-d.server.places
-		}
 		if !d.happens(what).waits() || what == lost || what == closed {
 			return lease, err
 		}
@@ -129,10 +133,13 @@ func (d *delivery) take(ctx context.Context, before leases, key string) (lease *
 	}
 }
 
-// ask asks for a key, and waits for as long as the state allows. The end of ctx ends the wait, and not the lease: asynq ends
+// ask asks for a key, and waits for as long as the state allows. Then it leaves the waiting place, if it has one. The end of ctx ends the wait, and not the lease: asynq ends
 // ctx and hands the task to somebody else while the handler is still at work.
 func (d *delivery) ask(ctx context.Context, key string) (*core.Lease, error) {
 	defer context.AfterFunc(ctx, d.abandon)()
+	if d.state == waiting {
+		defer d.server.leavePlace()
+	}
 	name := core.Name(d.task.Type())
 	if d.state == trying {
 		return d.locker.TryAcquire(d.hold, key, name)

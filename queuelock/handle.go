@@ -30,7 +30,16 @@ func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
 		if err != nil {
 			return d.tell(ctx, err)
 		}
-		return d.settle(ctx, held, d.run(ctx, held, next))
+
+		settled := false
+		defer func() {
+			if !settled { // a method of the handler's error panicked, or a callback has ended the goroutine
+				held.release(ctx)
+			}
+		}()
+		err = d.settle(ctx, held, d.run(ctx, held, next))
+		settled = true
+		return err
 	})
 }
 
@@ -159,6 +168,7 @@ const recordFor = 30 * time.Second
 // error, since asynq would then run again what has just been done.
 func (d *delivery) complete(ctx context.Context, held leases) (err error) {
 	var recording sync.WaitGroup
+	err = errUnrecorded // unless record returns
 	recording.Go(func() { err = d.record(ctx, held[0]) })
 	held[1].Release(ctx)
 	recording.Wait()
@@ -173,6 +183,8 @@ func (d *delivery) complete(ctx context.Context, held leases) (err error) {
 	}
 	return nil
 }
+
+var errUnrecorded = errors.New("a callback has ended the goroutine that was to record it")
 
 func (d *delivery) record(ctx context.Context, identity *core.Lease) error {
 	if !d.remembered {

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/internal/schedule"
@@ -47,6 +48,8 @@ type entry struct {
 	next schedule.Next
 	task *asynq.Task
 	opts []asynq.Option
+
+	told callback.Queue // events and lines of the log
 }
 
 // NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
@@ -102,7 +105,8 @@ func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...as
 		return err
 	}
 	s.names[name] = true
-	s.running.Go((&entry{s, name, next, task, append([]asynq.Option{asynq.Retention(tickRetention)}, opts...)}).run)
+	e := &entry{Scheduler: s, name: name, next: next, task: task, opts: append([]asynq.Option{asynq.Retention(tickRetention)}, opts...)}
+	s.running.Go(e.run)
 	return nil
 }
 
@@ -147,8 +151,10 @@ func (e *entry) run() {
 			e.tick(at, left)
 		} else {
 			last = e.now()
-			e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: they are left to other replicas",
-				"service", e.service, "entry", e.name, "first", instant(at))
+			e.tell(func() {
+				e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: they are left to other replicas",
+					"service", e.service, "entry", e.name, "first", instant(at))
+			})
 		}
 	}
 }
@@ -167,12 +173,19 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 			continue
 		}
 		if e.open.Err() == nil {
-			e.m.locker.Event(e.open, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
-			e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id. If the task exists already, asynq.NewTask was given asynq.Unique: remove it",
-				"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
+			e.tell(func() {
+				e.m.locker.Event(e.open, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
+			})
+			e.tell(func() {
+				e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id. If the task exists already, asynq.NewTask was given asynq.Unique: remove it",
+					"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
+			})
 		}
 		return
 	}
 }
+
+// tell calls observer or logger. The next tick does not wait for them.
+func (e *entry) tell(f func()) { callback.Of(e.m.locker).Post(&e.told, f) }
 
 func instant(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

@@ -45,7 +45,7 @@ func (m *Middleware) server(ctx context.Context) *server {
 	return m.newServer(1)
 }
 
-// takePlace takes a waiting place, if there is one. It is left by a receive.
+// takePlace takes a waiting place, if there is one.
 func (s *server) takePlace() bool {
 	select {
 	case s.places <- struct{}{}:
@@ -54,6 +54,8 @@ func (s *server) takePlace() bool {
 		return false
 	}
 }
+
+func (s *server) leavePlace() { <-s.places }
 
 // Configure wires the Middleware into the configuration of a server. Call it last before asynq.NewServer, once for each
 // server. It wraps what cfg has, or asynq's defaults:

@@ -3,11 +3,13 @@ package leader
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/internal/stall"
@@ -33,12 +35,12 @@ func (e *Elector) campaign() {
 			}
 		case class == core.ClassClosed:
 			e.note(err)
-			e.locker.Logger().Error("leader: the campaign has ended: the Locker is closed", "group", e.group)
+			e.log(slog.LevelError, "leader: the campaign has ended: the Locker is closed")
 			return
 		default:
 			e.note(err)
 			if !warned {
-				e.locker.Logger().Warn("leader: no leader can be elected", "group", e.group, "err", err)
+				e.log(slog.LevelWarn, "leader: no leader can be elected", "err", err)
 			}
 			warned = true
 			pause.For(e.closing, retryMin+rand.N(retryMax-retryMin))
@@ -82,9 +84,9 @@ func (e *Elector) reign(lease *core.Lease) {
 	go func() {
 		defer t.gate.Leave()
 		stall.At(stall.Start, stall.Anywhere, e)
-		e.elected(t.notice, t.Term)
+		callback.Call(e.locker.Logger(), "OnElected", func() { e.elected(t.notice, t.Term) })
 	}()
-	e.event(EventElected) // an observer that is slow does not hold up OnElected
+	e.event(EventElected)
 	err := t.last(e.locker.TTL(), e.stuck)
 	t.stop(cmp.Or(err, errResigned))
 	if err != nil {
@@ -122,7 +124,7 @@ func (e *Elector) vacate(t *term) {
 // candidates, which see that the key of the resignation is held.
 func (e *Elector) stuck() (over func()) {
 	e.note(errStuck)
-	e.locker.Logger().Warn("leader: work of the term has not ended since this process resigned: until it ends, the group has no leader", "group", e.group)
+	e.log(slog.LevelWarn, "leader: work of the term has not ended since this process resigned: until it ends, the group has no leader")
 	ctx, stop := context.WithCancel(context.WithoutCancel(e.closing))
 	var showing sync.WaitGroup
 	showing.Go(func() {
@@ -167,18 +169,20 @@ func (e *Elector) follows(trouble error) {
 	e.blocked = trouble
 	e.mu.Unlock()
 	if trouble != nil && before == nil {
-		e.locker.Logger().Warn("leader: the leader has resigned, and work of its term has not ended since: until it ends, the group has no leader", "group", e.group)
+		e.log(slog.LevelWarn, "leader: the leader has resigned, and work of its term has not ended since: until it ends, the group has no leader")
 	}
 }
 
-// event tells the observer. One that panics does not end the campaign.
+// event has the observer told. The campaign does not wait for it.
 func (e *Elector) event(kind core.EventKind) {
-	defer func() {
-		if p := recover(); p != nil {
-			e.silence.Do(func() {
-				e.locker.Logger().Error("leader: the observer panicked", "group", e.group, "event", kind, "panic", p)
-			})
-		}
-	}()
-	e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
+	callback.Of(e.locker).Post(&e.told, func() {
+		e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
+	})
+}
+
+// log has a line logged. The campaign does not wait for the logger.
+func (e *Elector) log(level slog.Level, message string, attrs ...any) {
+	callback.Of(e.locker).Post(&e.lines, func() {
+		e.locker.Logger().With("group", e.group).Log(e.closing, level, message, attrs...)
+	})
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/gate"
 	"github.com/lockkit/lockkit/internal/join"
@@ -26,7 +27,9 @@ type Elector struct {
 	closing    context.Context
 	close      context.CancelFunc
 	background gate.Gate // the campaign, and the watch
-	silence    sync.Once // about observers that panic
+
+	told  callback.Queue // events
+	lines callback.Queue // of the log
 
 	mu      sync.Mutex
 	term    *term         // nil: another process leads, or none

@@ -12,8 +12,8 @@ type config struct {
 
 // OnElected sets the function that is called when this process becomes leader. Its context ends when the term is lost, and
 // when the process starts to resign. If the function returns earlier, the term goes on. This process does not campaign
-// again before the function has returned, so a defer in it runs once per term. [core.FromContext] returns the lease of the
-// term. The default does nothing.
+// again before the function has returned, so a defer in it runs once per term. If the function panics, the panic is logged
+// with its stack, and counts as a return. [core.FromContext] returns the lease of the term. The default does nothing.
 func OnElected(f func(ctx context.Context, t Term)) Option {
 	return func(c *config) { c.elected = f }
 }

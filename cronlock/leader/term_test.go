@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -145,22 +147,53 @@ func TestCloseInsideItsWork(t *testing.T) {
 	})
 }
 
-// An observer that panics at an election ends no campaign, and is logged once.
-func TestObserverPanicsAtAnElection(t *testing.T) {
-	bubble(t, 3, func(w *world) {
-		var log logbook.Book
-		c := w.candidateOn("c", w.first.Replica(core.WithLogger(log.Logger()), core.WithObserver(core.Observer{
-			Event: func(context.Context, core.Event) { panic("observer") },
-		})))
-		for range 2 {
-			await(w.T, taking, "it leads", c.leads)
-			c.Resign()
-			time.Sleep(away)
+// Code of the user's that panics, blocks or is slow ends no campaign, and keeps nobody from leading or from resigning.
+func TestCallbackMisbehavesAtAnElection(t *testing.T) {
+	type callbacks struct {
+		elected, event, line func()
+	}
+	sites := map[string]func(misbehave func()) callbacks{
+		"OnElected": func(misbehave func()) callbacks { return callbacks{misbehave, func() {}, func() {}} },
+		"Event":     func(misbehave func()) callbacks { return callbacks{func() {}, misbehave, func() {}} },
+		"logger":    func(misbehave func()) callbacks { return callbacks{func() {}, func() {}, misbehave} },
+	}
+	for where, at := range sites {
+		for _, how := range []string{"panics", "blocks", "is slow", "ends its goroutine"} {
+			if where == "OnElected" && how == "blocks" {
+				continue // it is the work of the term, for which the term waits
+			}
+			t.Run(where+" "+how, func(t *testing.T) {
+				bubble(t, 3, func(w *world) {
+					until := make(chan struct{})
+					misbehave := map[string]func(){
+						"panics": func() { panic("callback") }, "blocks": func() { <-until },
+						"is slow": func() { time.Sleep(2 * time.Second) }, "ends its goroutine": runtime.Goexit,
+					}[how]
+					c := at(misbehave)
+					locks := w.first.Replica(core.WithLogger(slog.New(lineHandler{c.line})), core.WithObserver(core.Observer{
+						Event: func(context.Context, core.Event) { c.event() },
+					}))
+					e := w.electedDoes("c", locks, func(*candidate) { c.elected() })
+					for range 3 {
+						await(w.T, taking, "it leads", e.leads)
+						e.Resign()
+						time.Sleep(away)
+					}
+					await(w.T, taking, "it leads", e.leads)
+					close(until)
+				})
+			})
 		}
-		await(w.T, taking, "it leads", c.leads)
-		log.Want(w.T, 1, "the observer panicked", "group=group")
-	})
+	}
 }
+
+// A lineHandler calls a function for each line of the log.
+type lineHandler struct{ line func() }
+
+func (h lineHandler) Enabled(context.Context, slog.Level) bool  { return true }
+func (h lineHandler) Handle(context.Context, slog.Record) error { h.line(); return nil }
+func (h lineHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h lineHandler) WithGroup(string) slog.Handler             { return h }
 
 // atGrant calls f when the leadership was granted, before Acquire returns.
 func atGrant(f func()) core.Option {

@@ -40,6 +40,10 @@ type Queue struct {
 	active bool // a goroutine has it, or it is ready for one
 }
 
+// Of returns the Background of a *core.Locker, for the packages that are built on core: what their own goroutines have to tell.
+// Package core sets it when it is loaded.
+var Of func(locker any) *Background
+
 // NewBackground returns a Background that logs to log, and whose goroutines are inside of a gate: once that is closed and
 // empty, no call is made any more.
 func NewBackground(log *slog.Logger, inside *gate.Gate) *Background {

@@ -18,8 +18,8 @@ func (o *observer) node(ctx context.Context, kind core.OpKind, r core.NodeReply)
 	if r.Err == nil && kind != core.OpRelease { // the reply to a release does not tell the time
 		in.offset.Record(ctx, r.Skew.Seconds(), o.series(n))
 	}
-	o.mu.Lock() // also around Record: what was found last must be recorded last
-	defer o.mu.Unlock()
+	o.voting.Lock() // also around Record: what was found last must be recorded last
+	defer o.voting.Unlock()
 	if votes, known := o.votes(n, kind, r.Verdict); known {
 		in.voting.Record(ctx, votes, o.series(n))
 	}

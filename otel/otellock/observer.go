@@ -16,12 +16,15 @@ import (
 type observer struct {
 	threshold time.Duration
 	tracer    trace.Tracer // nil if spans go nowhere
+	measures  bool         // metrics go somewhere
 	in        instruments
 	sets      sync.Map // labels → metric.MeasurementOption
 
 	mu      sync.Mutex
 	classes map[string]*class
-	unfit   map[node]bool // nodes that refused to vote when they were asked to
+
+	voting sync.Mutex    // also held while votes are recorded, by code of the SDK: no other call waits for it
+	unfit  map[node]bool // nodes that refused to vote when they were asked to
 }
 
 // An operation is one that has started.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	metricnoop "go.opentelemetry.io/otel/metric/noop"
 	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockkit/lockkit/core"
@@ -19,7 +20,11 @@ func New(opts ...Option) (core.Observer, error) {
 	if err != nil {
 		return core.Observer{}, fmt.Errorf("otellock: %w", err)
 	}
-	return core.Observer{Start: o.start, Event: o.event, Node: o.node, Hint: o.hint}, nil
+	observer := core.Observer{Start: o.start, Event: o.event, Node: o.node, Hint: o.hint}
+	if !o.measures {
+		observer.Node = nil // replies of nodes are in no span, and to be told of them costs allocations
+	}
+	return observer, nil
 }
 
 func newObserver(opts []Option) (*observer, error) {
@@ -28,6 +33,11 @@ func newObserver(opts []Option) (*observer, error) {
 		return nil, err
 	}
 	o := &observer{threshold: conf.threshold, classes: map[string]*class{}, unfit: map[node]bool{}}
+	switch conf.meters.(type) {
+	case metricnoop.MeterProvider, *metricnoop.MeterProvider:
+	default:
+		o.measures = true
+	}
 	switch conf.tracers.(type) {
 	case tracenoop.TracerProvider, *tracenoop.TracerProvider:
 	default:

@@ -222,10 +222,11 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	if observe == nil {
 		return
 	}
-	told, ctx, calls := *v, observedContext(r.nodeContext), &n.touches
+	calls := &n.touches
 	if r.asker != nil {
 		calls = r.asker.Callbacks()
 	}
+	told, ctx := *v, observedContext(r.nodeContext)
 	r.Group.Callbacks.Post(calls, func() { observe(&ctx, r.op, n, &told) })
 }
 

@@ -1,0 +1,162 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A callbackSite is where a delivery calls code of the user's, which misbehaves there. The observer wraps another one.
+type callbackSite struct {
+	observer func(o core.Observer, misbehave func()) core.Observer
+	key      func(misbehave func()) Option
+	late     bool // the handler returns nil after its context has ended
+	fails    func(misbehave func()) error
+}
+
+// atStart misbehaves when an operation begins.
+func atStart(kind core.OpKind, identity bool) callbackSite {
+	return callbackSite{observer: func(o core.Observer, misbehave func()) core.Observer {
+		start := o.Start
+		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			if op.Kind == kind && (op.Key != core.Key("order", "1")) == identity {
+				misbehave()
+			}
+			return start(ctx, op)
+		}
+		return o
+	}}
+}
+
+// atEnd misbehaves when an operation has ended.
+func atEnd(kind core.OpKind, identity bool) callbackSite {
+	return callbackSite{observer: func(o core.Observer, misbehave func()) core.Observer {
+		start := o.Start
+		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			ctx, end := start(ctx, op)
+			return ctx, func(out core.Outcome) {
+				if end != nil {
+					end(out)
+				}
+				if op.Kind == kind && (op.Key != core.Key("order", "1")) == identity {
+					misbehave()
+				}
+			}
+		}
+		return o
+	}}
+}
+
+// A mischievous error has a method that misbehaves.
+type mischievous struct {
+	error
+	misbehave func()
+}
+
+func (e mischievous) Is(error) bool { e.misbehave(); return false }
+
+// Code of the user's that misbehaves once delays its task, and keeps no other task waiting: the task is done in the end, on
+// time by asynq's clock, and neither identity, key nor waiting place is left taken.
+func TestCallbackMisbehaves(t *testing.T) {
+	sites := map[string]callbackSite{
+		"acquire identity, start": atStart(core.OpAcquire, true), "acquire identity, end": atEnd(core.OpAcquire, true),
+		"acquire key, start": atStart(core.OpAcquire, false), "acquire key, end": atEnd(core.OpAcquire, false),
+		"hold identity, start": atStart(core.OpHold, true), "hold identity, end": atEnd(core.OpHold, true),
+		"hold key, start": atStart(core.OpHold, false), "hold key, end": atEnd(core.OpHold, false),
+		"complete, start": atStart(core.OpComplete, true), "complete, end": atEnd(core.OpComplete, true),
+		"release key, start": atStart(core.OpRelease, false), "release key, end": atEnd(core.OpRelease, false),
+		"event": {late: true, observer: func(o core.Observer, misbehave func()) core.Observer {
+			event := o.Event
+			o.Event = func(ctx context.Context, e core.Event) {
+				if e.Kind == EventNilAfterCancel {
+					misbehave()
+				}
+				event(ctx, e)
+			}
+			return o
+		}},
+		"key function": {key: func(misbehave func()) Option {
+			of := ByPayloadField("order")
+			return WithKey(func(ctx context.Context, t *asynq.Task) (string, error) {
+				key, err := of(ctx, t)
+				if key == core.Key("order", "1") {
+					misbehave()
+				}
+				return key, err
+			})
+		}},
+		"error of the handler": {fails: func(misbehave func()) error { return mischievous{errors.New("failed"), misbehave} }},
+	}
+	misbehaviours := map[string]func(until <-chan struct{}){
+		"panics":             func(<-chan struct{}) { panic("callback") },
+		"blocks":             func(until <-chan struct{}) { <-until },
+		"is slow":            func(<-chan struct{}) { time.Sleep(2 * time.Second) },
+		"ends its goroutine": func(<-chan struct{}) { runtime.Goexit() },
+	}
+	for where, at := range sites {
+		for how, misbehave := range misbehaviours {
+			bubbleOf(t, where+" "+how, func(t *testing.T, r *rig) { r.misbehaves(at, misbehave) })
+		}
+	}
+}
+
+func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
+	t := r.t
+	until := make(chan struct{})
+	var once atomic.Bool
+	misbehave := func() {
+		if once.CompareAndSwap(false, true) {
+			how(until)
+		}
+	}
+	observer, key := r.events.Observer(), field("order")
+	if at.observer != nil {
+		observer = at.observer(observer, misbehave)
+	}
+	if at.key != nil {
+		key = at.key(misbehave)
+	}
+	soon := func(cfg *asynq.Config) {
+		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
+	}
+	var runs, others atomic.Int32
+	r.serve(setup{locker: r.locks.Replica(core.WithObserver(observer)).Locker, adjust: soon, opts: []Option{key, WithGrace(5 * time.Second)}},
+		func(ctx context.Context, task *asynq.Task) error {
+			if string(task.Payload()) != string(order(1).Payload()) {
+				others.Add(1)
+				return nil
+			}
+			first := runs.Add(1) == 1
+			switch {
+			case first && at.late:
+				<-ctx.Done()
+			case first && at.fails != nil:
+				return at.fails(misbehave)
+			}
+			return nil
+		})
+
+	info := r.enqueue(order(1), asynq.Timeout(20*time.Second))
+	for n := range 30 {
+		r.enqueue(order(2 + n%3))
+		r.pass(10 * time.Second)
+		if got := others.Load(); got != int32(n)+1 {
+			t.Fatalf("after %d s, %d of %d other tasks have run", 10*(n+1), got, n+1)
+		}
+	}
+	if !once.Load() {
+		t.Fatal("nothing misbehaved")
+	}
+	if s := r.state(info); s != "gone" {
+		now, err := r.locker().Inspect(t.Context(), core.Key("queue", "task", info.ID))
+		t.Errorf("after 5 minutes the task is %s, run %d times, given back %d times; its identity: %+v %v", s, runs.Load(), r.count(EventContended), now.Holder, err)
+	}
+	close(until)
+}
