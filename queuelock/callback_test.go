@@ -21,12 +21,15 @@ type callbackSite struct {
 	fails    func(misbehave func()) error
 }
 
+// The keys of the task at which code of the user's misbehaves.
+var victimIdentity, victimKey = core.Key("queue", "task", idPrefix+core.Key("victim")), core.Key("order", "1")
+
 // atStart misbehaves when an operation begins.
-func atStart(kind core.OpKind, identity bool) callbackSite {
+func atStart(kind core.OpKind, key string) callbackSite {
 	return callbackSite{observer: func(o core.Observer, misbehave func()) core.Observer {
 		start := o.Start
 		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-			if op.Kind == kind && (op.Key != core.Key("order", "1")) == identity {
+			if op.Kind == kind && op.Key == key {
 				misbehave()
 			}
 			return start(ctx, op)
@@ -36,7 +39,7 @@ func atStart(kind core.OpKind, identity bool) callbackSite {
 }
 
 // atEnd misbehaves when an operation has ended.
-func atEnd(kind core.OpKind, identity bool) callbackSite {
+func atEnd(kind core.OpKind, key string) callbackSite {
 	return callbackSite{observer: func(o core.Observer, misbehave func()) core.Observer {
 		start := o.Start
 		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
@@ -45,7 +48,7 @@ func atEnd(kind core.OpKind, identity bool) callbackSite {
 				if end != nil {
 					end(out)
 				}
-				if op.Kind == kind && (op.Key != core.Key("order", "1")) == identity {
+				if op.Kind == kind && op.Key == key {
 					misbehave()
 				}
 			}
@@ -66,12 +69,12 @@ func (e mischievous) Is(error) bool { e.misbehave(); return false }
 // time by asynq's clock, and neither identity, key nor waiting place is left taken.
 func TestCallbackMisbehaves(t *testing.T) {
 	sites := map[string]callbackSite{
-		"acquire identity, start": atStart(core.OpAcquire, true), "acquire identity, end": atEnd(core.OpAcquire, true),
-		"acquire key, start": atStart(core.OpAcquire, false), "acquire key, end": atEnd(core.OpAcquire, false),
-		"hold identity, start": atStart(core.OpHold, true), "hold identity, end": atEnd(core.OpHold, true),
-		"hold key, start": atStart(core.OpHold, false), "hold key, end": atEnd(core.OpHold, false),
-		"complete, start": atStart(core.OpComplete, true), "complete, end": atEnd(core.OpComplete, true),
-		"release key, start": atStart(core.OpRelease, false), "release key, end": atEnd(core.OpRelease, false),
+		"acquire identity, start": atStart(core.OpAcquire, victimIdentity), "acquire identity, end": atEnd(core.OpAcquire, victimIdentity),
+		"acquire key, start": atStart(core.OpAcquire, victimKey), "acquire key, end": atEnd(core.OpAcquire, victimKey),
+		"hold identity, start": atStart(core.OpHold, victimIdentity), "hold identity, end": atEnd(core.OpHold, victimIdentity),
+		"hold key, start": atStart(core.OpHold, victimKey), "hold key, end": atEnd(core.OpHold, victimKey),
+		"complete, start": atStart(core.OpComplete, victimIdentity), "complete, end": atEnd(core.OpComplete, victimIdentity),
+		"release key, start": atStart(core.OpRelease, victimKey), "release key, end": atEnd(core.OpRelease, victimKey),
 		"event": {late: true, observer: func(o core.Observer, misbehave func()) core.Observer {
 			event := o.Event
 			o.Event = func(ctx context.Context, e core.Event) {
@@ -86,7 +89,7 @@ func TestCallbackMisbehaves(t *testing.T) {
 			of := ByPayloadField("order")
 			return WithKey(func(ctx context.Context, t *asynq.Task) (string, error) {
 				key, err := of(ctx, t)
-				if key == core.Key("order", "1") {
+				if key == victimKey {
 					misbehave()
 				}
 				return key, err
@@ -110,6 +113,7 @@ func TestCallbackMisbehaves(t *testing.T) {
 func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 	t := r.t
 	until := make(chan struct{})
+	defer close(until)
 	var once atomic.Bool
 	misbehave := func() {
 		if once.CompareAndSwap(false, true) {
@@ -143,7 +147,7 @@ func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 			return nil
 		})
 
-	info := r.enqueue(order(1), asynq.Timeout(20*time.Second))
+	info := r.enqueue(order(1), ID("victim"), asynq.Timeout(20*time.Second))
 	for n := range 30 {
 		r.enqueue(order(2 + n%3))
 		r.pass(10 * time.Second)
@@ -155,8 +159,7 @@ func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 		t.Fatal("nothing misbehaved")
 	}
 	if s := r.state(info); s != "gone" {
-		now, err := r.locker().Inspect(t.Context(), core.Key("queue", "task", info.ID))
+		now, err := r.locker().Inspect(t.Context(), victimIdentity)
 		t.Errorf("after 5 minutes the task is %s, run %d times, given back %d times; its identity: %+v %v", s, runs.Load(), r.count(EventContended), now.Holder, err)
 	}
-	close(until)
 }

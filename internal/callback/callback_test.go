@@ -155,6 +155,9 @@ func TestCallsAreDropped(t *testing.T) {
 		}
 		log.Want(t, 1, "events are dropped")
 
+		for range 5 {
+			b.Post(&q, func() {})
+		}
 		time.Sleep(reportEvery)
 		synctest.Wait()
 		total := b.Dropped()
