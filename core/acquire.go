@@ -90,7 +90,7 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	defer func() { untold.Release(ctx) }()
 	if lease != nil {
 		lease.observeHold()
-		if lease.Lost() != nil && l.e.IsClosing() { // Close has taken it away meanwhile
+		if l.e.IsClosing() && lease.Lost() != nil { // Close has taken it away meanwhile
 			lease, err = nil, a.stopError(ctx)
 		}
 	}
