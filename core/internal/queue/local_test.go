@@ -60,3 +60,89 @@ func TestTurnThatAskedIsTaken(t *testing.T) {
 		q.Leave("k")
 	})
 }
+
+// lineUp makes callers stand in line for a key, and returns what makes them give up, and where each says whether it has the
+// turn.
+func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func(), entered chan bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	entered = make(chan bool, callers)
+	for range callers {
+		go func() { entered <- q.Enter(ctx, nil, key, &Turn{}) }()
+	}
+	testutil.Await(t, "all are in line", func() bool {
+		q.mu.RLock()
+		defer q.mu.RUnlock()
+		return len(present(q.m[key].waiters)) == callers
+	})
+	return cancel, entered
+}
+
+// A caller that gives up waits for nobody: not for the lock of all keys, which it would take from others. To look why the turn
+// has not come, it waits for no reader.
+func TestGivingUpTakesNoLock(t *testing.T) {
+	q := NewLocal(0, func(int) int { return 0 })
+	q.TryEnter("k")
+	giveUp, entered := lineUp(t, q, "k", 100)
+	q.mu.Lock()
+	giveUp()
+	for range 100 {
+		if testutil.Receive(t, entered) {
+			t.Error("has the turn of another")
+		}
+	}
+	q.mu.Unlock()
+	q.mu.RLock()
+	defer q.mu.RUnlock()
+	why := make(chan int)
+	go func() { why <- q.Why("k") }()
+	testutil.Receive(t, why)
+}
+
+// Callers that have given up are passed, however many they are, and the next caller has the turn.
+func TestTurnPassesThoseThatGaveUp(t *testing.T) {
+	q := NewLocal(0, func(int) int { return 0 })
+	q.TryEnter("k")
+	for _, callers := range []int{1, passedAtOnce - 1, passedAtOnce, passedAtOnce + 1, 5*passedAtOnce + 3} {
+		giveUp, gone := lineUp(t, q, "k", callers)
+		giveUp()
+		for range callers {
+			testutil.Receive(t, gone)
+		}
+		_, entered := lineUp(t, q, "k", 1)
+		q.Leave("k")
+		if !testutil.Receive(t, entered) {
+			t.Errorf("%d callers gave up, and the one behind them has no turn", callers)
+		}
+		if n := len(q.m["k"].waiters); n != 0 {
+			t.Errorf("%d callers are left in line", n)
+		}
+	}
+	giveUp, gone := lineUp(t, q, "k", 2*passedAtOnce)
+	giveUp()
+	for range 2 * passedAtOnce {
+		testutil.Receive(t, gone)
+	}
+	if next := q.Next("k"); next != nil {
+		t.Error("one that gave up has the turn")
+	}
+	q.Leave("k")
+	if len(q.m) != 0 {
+		t.Error("the line is kept though nobody has the turn")
+	}
+}
+
+// What is kept of callers that gave up is bounded by how many were in line at one time.
+func TestLineForgetsThoseThatGaveUp(t *testing.T) {
+	q := NewLocal(0, func(int) int { return 0 })
+	q.TryEnter("k")
+	lineUp(t, q, "k", 1) // goes on waiting before them
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 10_000 {
+		q.Enter(gone, nil, "k", &Turn{})
+	}
+	if n := len(q.m["k"].waiters); n > 8 {
+		t.Errorf("%d turns are kept, of one caller that waits", n)
+	}
+}
