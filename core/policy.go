@@ -60,6 +60,21 @@ type timing struct {
 	drift                   float64 // of this machine's clock
 	renewEvery, nodeTimeout time.Duration
 	retryMin, retryMax      time.Duration
+	pauses
+}
+
+// pauses are for how long something that failed, or is refused, is left alone at most. Whatever the TTL, none of them is longer
+// than longestPause: what is waited for may be back at any time.
+type pauses struct {
+	quarantinePause time.Duration // of a call, while too few nodes vote
+	renewalPause    time.Duration // of a lease whose renewal has failed, or that others keep from a node
+}
+
+const longestPause = time.Second
+
+// pausesOf are those of leases with that TTL.
+func pausesOf(ttl time.Duration) pauses {
+	return pauses{quarantinePause: min(ttl/10, longestPause), renewalPause: min(ttl/20, longestPause)}
 }
 
 // unset is no value of an option.
@@ -154,14 +169,14 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 
 // derive sets what follows from settings and options.
 func (p *policy) derive() {
-	p.timing = timing{clockDrift, p.ttl / 3, defaultNodeTimeout(p.ttl), 50 * time.Millisecond, 250 * time.Millisecond}
+	p.timing = timing{clockDrift, p.ttl / 3, defaultNodeTimeout(p.ttl), 50 * time.Millisecond, 250 * time.Millisecond, pausesOf(p.ttl)}
 	if p.tune != nil {
 		p.tune(&p.timing)
 	}
 	p.validity = validity(p.ttl, p.drift, p.Window)
 	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.Window, p.nodeTimeout, p.MaxTTL)
-	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.ttl/20+p.nodeTimeout)
+	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.renewalPause+p.nodeTimeout)
 	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 

@@ -97,7 +97,7 @@ func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
 	switch r.outcome {
 	case quorum.Quarantined:
 		// Not for all of the quarantine: another node may come back before.
-		d := min(r.retry, max(p.retryMax, p.ttl/10))
+		d := min(r.retry, max(p.retryMax, p.quarantinePause))
 		return d, d + p.retryMin
 	case quorum.SharedTurn, quorum.Split, quorum.Unsettled:
 		if r.outcome == quorum.SharedTurn && !late { // else it is nobody's

@@ -146,7 +146,7 @@ func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
 		return
 	}
 
-	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.ttl / 20)
+	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
 	ok = ok && lease.remaining() > 0 // a reply that comes after validity extends nothing
 	if ok {
 		lease.trust(sent)

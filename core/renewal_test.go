@@ -248,7 +248,7 @@ func slowRenewals(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 }
 
 // A renewal that others keep from a node comes again before its turn there ends, but only every other one is early:
-// whoever stays there must not cost the nodes a renewal each ttl/20.
+// whoever stays there must not cost the nodes a renewal each pause.
 func TestEveryOtherRenewalIsEarly(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -272,13 +272,13 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 		for i := range sent[1:] {
 			want := p.p.renewEvery
 			if i%2 == 0 {
-				want = p.p.ttl/20 + time.Millisecond
+				want = p.p.renewalPause + time.Millisecond
 			}
 			if got := sent[i+1].Sub(sent[i]); got != want {
 				t.Errorf("renewal %d comes after %v, want %v", i+1, got, want)
 			}
 		}
-		want := sent[len(sent)-1].UnixMilli() + (p.p.ttl/20 + p.p.nodeTimeout).Milliseconds()
+		want := sent[len(sent)-1].UnixMilli() + (p.p.renewalPause + p.p.nodeTimeout).Milliseconds()
 		if turn := w.resource(p, 2, "k").TurnUntil; turn != want {
 			t.Errorf("the turn lasts until %d, want %d", turn, want)
 		}

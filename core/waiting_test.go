@@ -447,6 +447,68 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 	})
 }
 
+// However many of a queue are dead, they cost callers that do not wait the time of all turns, once: the grant that comes after
+// it passes all of them. A caller that is alive gets its place back.
+func TestTryBesideManyDead(t *testing.T) {
+	for _, dead := range []int{3, 4, 300, 1024} {
+		bubbleNamed(t, fmt.Sprint(dead), 3, func(t *testing.T, w *world) {
+			holder, p := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
+			lease := w.holds(holder, "k")
+			w.queueOfTheDead("k", dead)
+			w.release(lease)
+			refused := w.refusedTries(p, "k", 5*time.Second)
+			wantBetween(t, "refused while nobody held the key", refused, ahead*queue.TurnTime, (ahead+1)*queue.TurnTime)
+		})
+	}
+	bubbleNamed(t, "one is alive", 3, func(t *testing.T, w *world) {
+		holder, p := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
+		lease := w.holds(holder, "k")
+		w.queueOfTheDead("k", 300)
+		live := w.waits(w.process(WithMaxTTL(time.Minute)), "k")
+		w.release(lease)
+		released := time.Now()
+		testutil.Receive(t, live.done)
+		succeeds(t, live.err)
+		wantBetween(t, "hand-off", live.at.Sub(released), 0, queue.FallbackMax+ahead*queue.TurnTime)
+		live.lease.Release(t.Context())
+		synctest.Wait()
+		wantBetween(t, "refused after the one that lives", w.refusedTries(p, "k", time.Second), 0, queue.TurnTime)
+	})
+}
+
+// queueOfTheDead puts calls of processes that were killed into the queue of a key that is held.
+func (w *world) queueOfTheDead(key string, n int) {
+	w.t.Helper()
+	dead := w.process()
+	w.waits(dead, key) // which marks the key
+	dead.cut()
+	for i := range w.nodes {
+		for j := range n - 1 {
+			must(w.nodes[i].Exec("ZADD", dead.e.Keys.Waiters(key), time.Now().UnixMicro()+int64(j), fmt.Sprintf("P lockkit:{0}c:DEAD%d name%d", j, j)))
+		}
+	}
+	time.Sleep(time.Duration(n) * time.Microsecond) // whoever comes next comes after them
+}
+
+// refusedTries acquires a key again and again without waiting, and returns for how long it was refused in all.
+func (w *world) refusedTries(p *process, key string, during time.Duration) (refused time.Duration) {
+	w.t.Helper()
+	for start := time.Now(); time.Since(start) < during; time.Sleep(5 * time.Millisecond) {
+		at := time.Now()
+		lease, err := p.TryAcquire(w.t.Context(), key)
+		if errors.Is(err, ErrHeld) {
+			refused += time.Since(at) + 5*time.Millisecond
+			continue
+		}
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		w.release(lease)
+		synctest.Wait()
+	}
+	return refused
+}
+
 // What a process is told before it has booked the wait finds the wait, as if it had been told then.
 func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -56,7 +56,7 @@ if token <= f then token = f + 1 end
 if claimed then used() end
 due[resource] = nil -- it is free no more
 if waited then
-  if before > 0 and z > 0 then queues().pass(resource, place > 0 and before or math.min(before, ahead)) end -- their turns are over
+  if before > 0 and z > 0 then queues().pass(resource, before) end -- their turns are over
   if waits then queues().leave(resource, wait) end
 end
 call('SET', resource, packed(now + lease, token, f, id, '', 0, carried, d),
