@@ -183,6 +183,15 @@ func (l *Locker) Event(ctx context.Context, ev Event) {
 	}
 }
 
+// Closing returns a channel that is closed when Close is called. It is for packages that wait for something else than a lock,
+// and end with the Locker.
+func (l *Locker) Closing() <-chan struct{} {
+	if !l.made() {
+		return nil
+	}
+	return l.e.Closing.Done()
+}
+
 var (
 	errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
 	errTelling  = errors.New("the observer or the logger has not returned")

@@ -17,27 +17,24 @@ import (
 // A delivery is one arrival of a task at a handler.
 type delivery struct {
 	*Middleware
+	arrival
 	state      state
 	task       *asynq.Task
 	keys       []string // of its leases: of the identity of the task, and of what it works on, if it has one
 	remembered bool     // the completion is to be recorded
 	atLast     bool     // asynq archives the task whatever the error is
 	began      time.Time
-	half       time.Time // until when the task may wait if it can come back
-	last       time.Time // … and if it cannot. At its deadline asynq takes it for failed, and hears nothing any more
-	server     *server
+	half       time.Time       // until when the task may wait if it can come back
+	last       time.Time       // … and if it cannot. At its deadline asynq takes it for failed, and hears nothing any more
 	hold       context.Context // of the leases
 	abandon    func()          // ends it
 }
 
 // findKeys finds the keys of the leases that the task runs under: of its identity, and of what it works on, if it has one.
 func (d *delivery) findKeys(ctx context.Context) error {
-	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	d.keys, d.remembered = []string{core.Key("queue", "task", queue, id)}, remembers(id)
-	if d.remembered { // whatever the queue
-		d.keys[0] = core.Key("queue", "task", id)
-	}
+	identity, remembered := identify(d.taskID(ctx), queue, d.task)
+	d.keys, d.remembered = []string{identity}, remembered
 	key, err := d.key(ctx, d.task)
 	if err != nil {
 		return fmt.Errorf("key of the task: %w", err)
@@ -46,6 +43,19 @@ func (d *delivery) findKeys(ctx context.Context) error {
 		d.keys = append(d.keys, key)
 	}
 	return nil
+}
+
+func (d *delivery) taskID(ctx context.Context) string {
+	id, _ := asynq.GetTaskID(ctx)
+	return id
+}
+
+// begin is the first state of a request for a lease.
+func (d *delivery) begin() {
+	d.state = trying
+	if d.atLast {
+		d.state = persisting
+	}
 }
 
 // happens changes the state, and returns what follows.
@@ -60,9 +70,8 @@ func (d *delivery) count(ctx context.Context, kind core.EventKind) {
 
 // log returns a logger that names the task and its keys.
 func (d *delivery) log(ctx context.Context) *slog.Logger {
-	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	log := d.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", id)
+	log := d.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", d.taskID(ctx))
 	for i, key := range d.keys {
 		log = log.With([]string{"identity", "key"}[i], key)
 	}
@@ -114,10 +123,7 @@ func (d *delivery) acquire(ctx context.Context) (held leases, err error) {
 
 // take tries to take one key, and waits for it once if that is of use. Only a last attempt goes on waiting.
 func (d *delivery) take(ctx context.Context, before leases, key string) (lease *core.Lease, err error) {
-	d.state = trying
-	if d.atLast {
-		d.state = persisting
-	}
+	d.begin()
 	for {
 		lease, err = d.ask(ctx, key)
 		if err == nil {

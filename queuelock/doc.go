@@ -14,15 +14,17 @@
 //
 // # The rules
 //
-//  1. The identity of a task is its id. The completion of a task is remembered ([WithRetention]) if its id is a random
-//     UUID, as asynq makes them, or was made by the function [ID] or by a [Scheduler]. Any other id is foreign. A task
-//     with a foreign id may run again after its completion. A foreign id identifies a task only within one queue.
+//  1. The identity of a task is its id, if the function [ID] or a [Scheduler] made the id. Otherwise, the identity is the
+//     id together with the queue, the type and the payload. The completion of a task is remembered ([WithRetention]) if
+//     its id is a random UUID, as asynq makes them, or was made by ID or a Scheduler. Any other id is foreign. A task with
+//     a foreign id may run again after its completion.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
 //     ([WithKey]), if it has one. Both are held until the handler returns. If asynq ends the context of a handler and the
 //     handler goes on, the leases are renewed for a grace period ([WithGrace]), and then expire.
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
-//     task is given back: asynq delivers it again, and counts no retry. A last attempt, one without retries left, waits as
-//     long as it can; then asynq archives the task.
+//     task is given back: asynq delivers it again, and counts no retry. The same happens if the application ends the
+//     context of a delivery that waits. A last attempt, one without retries left, waits as long as it can; then asynq
+//     archives the task.
 //  4. A task that was given back is delivered again when asynq next checks for delayed tasks (every 250 ms by default) and
 //     a worker is free. If its key is in a cooldown ([Cooldown]), it is delivered again after the cooldown.
 //  5. If a handler returns nil or asynq.RevokeTask, the completion is recorded before asynq gets the result, unless the id
@@ -74,6 +76,7 @@
 //	task on record as completed     nil: asynq removes the task           EventDuplicate
 //	key held                        waits, or is given back               EventContended
 //	locks unavailable               waits, then is given back             EventUnavailable
+//	context ends before the run     given back
 //	no key can be made of it        a failure, and an error in the log    EventNoKey
 //	key completed                   a failure, and an error in the log    EventNoKey
 //	last attempt without lease      archived, and an error in the log     EventArchived
@@ -94,7 +97,8 @@
 // The task's last error begins with "queuelock: not run" and gives the reason. [core.Locker.Inspect] and lockctl show the
 // holder of the key. Middleware outside of this one sees [ErrNotRun]; asynq's ErrorHandler is not called.
 //
-// The context of a handler is asynq's. It also ends when a lease is lost, with a cause that matches [core.ErrLost]. If a
+// The context of a handler is asynq's. It also ends when asynq.Config.BaseContext ends, or when a lease is lost, with a cause
+// that matches [core.ErrLost]. If a
 // handler returns nil because its context has ended, as in "case <-ctx.Done(): return nil", its task is recorded as
 // completed: return ctx.Err() instead. To test a handler, call it without the middleware, with a context made by
 // [NewContext].
@@ -102,8 +106,23 @@
 // # Ids
 //
 // If two tasks are the same work, producers must give them the same id, such as ID("charge", paymentID). Neither
-// asynq.Unique nor a key from the payload ([WithKey]) replaces the id. If asynq aggregates tasks, the aggregator must make
-// an [ID] from the member tasks and set it on the task that it returns, because asynq may aggregate the same tasks twice.
+// asynq.Unique nor a key from the payload ([WithKey]) replaces the id.
+//
+// A random UUID of a producer's, such as that of an order, looks like an id that asynq made. A "charge" and a "ship" of one
+// order are two tasks even so, because they differ in type, queue or payload. A task that is the same in all of these and is
+// enqueued again within the retention is not run, because asynq may have delivered one task twice. If that may be a mistake,
+// the log warns. It also warns if a task with an [ID] is not run because a task of another type has completed under that id.
+//
+// asynq may aggregate the same tasks twice: if it fails to delete a set of tasks that it has aggregated, they join the next
+// set, together with others. No id of the aggregated task prevents that they run again. In its handler, run each member task
+// by [core.Locker.Once], under a key of the member's own:
+//
+//	for _, m := range members {
+//		err := locker.Once(ctx, core.Key("member", m.ID), func(ctx context.Context) error { … })
+//		if err != nil && !errors.Is(err, core.ErrDone) {
+//			return err
+//		}
+//	}
 //
 // In each process, the log warns once per type of task if a task has a foreign id, such as TaskID("report:daily"), because
 // its completion is not remembered (EventForeignID). If two applications share lock nodes, but not asynq's Redis, the same
@@ -127,6 +146,10 @@
 // asynq archives a task on its last attempt (MaxRetry(0), or retries used up) whatever the error is. So a last attempt
 // waits as long as it can. If the server dies meanwhile, asynq archives the task with "asynq: task lease expired", although
 // the handler has not run. Give tasks with contended keys a MaxRetry of 1 or more.
+//
+// If the application ends the context of a last attempt that waits, for example in a middleware further out, the task stays
+// in its worker. If the server then shuts down, asynq delivers the task again. A deadline that a middleware further out sets
+// counts as the task's deadline.
 //
 // # When a server dies
 //
@@ -158,6 +181,9 @@
 // enqueued later.
 //
 // # Shutdown
+//
+// A context that ends when the process is told to stop may be the BaseContext. From then on, the server gives back the tasks
+// that it gets, and the contexts of running handlers have ended.
 //
 // Call srv.Shutdown, then locker.Close(ctx) with a deadline. Close waits for handlers that asynq has given up on. When ctx
 // ends, Close ends their leases and frees their keys; the process must exit then. If asynq's Redis does not answer,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
+	"github.com/lockkit/lockkit/internal/jsonfield"
 	"github.com/lockkit/lockkit/internal/pause"
 )
 
@@ -22,7 +24,15 @@ import (
 // The package document says what becomes of a task that cannot be run now.
 func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
-		d, err := m.delivery(ctx, t)
+		if err := misused(ctx); err != nil {
+			m.complain(err.Error())
+			return err
+		}
+		from := m.arrival(ctx)
+		ctx, stop := withBase(ctx, from.base)
+		defer stop()
+
+		d, err := m.delivery(ctx, t, from)
 		if err != nil {
 			return err
 		}
@@ -44,19 +54,20 @@ func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
 }
 
 // delivery returns that of a task. The error is what asynq is told if the task cannot be run.
-func (m *Middleware) delivery(ctx context.Context, t *asynq.Task) (*delivery, error) {
-	if err := misused(ctx); err != nil {
-		m.complain(err.Error())
-		return nil, err
-	}
+func (m *Middleware) delivery(ctx context.Context, t *asynq.Task, from arrival) (*delivery, error) {
 	retried, _ := asynq.GetRetryCount(ctx)
 	most, _ := asynq.GetMaxRetry(ctx)
-	d := &delivery{Middleware: m, task: t, began: time.Now(), atLast: retried >= most, server: m.server(ctx)}
+	d := &delivery{Middleware: m, task: t, arrival: from, began: time.Now(), atLast: retried >= most}
+	d.begin()
 	at, _ := ctx.Deadline()
 	left := time.Until(at)
 	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
 	if err := d.findKeys(ctx); err != nil {
-		d.happens(wrong)
+		if ctx.Err() != nil { // maybe the reason why a key function failed
+			d.happens(ended)
+		} else {
+			d.happens(wrong)
+		}
 		return nil, d.tell(ctx, err)
 	}
 	d.warnOfForeignID(ctx)
@@ -197,35 +208,43 @@ func (d *delivery) record(ctx context.Context, identity *core.Lease) error {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	return identity.Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)))
+	return identity.Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)+" "+shortened(d.task.Type())))
 }
+
+// shortened returns so much of the type of a task as its record keeps.
+func shortened(taskType string) string { return taskType[:min(len(taskType), 60)] }
 
 // tell says how the delivery has ended, and returns what asynq is told. err is why it could not be run, or what its handler
 // returned.
 func (d *delivery) tell(ctx context.Context, err error) error {
-	op, _ := errors.AsType[*core.OpError](err)
+	if d.state == parked {
+		d.park(ctx)
+	}
 	switch d.state {
 	case duplicated:
 		d.count(ctx, EventDuplicate)
-		d.log(ctx).Info("queuelock: duplicate delivery of a completed task, not run", "completed", string(op.Record.Result))
+		d.tellOfDuplicate(ctx, err)
 		return nil
 	case contended:
-		return d.back(ctx, EventContended, err)
+		d.count(ctx, EventContended)
+		return d.back(ctx, err)
 	case cooled:
-		return d.back(ctx, EventCooldown, err)
+		d.count(ctx, EventCooldown)
+		return d.back(ctx, err)
 	case unavailable:
-		return d.back(ctx, EventUnavailable, err)
+		d.count(ctx, EventUnavailable)
+		return d.back(ctx, err)
 	case archived:
 		d.count(ctx, EventArchived)
 		d.log(ctx).Error("queuelock: a task could not be run on its last attempt: asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this", "err", err)
 		return fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)
 	case unfit:
 		d.count(ctx, EventNoKey)
-		d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up. If tasks of this type need no key, use Optional or a Middleware without WithKey for them", "err", err)
+		d.log(ctx).Error("queuelock: a task cannot be run: it counts as failed, and is archived when its retries are used up; "+advice(err), "err", err)
 		return fmt.Errorf("queuelock: not run: %w", err)
 	case given:
-		d.log(ctx).Info("queuelock: asynq took a task back that waited: if its server has lost asynq's Redis, asynq's recoverer counts a retry, and archives a last attempt unrun", "cause", ctx.Err(), "last_attempt", d.atLast)
-		return fmt.Errorf("queuelock: not run: %w", ctx.Err())
+		d.log(ctx).Info("queuelock: the context of a task ended before it could be run: if the application ended it, the task is given back. If asynq ended it, asynq has taken the task back, and counts a retry", "cause", context.Cause(ctx))
+		return d.back(context.WithoutCancel(ctx), fmt.Errorf("its context has ended: %w", ctx.Err()))
 	case refused:
 		d.count(ctx, EventRefused)
 		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: another delivery of the task has begun, which decides, or too many lock nodes forgot whether one has: %w", err)
@@ -233,10 +252,59 @@ func (d *delivery) tell(ctx context.Context, err error) error {
 	return err
 }
 
+// park keeps a last attempt whose context has ended in its worker, because asynq would archive the task if it got an answer.
+// If the application ended the context, the server is likely to shut down soon: then asynq puts the task back, and delivers
+// it again. asynq does not say so, but the Locker is closed after that.
+func (d *delivery) park(ctx context.Context) {
+	deadline, soon := time.NewTimer(time.Until(d.last)), time.NewTimer(time.Second)
+	defer deadline.Stop()
+	defer soon.Stop()
+	for d.state == parked {
+		select {
+		case <-soon.C: // asynq has not taken the task back
+			d.log(ctx).Warn("queuelock: the context of a task ended on its last attempt, before it could be run: the task stays in its worker, because asynq would archive it. If the server shuts down, asynq delivers it again; at its deadline, asynq archives it",
+				"cause", context.Cause(ctx), "until", d.last)
+		case <-deadline.C:
+			d.happens(late)
+		case <-d.taken:
+			d.happens(ended)
+		case <-d.locker.Closing():
+			d.happens(closed)
+		}
+	}
+}
+
+// tellOfDuplicate logs that a task is not run because it has completed. It warns if that may be a mistake: a producer may
+// give two tasks the same id although they are different work.
+func (d *delivery) tellOfDuplicate(ctx context.Context, err error) {
+	op, _ := errors.AsType[*core.OpError](err)
+	at, of, _ := strings.Cut(string(op.Record.Result), " ")
+	log := d.log(ctx).With("completed", at)
+	retried, _ := asynq.GetRetryCount(ctx)
+	switch {
+	case of != shortened(d.task.Type()):
+		log.Warn("queuelock: a task is not run, because a task of another type has completed under the same id: give them different ids, by making the type a part of queuelock.ID", "completed_type", of)
+	case isUUID(d.taskID(ctx)) && retried == 0:
+		log.Warn("queuelock: a task is not run, because a task with the same id, queue, type and payload has completed: either asynq delivered one task twice, or a producer enqueued it again under an id that is a random UUID, as that of an order. In that case, use queuelock.ID with what tells the tasks apart")
+	default:
+		log.Info("queuelock: duplicate delivery of a completed task, not run")
+	}
+}
+
+// advice returns what to do about a task for which nothing can be locked.
+func advice(err error) string {
+	switch {
+	case errors.Is(err, jsonfield.ErrAbsent):
+		return "if tasks of this type need no key, use Optional or a Middleware without WithKey for them"
+	case core.ClassOf(err) == core.ClassDone:
+		return "another caller has completed its key, which is granted again after that caller's retention"
+	}
+	return "correct the payload or the key function, and then run the task from asynq's archive"
+}
+
 // back returns what makes asynq deliver the task again: when its key does not rest any more, or at once. At once means as often
 // as the server's limiter lets it, which the worker waits for.
-func (d *delivery) back(ctx context.Context, kind core.EventKind, err error) error {
-	d.count(ctx, kind)
+func (d *delivery) back(ctx context.Context, err error) error {
 	after := restOf(err)
 	if after > 0 {
 		after += time.Second // which asynq may cut off: it counts in whole seconds

@@ -2,6 +2,8 @@ package queuelock
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -95,12 +97,19 @@ func ID(parts ...string) asynq.Option {
 	return asynq.TaskID(idPrefix + core.Key(parts...))
 }
 
-// remembers reports whether the completion of a task with this id is recorded: no other task gets the id, because asynq
-// made it up, or none is to run under it again.
-func remembers(id string) bool {
+// identify returns the key of a task's identity, and whether its completion is recorded. What ID made names the task by
+// itself. Producers may give any other id, also a random UUID as asynq makes them, to several tasks: a "charge" and a
+// "ship" of one order. They differ in their queue, type or payload, which no delivery of a task changes.
+func identify(id, queue string, t *asynq.Task) (key string, remembered bool) {
 	if strings.HasPrefix(id, idPrefix) {
-		return true
+		return core.Key("queue", "task", id), true
 	}
+	content := sha256.Sum256([]byte(core.Key(t.Type()) + "/" + string(t.Payload())))
+	return core.Key("queue", "task", queue, id, hex.EncodeToString(content[:8])), isUUID(id)
+}
+
+// isUUID reports whether an id looks like those that asynq makes up.
+func isUUID(id string) bool {
 	u, err := uuid.Parse(id)
 	return err == nil && u.Version() == 4 && u.String() == id // Parse also takes other forms
 }

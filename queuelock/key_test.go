@@ -78,7 +78,7 @@ func TestID(t *testing.T) {
 	}
 }
 
-// What is remembered is a task of asynq's own id, or of ID.
+// What is remembered is a task with an id like asynq's own, or of ID.
 func TestRemembers(t *testing.T) {
 	own := "3f0c1e9a-6d5b-4c1e-9f6a-0123456789ab"
 	for id, want := range map[string]bool{
@@ -87,7 +87,7 @@ func TestRemembers(t *testing.T) {
 		"018f0c1e-9a6d-7b4c-9e9f-6a0123456789": false, // version 7: of somebody else's making
 		"":                                     false, "charge:42": false, "locket": false,
 	} {
-		if got := remembers(id); got != want {
+		if _, got := identify(id, "default", order(1)); got != want {
 			t.Errorf("%q: %v", id, got)
 		}
 	}
@@ -113,6 +113,7 @@ func TestByPayloadField(t *testing.T) {
 		{[]string{"id"}, `{"id":{"a":1}}`, "!must be"},
 		{[]string{"id"}, `[1]`, "!the document is not a JSON object"},
 		{[]string{"id"}, ``, "!missing"},
+		{[]string{"id"}, `null`, "!missing"},
 		{[]string{"order", "id"}, `{"order":7}`, `!"order" is not a JSON object`},
 	} {
 		got, err := ByPayloadField(c.path...)(t.Context(), asynq.NewTask("task", []byte(c.payload)))

@@ -26,9 +26,13 @@ func follows(h happening, s state) state {
 		return duplicated
 	case asks && h == wrong:
 		return unfit
-	case asks && h == ended: // asynq has taken the task back
+	case s == persisting && h == ended: // rule 3: asynq would archive it
+		return parked
+	case s == parked && (h == ended || h == closed): // asynq has taken the task back
 		return given
-	case s == persisting && h == late: // rule 4: only a last attempt is archived
+	case asks && h == ended: // rule 3: it is given back, unless asynq has taken it back
+		return given
+	case (s == persisting || s == parked) && h == late: // rule 3: only a last attempt is archived
 		return archived
 	case h == late:
 		return impossible
@@ -191,7 +195,7 @@ func (r *rig) scene(atLast bool) *scene {
 	at, _ := ctx.Deadline()
 	return &scene{rig: r, ctx: ctx, cancel: cancel, d: &delivery{
 		Middleware: m, task: order(1), began: time.Now(), keys: []string{core.Key("queue", "task", theID), core.Key("order", "1")}, remembered: true, atLast: atLast,
-		half: at.Add(-20 * time.Second), last: at.Add(-time.Second), server: m.newServer(8),
+		half: at.Add(-20 * time.Second), last: at.Add(-time.Second), arrival: arrival{server: m.newServer(8)},
 	}}
 }
 

@@ -89,7 +89,8 @@ func TestDefaultsOfTheLocker(t *testing.T) {
 			t.Errorf("%+v", &r.ledger)
 		}
 		r.pass(time.Minute)
-		if _, err := r.locker().TryAcquire(t.Context(), core.Key("queue", "task", info.ID)); !errors.Is(err, core.ErrDone) {
+		identity, _ := identify(info.ID, info.Queue, order(1))
+		if _, err := r.locker().TryAcquire(t.Context(), identity); !errors.Is(err, core.ErrDone) {
 			t.Errorf("the record is gone: %v", err)
 		}
 	})

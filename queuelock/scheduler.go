@@ -80,22 +80,27 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time
 // at the multiples of 30 s since the beginning of 1970 in UTC, whenever replicas start. The shortest period is a second.
 //
 // The options of the task and opts are asynq's, except that the id and the retention come from here: asynq.TaskID,
-// asynq.Unique and asynq.Group are errors, and so is an asynq.Retention of less than an hour, the default. asynq.NewTask
-// must not be given these. The error names everything that is wrong.
+// asynq.Unique and asynq.Group are errors, and so is an asynq.Retention of less than an hour, the default. The same goes for
+// asynq.Unique and asynq.Group as options of asynq.NewTask; its other options are used unless opts or the Scheduler set them.
+// A task that asynq would not enqueue is an error, for example one whose queue has an empty name or whose type is not valid
+// UTF-8. The error names everything that is wrong. Register sends no request.
 func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...asynq.Option) error {
 	var f faults.List
 	next, err := parse(cronspec, s.location)
 	f.Check(err != nil, "cronspec %q: %w", cronspec, err)
 	f.Check(name == "" || !utf8.ValidString(name), "the name is empty or not valid UTF-8: replicas know the entry by it")
-	f.Check(task == nil || task.Type() == "", "the task is nil or has no type")
+	f.Check(task == nil || strings.TrimSpace(task.Type()) == "", "the task is nil or has no type")
+	kept := []asynq.Option{asynq.Retention(tickRetention)}
 	for _, o := range opts {
-		f.Check(o == nil, "an option is nil")
-		if o != nil {
-			retention, ok := o.Value().(time.Duration)
-			f.Check(o.Type() == asynq.TaskIDOpt || o.Type() == asynq.UniqueOpt, "%v is among the options: a tick has an id that makes it unique", o)
-			f.Check(o.Type() == asynq.GroupOpt, "%v is among the options: asynq forgets the id of a task that it aggregates, so a tick could run twice", o)
-			f.Check(o.Type() == asynq.RetentionOpt && ok && retention < tickRetention, "%v is among the options: asynq must know the id of a tick for %v", o, tickRetention)
+		if fault := ofATick(o); fault != nil {
+			f.Check(true, "%w", fault)
+		} else {
+			kept = append(kept, o)
 		}
+	}
+	if task != nil && strings.TrimSpace(task.Type()) != "" {
+		err := rehearse(task, kept)
+		f.Check(err != nil, "%w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,10 +110,32 @@ func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...as
 		return err
 	}
 	s.names[name] = true
-	e := &entry{Scheduler: s, name: name, next: next, task: task, opts: append([]asynq.Option{asynq.Retention(tickRetention)}, opts...)}
-	s.running.Go(e.run)
+	e, since := &entry{Scheduler: s, name: name, next: next, task: task, opts: kept}, s.clock()
+	s.running.Go(func() { e.run(since) })
 	return nil
 }
+
+// ofATick returns what is wrong with an option of an entry.
+func ofATick(o asynq.Option) error {
+	if o == nil {
+		return errors.New("an option is nil")
+	}
+	switch o.Type() {
+	case asynq.TaskIDOpt, asynq.UniqueOpt:
+		return fmt.Errorf("%v is among the options: a tick has an id that makes it unique", o)
+	case asynq.GroupOpt:
+		return fmt.Errorf("%v is among the options: asynq forgets the id of a task that it aggregates, so a tick could run twice", o)
+	case asynq.RetentionOpt:
+		if retention, ok := o.Value().(time.Duration); ok && retention < tickRetention {
+			return fmt.Errorf("%v is among the options: asynq must know the id of a tick for %v", o, tickRetention)
+		}
+	}
+	return nil
+}
+
+// clock returns what the wall clock shows. Ticks are instants of the wall clock, which may be set: a comparison of times that
+// have a monotonic reading does not see that.
+func (s *Scheduler) clock() time.Time { return s.now().Round(0) }
 
 // Shutdown stops the Scheduler for good, and waits until it enqueues nothing any more. What is due from then on is left to
 // other replicas.
@@ -132,25 +159,26 @@ func parse(spec string, in *time.Location) (schedule.Next, error) {
 	return schedule.Every(d)
 }
 
-// run enqueues the ticks that fall due from now on.
-func (e *entry) run() {
-	for last := e.now(); e.open.Err() == nil; {
-		if now := e.now(); now.Before(last) { // the clock was set back; asynq has the ids of what was enqueued
+// run enqueues the ticks that fall due after an instant.
+func (e *entry) run(last time.Time) {
+	for e.open.Err() == nil {
+		now := e.clock()
+		if now.Before(last) { // the clock was set back; asynq has the ids of what was enqueued
 			last = now
 		}
 		at := e.next(last)
 		if at.IsZero() {
 			return // no clock of the zone shows what the cronspec says, for decades
 		}
-		if early := at.Sub(e.now()); early > 0 {
+		if early := at.Sub(now); early > 0 {
 			pause.For(e.open, min(early, nap))
 			continue
 		}
 		last = at
-		if left := at.Add(min(tickPatience, e.next(at).Sub(at))).Sub(e.now()); left > 0 {
+		if left := at.Add(min(tickPatience, e.next(at).Sub(at))).Sub(now); left > 0 {
 			e.tick(at, left)
 		} else {
-			last = e.now()
+			last = now
 			e.tell(func() {
 				e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: they are left to other replicas",
 					"service", e.service, "entry", e.name, "first", instant(at))
@@ -169,7 +197,7 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 		if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 			return
 		}
-		if !errors.Is(err, asynq.ErrDuplicateTask) && pause.For(ctx, time.Second/4) {
+		if pause.For(ctx, time.Second/4) {
 			continue
 		}
 		if e.open.Err() == nil {
@@ -177,7 +205,7 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 				e.m.locker.Event(e.open, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
 			})
 			e.tell(func() {
-				e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id. If the task exists already, asynq.NewTask was given asynq.Unique: remove it",
+				e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id",
 					"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
 			})
 		}

@@ -2,6 +2,7 @@ package queuelock
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	_ "time/tzdata" // where the system has no zones
@@ -75,6 +76,22 @@ func TestSchedulerMisuse(t *testing.T) {
 			t.Error(err)
 		}
 		wantFaults(t, p.Register("entry", "@daily", task), `entry "entry"`, "another entry")
+		for want, c := range map[string]struct {
+			task *asynq.Task
+			opt  asynq.Option
+		}{
+			"queue name must contain one or more characters": {task, asynq.Queue(" ")},
+			"invalid UTF-8":                         {asynq.NewTask("caf\xe9", nil), asynq.MaxRetry(1)},
+			"string field contains invalid":         {asynq.NewTaskWithHeaders("task", nil, map[string]string{"caf\xe9": "1"}), asynq.MaxRetry(1)},
+			"the task is nil or has no type":        {asynq.NewTask(" ", nil), asynq.MaxRetry(1)},
+			"asynq.NewTask was given asynq.Unique":  {asynq.NewTask("task", nil, asynq.Unique(time.Hour)), asynq.ProcessIn(time.Minute)},
+			"asynq.NewTask was given asynq.Group":   {asynq.NewTask("task", nil, asynq.Group("g")), asynq.MaxRetry(1)},
+			"Unique TTL cannot be less than 1s":     {asynq.NewTask("task", nil, asynq.Unique(time.Millisecond)), asynq.MaxRetry(1)},
+			"the options of asynq.NewTask are kept": {asynq.NewTask("task", nil, asynq.Queue(""), asynq.TaskID("x")), asynq.Queue("other")},
+		} {
+			err := p.Register("refused", "* * * * *", c.task, c.opt)
+			wantFaults(t, err, map[bool]string{false: want, true: "queue name must contain"}[strings.HasPrefix(want, "the options")])
+		}
 		p.Shutdown()
 		wantFaults(t, p.Register("other", "@daily", task), "shut down")
 	})
@@ -101,4 +118,13 @@ func TestShutdownOfAScheduler(t *testing.T) {
 			t.Errorf("%v, want %v; %v", got, want, r.events.Counts())
 		}
 	})
+}
+
+// Ticks are instants of the wall clock. A monotonic reading would hide that the clock was set, as long as no tick has come.
+func TestSchedulerReadsTheWallClock(t *testing.T) {
+	s := must(must(New(testLocker(t))).NewScheduler(asynq.NewClientFromRedisClient(&stage{}), "billing", time.UTC))
+	defer s.Shutdown()
+	if at := s.clock(); strings.Contains(at.String(), "m=") || time.Since(at).Abs() > time.Minute {
+		t.Error(at)
+	}
 }

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hibiken/asynq"
 	"golang.org/x/time/rate"
+
+	"github.com/lockkit/lockkit/internal/join"
 )
 
 // A server is what the tasks of one asynq server share.
@@ -19,7 +21,7 @@ type server struct {
 	outage  outage
 }
 
-type serverKey struct{ *shared }
+type arrivalKey struct{ *shared }
 
 func (m *Middleware) newServer(concurrency int) *server {
 	if concurrency < 1 {
@@ -36,13 +38,29 @@ func (m *Middleware) newServer(concurrency int) *server {
 	}
 }
 
-// server returns that of a task. If Configure was not called for it, a makeshift without waiting places stands in.
-func (m *Middleware) server(ctx context.Context) *server {
-	if s, ok := ctx.Value(serverKey{m.shared}).(*server); ok {
-		return s
+// An arrival is what Configure tells of a task that comes to a handler.
+type arrival struct {
+	server *server
+	base   context.Context // of the configuration
+	taken  <-chan struct{} // closed when asynq takes the task for failed, and hears nothing any more; nil: it is not known
+	give   func()          // closes it
+}
+
+// arrival returns that of a task. If Configure was not called for it, a makeshift without waiting places stands in.
+func (m *Middleware) arrival(ctx context.Context) arrival {
+	if a, ok := ctx.Value(arrivalKey{m.shared}).(arrival); ok {
+		return a
 	}
 	m.complain("queuelock: a server was made without Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)")
-	return m.newServer(1)
+	return arrival{server: m.newServer(1), base: context.WithoutCancel(ctx)}
+}
+
+// withBase returns a context of a task that also ends with the BaseContext of its server.
+func withBase(ctx, base context.Context) (joint context.Context, stop func()) {
+	if base.Done() == nil {
+		return ctx, func() {}
+	}
+	return join.Contexts(ctx, base)
 }
 
 // takePlace takes a waiting place, if there is one.
@@ -62,8 +80,10 @@ func (s *server) leavePlace() { <-s.places }
 //
 //   - IsFailure and RetryDelayFunc: a task that is given back counts no retry, and comes back at once or after the cooldown
 //     of its key
-//   - ErrorHandler: is not called for such a task
-//   - BaseContext: tells the middleware which server a task came to, and how many workers that has
+//   - ErrorHandler: is not called for such a task, and tells the middleware when asynq takes a task for failed
+//   - BaseContext: tells the middleware which server a task came to, and how many workers that has. Its end ends the
+//     contexts of handlers behind the middleware, and of no others: asynq would count a retry of each task that comes to
+//     the server from then on, and archive last attempts unrun. To end the other handlers, shut the server down
 //   - TaskCheckInterval and DelayedTaskCheckInterval: if they are not set, 250ms instead of asynq's 1s and 5s, because
 //     a task that was given back comes at the next such check
 func (m *Middleware) Configure(cfg *asynq.Config) error {
@@ -87,19 +107,25 @@ func (m *Middleware) Configure(cfg *asynq.Config) error {
 		_, notRun := errors.AsType[*notRunError](err)
 		return err != nil && !notRun && (isFailure == nil || isFailure(err))
 	}
-	if handler := cfg.ErrorHandler; handler != nil {
-		cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-			if _, notRun := errors.AsType[*notRunError](err); !notRun {
-				handler.HandleError(ctx, t, err)
-			}
-		})
-	}
+	handler := cfg.ErrorHandler
+	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
+		if a, ok := ctx.Value(arrivalKey{m.shared}).(arrival); ok {
+			a.give()
+		}
+		if _, notRun := errors.AsType[*notRunError](err); !notRun && handler != nil {
+			handler.HandleError(ctx, t, err)
+		}
+	})
 	base := cfg.BaseContext
 	if base == nil {
 		base = context.Background //nolint:forbidigo // asynq's own default
 	}
 	s := m.newServer(cfg.Concurrency)
-	cfg.BaseContext = func() context.Context { return context.WithValue(base(), serverKey{m.shared}, s) }
+	cfg.BaseContext = func() context.Context {
+		own := base()
+		taken, take := context.WithCancel(context.WithoutCancel(own))
+		return context.WithValue(context.WithoutCancel(own), arrivalKey{m.shared}, arrival{s, own, taken.Done(), take})
+	}
 	return nil
 }
 

@@ -37,8 +37,9 @@ type simSpec struct {
 	sim.Step
 }
 
-// What the numbers of a step stand for; ids are made up by asynq, by ID, or by nobody (TaskID).
-const byAsynq, byID, byTaskID = 0, 1, 2
+// What the numbers of a step stand for; ids are made up by asynq, by ID, or by nobody (TaskID), or are the UUID of an entity,
+// which has two tasks.
+const byAsynq, byID, byTaskID, byEntity = 0, 1, 2, 3
 
 func (t *simSpec) id() int { return t.With["id"] }
 
@@ -55,7 +56,7 @@ func (t *simSpec) deadline() bool { return t.With["deadline"] == 1 }
 // drawTask draws a task and what its handler does.
 func drawTask(r *rand.Rand, keys int) sim.Step {
 	s := sim.Step{At: time.Duration(r.Int64N(int64(simSteps * 3 / 4))), Do: "works", With: map[string]int{
-		"id": r.IntN(3), "retries": r.IntN(4), "timeout": r.IntN(4), "queue": r.IntN(2), "times": r.IntN(3),
+		"id": r.IntN(4), "retries": r.IntN(4), "timeout": r.IntN(4), "queue": r.IntN(2), "times": r.IntN(3),
 	}}
 	switch r.IntN(8) {
 	case 0:
@@ -113,6 +114,8 @@ func (s *simulation) produce(t *simSpec) {
 		opts = append(opts, ID("task", fmt.Sprint(t.number)))
 	case byTaskID:
 		opts = append(opts, asynq.TaskID(fmt.Sprint("task:", t.number)))
+	case byEntity:
+		opts = append(opts, asynq.TaskID(fmt.Sprintf("00000000-0000-4000-8000-%012d", t.number/2)))
 	}
 	s.enqueue(asynq.NewTask("task:"+t.Do, body), opts)
 	if t.With["again"] == 0 || t.id() == byAsynq {

@@ -2,6 +2,7 @@ package queuelock
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,7 +22,7 @@ type simOracle struct {
 
 	mu         sync.Mutex
 	specs      []*simSpec
-	tasks      map[string]*simTask // by queue and id
+	tasks      map[string]*simTask // by queue, id and number of the spec
 	done       map[string]bool     // whether a handler has succeeded, by identity
 	runs       map[string]int      // by identity
 	recoveries map[int]int         // retries that asynq's recoverer has counted, by number
@@ -42,6 +43,7 @@ type simOracle struct {
 // A simTask is a task of asynq.
 type simTask struct {
 	queue, id  string
+	kind, body string    // its type and payload
 	spec       *simSpec  // nil: a tick
 	failures   int       // that asynq may have counted
 	mayArchive bool      // a last attempt has failed, or SkipRetry
@@ -60,10 +62,11 @@ func (t *simTask) number() int {
 func (t *simTask) remembered() bool { return t.spec == nil || t.spec.id() != byTaskID }
 
 func (t *simTask) identity() string {
-	if t.remembered() {
+	if t.spec == nil || t.spec.id() == byID {
 		return core.Key("queue", "task", t.id)
 	}
-	return core.Key("queue", "task", t.queue, t.id)
+	digest := sha256.Sum256(fmt.Appendf(nil, "%s/%s", core.Key(t.kind), t.body))
+	return core.Key("queue", "task", t.queue, t.id, fmt.Sprintf("%x", digest[:8]))
 }
 
 // A simRecord is the completion of an identity.
@@ -79,7 +82,8 @@ type simDelivery struct {
 	who, id         string
 	task            *simTask
 	keys            []string
-	ctx, work       context.Context // asynq's, and the handler's
+	asynq           context.Context
+	ctx, work       context.Context // asynq's until the application ends it, and the handler's
 	retried         int
 	atLast          bool
 	remembered      bool
@@ -143,11 +147,12 @@ func (o *simOracle) wrong(d *simDelivery, format string, args ...any) {
 }
 
 // arrives begins a delivery.
-func (o *simOracle) arrives(p *simProcess, ctx context.Context, t *asynq.Task) *simDelivery {
+func (o *simOracle) arrives(p *simProcess, theirs, ctx context.Context, t *asynq.Task) *simDelivery {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d := o.delivery(p, ctx, t)
-	o.active[d], o.seen[ctx] = true, d
+	d.asynq = theirs
+	o.active[d], o.seen[theirs] = true, d
 	at, _ := ctx.Deadline()
 	left := time.Until(at)
 	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
@@ -199,7 +204,7 @@ func (o *simOracle) gaveUp(p *simProcess, ctx context.Context, t *asynq.Task) {
 	o.failsLocked(d)
 }
 
-// contextEnds hears that asynq has given up on a delivery.
+// contextEnds hears that asynq has given up on a delivery, or that the application has ended its context.
 func (o *simOracle) contextEnds(d *simDelivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -214,8 +219,12 @@ func (o *simOracle) contextEnds(d *simDelivery) {
 	if o.quiet && d.ctx.Err() == context.DeadlineExceeded && !d.ran && d.atLast && len(d.asked) > 0 {
 		o.wrong(d, "waited until its deadline, on its last attempt")
 	}
-	if !d.ran && len(d.asked) > 0 {
+	switch {
+	case d.ran || len(d.asked) == 0:
+	case d.asynq.Err() != nil:
 		o.s.Count("taken back while waiting")
+	case d.atLast:
+		o.s.Count("stays in its worker")
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -34,6 +35,7 @@ type simProcess struct {
 	set       atomic.Bool  // its clock was set
 	up        time.Time
 	gone      chan struct{}
+	app       atomic.Pointer[simApplication]
 	stream    uint64
 	over      atomic.Bool // it ends, or has ended
 
@@ -50,6 +52,30 @@ type simProcess struct {
 	missed       []time.Time    // ticks
 }
 
+// A simApplication is the life of an application, as far as it ends the contexts of its tasks.
+type simApplication struct {
+	context.Context
+	end   context.CancelFunc
+	times int // that contexts have ended before
+}
+
+// endContexts ends the contexts of all tasks of the process, and of those that come within that time.
+func (p *simProcess) endContexts(long time.Duration) {
+	app := p.app.Load()
+	app.end()
+	time.AfterFunc(long, func() { p.beginContexts(app.times + 1) })
+}
+
+func (p *simProcess) beginContexts(times int) {
+	ctx, cancel := context.WithCancel(p.s.Context())
+	p.app.Store(&simApplication{ctx, cancel, times})
+}
+
+// withApplication returns a context that also ends with the application.
+func (p *simProcess) withApplication(ctx context.Context) (ended context.Context, stop func()) {
+	return join.Contexts(ctx, p.app.Load())
+}
+
 // A simAim is what happens at the next moment of a kind.
 type simAim struct {
 	moment, what string
@@ -62,6 +88,7 @@ var simQueues = []string{"default", "low"}
 func (s *simulation) start(place int) {
 	p := &simProcess{s: s, place: place, workers: simWorkers[s.Is("workers")], grace: simGraces[s.Is("grace")],
 		retention: simRetentions[s.Is("retention")], link: &testutil.Link{}, gone: make(chan struct{}), up: time.Now()}
+	p.beginContexts(0)
 	p.places = min(p.workers-1, []int{(p.workers + 3) / 4, 0, 1, 9}[s.Is("waiters")])
 	p.locks = s.locks.Replica(core.WithObserver(p.misbehaving(core.Observer{Start: p.operation, Event: p.event})))
 	over := false
@@ -116,6 +143,9 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 			p.s.gaveUp(p, ctx, t)
 		}
 	})
+	if p.s.Is("base") > 0 {
+		cfg.BaseContext = func() context.Context { return p.app.Load() }
+	}
 	must0(p.s, m.Configure(&cfg))
 	p.s.listen(p, &cfg)
 	mux := asynq.NewServeMux()
@@ -216,6 +246,8 @@ func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
 		time.AfterFunc(long, p.link.Mend)
 	case "lose":
 		p.locks.Link.Lose(3)
+	case "end contexts":
+		p.endContexts(long)
 	case "kill":
 		p.ends(long, p.die)
 	case "shutdown":
@@ -283,6 +315,11 @@ func (p *simProcess) shutdown() {
 func (p *simProcess) mend() {
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
+	}
+	if app := p.app.Load(); app.times > 0 || app.Err() != nil { // a restart takes last attempts out of their workers
+		p.link.Mend()
+		p.locks.Link.Mend()
+		p.ends(time.Second, p.shutdown)
 	}
 	if !p.over.Load() {
 		p.link.Mend()

@@ -32,6 +32,7 @@ var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
 	"quiet", "waits in place", "waits for locks", "no place", "last attempt waits", "key rests", "record",
 	"recovered", "delivered twice", "archived", "tick", "lost while waiting", "lease lost", "overlap after a loss", "taken back while waiting",
 	"runs again after the retention", "a backlog is given back", "callback panics", "callback is slow",
+	"one UUID of two tasks", "given back further out", "stays in its worker",
 })
 
 const (
@@ -54,11 +55,11 @@ var (
 var simFaults = []string{
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "blackout",
 	"cut locks", "cut asynq", "asynq forgets", "kill", "shutdown", "close early", "hold", "complete", "cancel", "lose completions", "set clock",
-	"asynq down", "revoke",
+	"asynq down", "revoke", "end contexts",
 }
 
 // A simAim happens to a process, or to a delivery of it, at the next moment of a kind.
-var simAims = []string{"aim kill", "aim cut locks", "aim cut asynq", "aim lose", "aim cancel", "aim shutdown", "aim revoke"}
+var simAims = []string{"aim kill", "aim cut locks", "aim cut asynq", "aim lose", "aim cancel", "aim shutdown", "aim revoke", "aim end contexts"}
 
 // simMoments are the moments: N of a step says which.
 var simMoments = []string{"acquire", "identity granted", "key granted", "returned", "completed", "waits", "release", "tick"}
@@ -67,7 +68,7 @@ func drawSim(r *rand.Rand) sim.Program {
 	p := sim.Program{Plan: map[string]int{
 		"processes": sim.Pick(r, 0, 1, 1, 2, 2, 3), "workers": r.IntN(len(simWorkers)), "waiters": r.IntN(len(simWaiters)), "keys": sim.Pick(r, 0, 1, 2, 3, 5, 8),
 		"grace": sim.Pick(r, 0, 1, 1, 2, 2, 2, 3, 3), "retention": r.IntN(len(simRetentions)), "poll": sim.Pick(r, 0, 0, 1, 2),
-		"ticks": r.IntN(2), "queues": r.IntN(2), "optional": r.IntN(2),
+		"ticks": r.IntN(2), "queues": r.IntN(2), "optional": r.IntN(2), "base": r.IntN(2),
 	}}
 	for n := 30 + r.IntN(5); n > 0; n-- {
 		p.Steps = append(p.Steps, drawTask(r, p.Plan["keys"]))
@@ -298,6 +299,9 @@ func (s *simulation) verdict() {
 	}
 	for _, t := range s.tasks {
 		v, _ := s.queue.Exec("HGET", "asynq:{"+t.queue+"}:t:"+t.id, "state")
+		if msg, _ := s.queue.Exec("HGET", "asynq:{"+t.queue+"}:t:"+t.id, "msg"); v != nil && !t.in(fmt.Sprint(msg)) {
+			v = nil
+		}
 		switch state := fmt.Sprint(v); state {
 		case "<nil>", "completed":
 			if !s.done[t.identity()] {
@@ -322,7 +326,7 @@ func (s *simulation) judgeTicks() {
 	skew := 5 * time.Second
 	for at := s.Began.Truncate(simPeriod).Add(simPeriod); at.Before(s.Began.Add(simSteps)); at = at.Add(simPeriod) {
 		id := ID("tick", "simulation", "tick", at.UTC().Format(time.RFC3339)).Value().(string)
-		if s.tasks["default/"+id] != nil {
+		if s.tasks["default/"+id+"/-1"] != nil {
 			continue
 		}
 		missed, some := false, false

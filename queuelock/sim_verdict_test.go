@@ -22,9 +22,14 @@ import (
 // outside is a middleware around the one that is judged: it sees what asynq is told.
 func (p *simProcess) outside(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) (err error) {
-		d := p.s.arrives(p, ctx, t)
+		ended, stop := p.withApplication(ctx)
+		defer stop()
+		d := p.s.arrives(p, ctx, ended, t)
 		err = fmt.Errorf("panic: %w", errSim)
 		defer func() { p.s.leaves(d, errors.Unwrap(err)) }()
+		if p.s.Is("base") == 0 {
+			ctx = ended
+		}
 		if err = next.ProcessTask(context.WithValue(ctx, simDeliveryKey{}, d), t); err != nil {
 			return fmt.Errorf("outside: %w", err)
 		}
@@ -100,7 +105,7 @@ func (s *simulation) archives(args []string) (pass testutil.Action) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.tasks {
-		if t.id == args[id] {
+		if t.id == args[id] && t.in(args[msg]) {
 			s.Count("archived by the recoverer")
 			t.mayArchive = true
 		}
@@ -136,20 +141,27 @@ func (s *simulation) specOf(t *asynq.Task) (spec *simSpec) {
 
 // exists books a task that asynq has.
 func (o *simOracle) exists(id, queue string, t *asynq.Task) *simTask {
-	task := o.tasks[queue+"/"+id]
+	var payload simPayload
+	_ = json.Unmarshal(t.Payload(), &payload)
+	name := fmt.Sprintf("%s/%s/%d", queue, id, payload.N)
+	task := o.tasks[name]
 	if task == nil {
-		var payload simPayload
-		_ = json.Unmarshal(t.Payload(), &payload)
-		task = &simTask{queue: queue, id: id}
+		if o.tasks[fmt.Sprintf("%s/%s/%d", queue, id, payload.N^1)] != nil {
+			o.s.Count("one UUID of two tasks")
+		}
+		task = &simTask{queue: queue, id: id, kind: t.Type(), body: string(t.Payload())}
 		if payload.N >= 0 {
 			task.spec = o.specs[payload.N]
 		} else {
 			o.s.Count("tick")
 		}
-		o.tasks[queue+"/"+id] = task
+		o.tasks[name] = task
 	}
 	return task
 }
+
+// in reports whether a message of asynq's Redis is that of the task: its id may be that of another one as well.
+func (t *simTask) in(message string) bool { return strings.Contains(message, t.body) }
 
 // leaves judges what asynq is told of a delivery.
 func (o *simOracle) leaves(d *simDelivery, told error) {
@@ -183,7 +195,7 @@ func (o *simOracle) leaves(d *simDelivery, told error) {
 		o.failsLocked(d)
 		d.task.mayArchive = d.task.mayArchive || errors.Is(told, asynq.SkipRetry)
 	}
-	if givenBack && d.ctxEnded.IsZero() {
+	if givenBack && d.asynq.Err() == nil {
 		o.givenBack(d, told)
 	}
 }
@@ -235,10 +247,9 @@ func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, 
 		}
 		return []core.EventKind{EventNoKey}, fault
 	case !errors.Is(told, ErrNotRun):
-		if d.ctx.Err() == nil || !errors.Is(told, d.ctx.Err()) {
-			fault = "not run, and its context has not ended"
-		}
-		return nil, fault
+		return nil, "not run, and a failure"
+	case d.ctx.Err() != nil && errors.Is(told, d.ctx.Err()) && !errors.Is(told, core.ErrHeld) && !errors.Is(told, core.ErrUnavailable):
+		return o.endedUnrun(d)
 	case d.atLast:
 		if time.Until(d.last) > time.Millisecond {
 			fault = fmt.Sprintf("archived %v too early", time.Until(d.last))
@@ -251,6 +262,24 @@ func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, 
 		fault = "the locks are within reach"
 	}
 	return []core.EventKind{EventUnavailable}, fault
+}
+
+// endedUnrun is what is to be told of a delivery whose context has ended before its handler has run. On its last attempt, asynq
+// is told nothing before the deadline, unless it hears nothing any more.
+func (o *simOracle) endedUnrun(d *simDelivery) (events []core.EventKind, fault string) {
+	switch taken := d.asynq.Err() != nil; {
+	case !d.atLast && !taken:
+		o.s.Count("given back further out")
+	case !d.atLast:
+	case time.Until(d.last) <= time.Millisecond:
+		return []core.EventKind{EventArchived}, ""
+	case !taken && d.p.closed:
+		d.task.mayArchive = true
+		o.s.Count("excused: the Locker is closed before the server")
+	case !taken:
+		return nil, fmt.Sprintf("archived %v too early", time.Until(d.last))
+	}
+	return nil, ""
 }
 
 // lastKey is the key that a delivery has asked for last.

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// ErrAbsent matches the error of Of where there is no such field, or it is null, or the document is empty.
+// ErrAbsent matches the error of Of where there is no such field, or it is null, or the document is empty or null.
 var ErrAbsent = errors.New("is missing")
 
 var errAbsent = fmt.Errorf("it %w", ErrAbsent)
@@ -22,8 +22,11 @@ var errAbsent = fmt.Errorf("it %w", ErrAbsent)
 // who decode the document some take the one and some the other.
 func Of(document []byte, path []string) (string, error) {
 	raw := json.RawMessage(document)
-	if len(bytes.TrimSpace(raw)) == 0 {
+	switch string(bytes.TrimSpace(raw)) {
+	case "":
 		return "", fmt.Errorf("it %w: the document is empty", ErrAbsent)
+	case "null":
+		return "", fmt.Errorf("it %w: the document is null", ErrAbsent)
 	}
 	in := "the document"
 	for _, name := range path {

@@ -1,0 +1,43 @@
+package queuelock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+)
+
+// rehearse returns why the ticks of an entry could not be enqueued, each once, or nil. asynq does not show the options that
+// asynq.NewTask was given, so asynq's own client enqueues a tick here, on a stage.
+func rehearse(task *asynq.Task, opts []asynq.Option) error {
+	var s stage
+	_, err := asynq.NewClientFromRedisClient(&s).Enqueue(task, append(slices.Clip(opts), ID("tick"))...)
+	switch keys := strings.Join(s.keys, " "); {
+	case err != nil:
+		return fmt.Errorf("asynq does not enqueue such a task: %w", err)
+	case strings.Contains(keys, "}:unique:"):
+		return errors.New("asynq.NewTask was given asynq.Unique: a tick has an id that makes it unique")
+	case strings.Contains(keys, "}:g:"):
+		return errors.New("asynq.NewTask was given asynq.Group: asynq forgets the id of a task that it aggregates, so a tick could run twice")
+	}
+	return nil
+}
+
+// A stage is a Redis for a rehearsal: it has the commands by which asynq enqueues a task, and keeps them to itself.
+type stage struct {
+	redis.UniversalClient
+	keys []string // of the script that enqueues
+}
+
+func (s *stage) SAdd(context.Context, string, ...any) *redis.IntCmd {
+	return redis.NewIntResult(1, nil)
+}
+
+func (s *stage) EvalSha(_ context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+	s.keys = keys
+	return redis.NewCmdResult(int64(1), nil)
+}
