@@ -135,6 +135,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 		return lock.Revoke(g.Head.Load())
 	})
 	if err != nil {
+		q.logUnconfirmed("lockkit: lease may have been revoked: the call ended before a quorum of nodes had confirmed it", token, err)
 		return Revocation{}, err
 	}
 	r := Revocation{Holder: *h, Nodes: q.Nodes}
@@ -148,7 +149,9 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	}
 	switch {
 	case ended+q.Count(wire.Gone) < q.Q:
-		return Revocation{}, q.fails(core.ErrUnavailable)
+		err := q.fails(core.ErrUnavailable)
+		q.logUnconfirmed("lockkit: lease may have been revoked: no quorum of nodes has confirmed it", token, err)
+		return Revocation{}, err
 	case ended == 0: // it has ended since the look
 		return Revocation{}, q.fails(ErrTokenMismatch)
 	}
@@ -181,6 +184,7 @@ func held(state *core.KeyState, token uint64) error {
 func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64) error {
 	q := question{OpError: core.OpError{Op: core.OpForget, Key: key}}
 	if err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) }); err != nil {
+		q.logUnconfirmed("lockkit: completion record may have been dropped: the call ended before the nodes had confirmed it", token, err)
 		return err
 	}
 	dropped, other := q.Count(wire.Granted), q.Count(wire.Done)
@@ -200,7 +204,7 @@ func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64)
 type question struct {
 	core.OpError // that it would end with
 	quorum.Tally
-	group *node.Group
+	group *node.Group // nil: no node was asked
 }
 
 // ask waits for the answer of each node.
@@ -218,11 +222,19 @@ func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.G
 	r.Init(g.Bucket(q.Key), asked.Op(), g.Conf.Timeout, nil, nil)
 	r.Request, r.Must = asked, true
 	r.Send(ctx, quorum.All(len(g.Nodes)))
+	q.group = g
 	if !r.Wait(ctx) {
 		return q.fails(inside.EndOf(ctx))
 	}
-	q.group, q.Tally, q.Nodes = g, r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
+	q.Tally, q.Nodes = r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
 	return nil
+}
+
+// logUnconfirmed logs what nodes may have done, if they were asked.
+func (q *question) logUnconfirmed(what string, token uint64, err error) {
+	if q.group != nil {
+		q.group.Conf.Logger.Warn(what, "key_hash", inside.KeyHash(q.Key), "token", token, "err", err)
+	}
 }
 
 // fails is the error of a question that ended so.

@@ -38,7 +38,7 @@ func flags() []cli.Flag {
 		&cli.StringFlag{Name: "cert-key", Usage: "`FILE` with its private key. Else LOCKKIT_CERT_KEY"},
 		&cli.StringFlag{Name: "server-name", Usage: "what the nodes' certificates are for, where that is not what they are dialled by. Else LOCKKIT_SERVER_NAME"},
 		&cli.StringFlag{Name: "prefix", Usage: "key prefix of the services (core.WithKeyPrefix). Else LOCKKIT_PREFIX, or lockkit:"},
-		&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up after this long; watch and bench have --for instead"},
+		&cli.DurationFlag{Name: "timeout", Value: 30 * time.Second, Usage: "give up after this long"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", Usage: "table or json"},
 		&cli.DurationFlag{Name: "max-ttl", Usage: "max TTL of the services (core.WithMaxTTL), if it is not theirs by default"},
 		&cli.DurationFlag{Name: "clock-window", Value: 500 * time.Millisecond, Usage: "clock window of the services (core.WithClockWindow)"},
@@ -200,12 +200,29 @@ func (a *app) with(ctx context.Context, cmd *cli.Command, open func(*cli.Command
 		return err
 	}
 	defer f.close()
-	if err := do(ctx, f); ctx.Err() != nil && err != nil && !errors.Is(err, errFound) {
+	err = do(ctx, f)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errFound) && !errors.Is(err, errMayBeDone) {
 		return context.Cause(ctx)
-	} else if err != nil {
-		return err
 	}
-	return nil
+	return err
+}
+
+// errMayBeDone is part of the error of a command that may have changed something.
+var errMayBeDone = errors.New("may have been done")
+
+// changes is with for commands that change something: whatever ends the command, its error does not hide a change. what is
+// the change, as in "the release", and look is how to see whether it was made.
+func (a *app) changes(ctx context.Context, cmd *cli.Command, open func(*cli.Command) (*fleet, error), what, look string, do func(context.Context, *fleet) error) error {
+	return a.with(ctx, cmd, open, func(ctx context.Context, f *fleet) error {
+		err := do(ctx, f)
+		switch {
+		case a.stdout.err != nil:
+			return fmt.Errorf("%s is done, but its result could not be printed: %w", what, a.stdout.err)
+		case err != nil && ctx.Err() != nil:
+			return fmt.Errorf("%w; %s %w by some nodes or all: %s", context.Cause(ctx), what, errMayBeDone, look)
+		}
+		return err
+	})
 }
 
 // key is the key that the arguments name.

@@ -46,20 +46,16 @@ func TestUsageErrors(t *testing.T) {
 		{[]string{"--node", node, "show", "--parts"}, "give one key"},
 		{[]string{"--node", node, "show", ""}, "the key is empty"},
 		{[]string{"--node", node, "show", strings.Repeat("k", 513)}, "a key must have 1 to 512 bytes"},
-		{[]string{"--node", node, "watch"}, "give one key"},
-		{[]string{"--node", node, "watch", "k", "--interval", "1us"}, "--interval"},
 		{[]string{"--node", node, "leaks", "k"}, "no arguments"},
 		{[]string{"--node", node, "doctor", "k"}, "no arguments"},
 		{[]string{"--node", node, "ready", "k"}, "no arguments"},
 		{[]string{"--node", node, "provision", "k"}, "no arguments"},
-		{[]string{"--node", node, "bench", "--for", "0s"}, "--for"},
 		{[]string{"--node", node, "release", "k"}, "--token is missing"},
 		{[]string{"--node", node, "release", "--token", "7"}, "give one key"},
 		{[]string{"--node", node, "release", "k", "--token", "0"}, "greater than 0"},
 		{[]string{"--node", node, "release", "k", "--token", "-7"}, "greater than 0"},
 		{[]string{"--node", node, "release", "k", "--token", "seven"}, "greater than 0"},
 		{[]string{"--node", node, "forget-record", "k"}, "--token is missing"},
-		{[]string{"--node", node, "bench", "--parallel", "0"}, "--parallel"},
 		{[]string{"--node", node, "ls", "-o", "xml"}, "-o is table or json"},
 		{[]string{"--node", node, "doctor", "-o", "xml"}, "-o is table or json"},
 		{[]string{"--node", node, "ls", "--timeout", "0s"}, "--timeout"},
@@ -155,17 +151,13 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 				switch c.Name {
 				case "show":
 					args = append(args, "k")
-				case "watch":
-					args = append(args, "k", "--for", "50ms")
-				case "bench":
-					args = append(args, "--for", "50ms")
 				case "release", "forget-record":
 					args = append(args, "k", "--token", "7")
 				case "provision":
 					args = append(args, "--timeout", "50ms")
 				}
 				got := ctl(t, map[string]string{"LOCKKIT_NODES": urls}, args...)
-				if got.code == exitWell && c.Name != "watch" {
+				if got.code == exitWell {
 					t.Errorf("%s with %s: %+v", c.Name, urls, got)
 				}
 			}
@@ -227,7 +219,6 @@ func TestLookingChangesNothing(t *testing.T) {
 		d.well("ls")
 		d.ctl("show", "k") // who knows what new nodes have forgotten?
 		d.well("leaks")
-		d.well("watch", "k", "--for", "1m")
 		for _, n := range d.nodes {
 			if keys := n.Keys(); len(keys) > 0 {
 				t.Errorf("%s has %q", n.Name(), keys)
@@ -349,12 +340,6 @@ func TestManual(t *testing.T) {
 		d.service()
 		for _, call := range calls {
 			args := strings.Fields(call[1])
-			switch args[0] {
-			case "watch":
-				args = append(args, "--for", "1s")
-			case "bench":
-				continue // of real time
-			}
 			if got := d.ctl(args...); got.code == exitUsage {
 				t.Errorf("lockctl %v: %s", args, got.err)
 			}

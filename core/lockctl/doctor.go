@@ -28,7 +28,7 @@ func (a *app) doctor() *cli.Command {
 				}
 				j := newDoctorJSON(d)
 				if asJSON(cmd) {
-					err = a.json(j)
+					err = a.json(&j)
 				} else {
 					a.printDiagnosis(j)
 				}

@@ -24,12 +24,12 @@ func (a *app) forgetRecord() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return a.with(ctx, cmd, a.act, func(ctx context.Context, f *fleet) error {
+			return a.changes(ctx, cmd, a.act, "the drop of the record", "look with lockctl show, and call again", func(ctx context.Context, f *fleet) error {
 				if err := admin.ForgetRecord(ctx, f.Locker, key, token); err != nil {
 					return f.notForgotten(ctx, key, err)
 				}
 				if asJSON(cmd) {
-					return a.json(forgetJSON{Key: key, Token: token})
+					return a.json(&forgetJSON{Key: key, Token: token})
 				}
 				a.say("The completion record of %s is gone: who asks for the key next does the work again.", plain(key))
 				return nil

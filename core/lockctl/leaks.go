@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/urfave/cli/v3"
+
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 // Why a key is a leak. It is the why field of the JSON.
@@ -18,7 +21,7 @@ const (
 var leakWords = map[string]string{leakEndless: "no expiry", leakForeign: "not lockkit's"}
 
 var leakAdvice = map[string]string{
-	leakEndless: "their expiry was removed (PERSIST, RESTORE, a copy). Set it again, which harms no lock: PEXPIRE KEY 864000000 (ten days).",
+	leakEndless: "their expiry was removed (PERSIST, RESTORE, a copy). Set it again: PEXPIRE KEY with the milliseconds of its line, which end no lock and no completion record early. If a line has none, leave the key alone.",
 	leakForeign: "another program writes under the prefix, or uses a prefix that begins with this one. Find out which before you delete anything.",
 }
 
@@ -51,6 +54,29 @@ type leakJSON struct {
 	Addr     string `json:"addr,omitempty"`
 	RedisKey string `json:"redis_key"`
 	Kind     string `json:"kind"` // lock, waiters, tombstone, probe, foreign
+
+	// What PEXPIRE may be given for the key, so that nothing in it ends early. 0: nothing may, or it is not known.
+	ExpireMS int64 `json:"expire_ms,omitempty"`
+}
+
+// leastExpiry is how long a key is kept whose expiry was removed, at least: no lease, cooldown or tombstone lasts longer.
+const leastExpiry = 10 * 24 * time.Hour
+
+// expiry returns for how long a key without an expiry has to be kept; 0 if it cannot be told. A completion record may be
+// kept for years.
+func (f *fleet) expiry(ctx context.Context, l leakJSON) time.Duration {
+	if l.Kind != "lock" {
+		return leastExpiry
+	}
+	pipe := f.clients[l.Node].Pipeline()
+	value, at := pipe.GetRange(ctx, l.RedisKey, 0, mostOfALock-1), pipe.Time(ctx)
+	_, _ = pipe.Exec(ctx) // each command has its own error
+	s, err := wire.ParseStored(value.Val())
+	if value.Err() != nil || at.Err() != nil || err != nil {
+		return 0
+	}
+	const slack = 3 * time.Hour // as Redis keeps records, and for clocks that differ
+	return max(leastExpiry, s.Kept.Since(wire.NodeTimeOf(at.Val()).Whole())+slack).Truncate(time.Millisecond)
 }
 
 func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
@@ -77,18 +103,23 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		}
 		seen[at] = true
 		if out.Found[why] < cmd.Int("limit") {
-			out.Leaks = append(out.Leaks, leakJSON{why, r.node, f.addr(r.node), r.name, kind})
+			out.Leaks = append(out.Leaks, leakJSON{why, r.node, f.addr(r.node), r.name, kind, 0})
 		}
 		out.Found[why]++
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	for i, l := range out.Leaks {
+		if l.Why == leakEndless {
+			out.Leaks[i].ExpireMS = f.expiry(ctx, l).Milliseconds()
+		}
+	}
 	out.Silent = f.silentJSON(silent)
 	var err error
 	switch {
 	case asJSON(cmd):
-		err = a.json(out)
+		err = a.json(&out)
 	case len(silent) < len(f.clients) || len(out.Found) > 0: // a node may fall silent halfway
 		a.printLeaks(out)
 	}
@@ -107,9 +138,13 @@ func (a *app) printLeaks(out leaksJSON) {
 		a.say("No leaks.")
 		return
 	}
-	t := table{head: []string{"WHAT", "NODE", "ADDRESS", "KEY IN REDIS"}}
+	t := table{head: []string{"WHAT", "NODE", "ADDRESS", "KEY IN REDIS", "PEXPIRE"}}
 	for _, l := range out.Leaks {
-		t.add(leakWords[l.Why], strconv.Itoa(l.Node), l.Addr, plain(l.RedisKey))
+		expire := "-"
+		if l.ExpireMS > 0 {
+			expire = strconv.FormatInt(l.ExpireMS, 10)
+		}
+		t.add(leakWords[l.Why], strconv.Itoa(l.Node), l.Addr, plain(l.RedisKey), expire)
 	}
 	a.table(t)
 	a.say("")

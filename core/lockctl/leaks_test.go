@@ -49,7 +49,7 @@ func TestLeaks(t *testing.T) {
 		if got.code != exitWrong || got.err != "" || strings.Contains(got.out, "{0}g") {
 			t.Errorf("%+v", got)
 		}
-		wantParts(t, steady(got.out), "WHAT  NODE  ADDRESS  KEY IN REDIS", "\nno expiry  1  host", "\nnot lockkit's  2  host", "3 keys, no expiry: ", "PEXPIRE KEY", "1 key, not lockkit's: ")
+		wantParts(t, steady(got.out), "WHAT  NODE  ADDRESS  KEY IN REDIS  PEXPIRE", "\nno expiry  1  host", "\nnot lockkit's  2  host", "3 keys, no expiry: ", "PEXPIRE KEY", "1 key, not lockkit's: ")
 		j := decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out)
 		var found []string
 		for _, l := range j.Leaks {
@@ -66,6 +66,41 @@ func TestLeaks(t *testing.T) {
 		few := decoded[leaksJSON](t, d.ctl("leaks", "-o", "json", "--limit", "2").out)
 		if few.Found["foreign"] != 31 || len(few.Leaks) != 2+2 {
 			t.Errorf("%+v", few)
+		}
+	})
+}
+
+// The expiry that leaks advises ends nothing early, whatever is in the key. What lockctl cannot read has none.
+func TestAdviceOfLeaks(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		l := d.service()
+		if err := d.acquire(l, "yearly", core.Retention(366*24*time.Hour)).Complete(t.Context(), nil); err != nil {
+			t.Fatal(err)
+		}
+		d.acquire(l, "held")
+		synctest.Wait()
+		for i := range d.nodes {
+			d.exec(i, "PERSIST", "lockkit:{0}r:yearly")
+			d.exec(i, "PERSIST", "lockkit:{0}r:held")
+			d.exec(i, "SET", "lockkit:{0}r:newer", "\xffof a later version")
+		}
+		advice := map[string]int64{}
+		for _, leak := range decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out).Leaks {
+			advice[leak.RedisKey] = leak.ExpireMS
+			if leak.ExpireMS > 0 {
+				d.exec(leak.Node, "PEXPIRE", leak.RedisKey, leak.ExpireMS)
+			}
+		}
+		if advice["lockkit:{0}r:newer"] != 0 || advice["lockkit:{0}r:held"] != leastExpiry.Milliseconds() {
+			t.Errorf("%v", advice)
+		}
+		for _, wait := range []time.Duration{11 * 24 * time.Hour, 354 * 24 * time.Hour} {
+			for i := range d.nodes {
+				d.nodes[i].StepClock(wait)
+			}
+			if text, _ := d.exec(0, "GET", "lockkit:{0}r:yearly").(string); text == "" {
+				t.Errorf("after another %v, a key that is done for a year is gone: %v", wait, advice)
+			}
 		}
 	})
 }

@@ -68,7 +68,7 @@ func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	var err error
 	switch {
 	case asJSON(cmd):
-		err = a.json(out)
+		err = a.json(&out)
 	case len(t.rows) > 0:
 		a.table(t)
 	case len(silent) == len(f.clients): // which is told below
@@ -80,13 +80,15 @@ func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	return errors.Join(err, a.tellSilent(f, silent))
 }
 
+// mostOfALock is how many bytes of a lock are read: all but the result of its record.
+const mostOfALock = 1024
+
 // held are the keys of which a node has a lease, sorted, and why nodes were not read.
 func (f *fleet) held(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
 	judge, settle := inside.Stored.(func(string, time.Time) core.KeyOnNode), inside.Settled.(func([]core.KeyOnNode) core.KeyState)
 	found := map[string][]core.KeyOnNode{}
-	const most = 1024 // bytes of a lock: all but the result of its record
 	silent := f.walk(ctx, f.keys.Resources(pattern), func(pipe redis.Pipeliner, name string) redis.Cmder {
-		return pipe.GetRange(ctx, name, 0, most-1)
+		return pipe.GetRange(ctx, name, 0, mostOfALock-1)
 	}, func(r reading) {
 		kind, key := f.keys.Kind(r.name)
 		n := judge(r.got.(*redis.StringCmd).Val(), r.clock)

@@ -1,5 +1,5 @@
 // Command lockctl is for the operator of services that lock with lockkit. It shows who holds a key and who waits, what is
-// wrong with the nodes, and which keys are left behind. It measures the nodes, and takes a key from a stuck holder.
+// wrong with the nodes, and which keys are left behind. It takes a key from a stuck holder.
 //
 //	export LOCKKIT_NODES=redis://:secret@10.0.0.1:6379,redis://:secret@10.0.0.2:6379,redis://:secret@10.0.0.3:6379
 //	go run ./core/lockctl show order:42 # in a clone
@@ -10,19 +10,20 @@
 //
 // Nodes, prefix and clock window must be those of the services, and so must --max-ttl, --guard and --replica-lag if the
 // services set them. With other nodes or another prefix, lockctl looks at other locks, and finds nothing. Commands that
-// only read (doctor, ls, show, leaks, watch, ready) change no lock and no record. At its start lockctl tests its rights
+// only read (doctor, ls, show, leaks, ready) change no lock and no record. At its start lockctl tests its rights
 // on a key of its own, as every Locker does. docs/operations.md has the rights that it needs, and an example of each
 // command.
 //
 // The exit status is 0 if all is well, 1 if something is wrong with the nodes or the request was refused, and 2 for a usage
-// error.
+// error. If a command that changes something ends before the nodes have confirmed it, at --timeout or because it was
+// interrupted, the error says so: the change may have been made.
 //
 // # JSON
 //
-// With -o json each command prints one object; watch prints one per line. Durations are whole milliseconds (names that
-// end in _ms) or, in bench, microseconds (_us). Times are RFC 3339 in UTC. Later versions may add fields, but do not
-// rename them. A missing field is zero, empty or unknown. The types named …JSON document the fields (go doc -cmd -u
-// -all).
+// With -o json each command prints one object. Durations are whole milliseconds (names that end in _ms). Times are RFC
+// 3339 in UTC. A text that is not valid UTF-8, or begins with a quotation mark, is printed as a string literal of Go, so
+// that two keys that differ are two texts. Later versions may add fields, but do not rename them. A missing field is zero,
+// empty or unknown. The types named …JSON document the fields (go doc -cmd -u -all).
 package main
 
 import (

@@ -51,7 +51,6 @@ func everyCommand(t *testing.T, url, addr string) {
 	wantParts(t, well("ls"), "order:42", "1/1")
 	wantParts(t, well("show", "order:42"), "order:42 is held.", addr)
 	wantParts(t, well("leaks"), "No leaks.")
-	wantParts(t, well("bench", "--for", "200ms"), "pairs per second on 1 node")
 	wantParts(t, well("doctor"), addr, "yes")
 	wantJSON(t, well("doctor", "-o", "json"))
 	if got := ctl(t, env, append([]string{"release", "order:42", "--token", "7"}, settings...)...); got.code != exitWrong || !strings.Contains(got.err, "is held with token") {

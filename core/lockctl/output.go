@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v3"
 )
@@ -30,15 +32,43 @@ func (o *output) Write(b []byte) (int, error) {
 
 func asJSON(cmd *cli.Command) bool { return cmd.String("output") == "json" }
 
-// json prints an object.
+// json prints an object. v is a pointer to it, and its texts are made exact.
 func (a *app) json(v any) error {
+	makeExact(reflect.ValueOf(v))
 	out := json.NewEncoder(a.stdout)
 	out.SetIndent("", "  ")
 	return out.Encode(v)
 }
 
-// jsonLine prints an object on one line.
-func (a *app) jsonLine(v any) error { return json.NewEncoder(a.stdout).Encode(v) }
+// makeExact makes each text in a value exact, since package json writes the same character for all that is not UTF-8.
+func makeExact(v reflect.Value) {
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			makeExact(v.Elem())
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				makeExact(v.Field(i))
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			makeExact(v.Index(i))
+		}
+	case reflect.String:
+		v.SetString(exact(v.String()))
+	}
+}
+
+// exact returns a text from which its bytes can be told in JSON: the text itself, or a string literal of Go.
+func exact(text string) string {
+	if !utf8.ValidString(text) || strings.HasPrefix(text, `"`) {
+		return strconv.Quote(text)
+	}
+	return text
+}
 
 func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n", args...) }
 
@@ -90,12 +120,20 @@ func brief(d time.Duration) string {
 
 // plain is a text of others as it is, or quoted where it would be hard to read or could disturb a terminal.
 func plain(text string) string {
+	if strings.ContainsFunc(text, invisible) {
+		return strconv.QuoteToASCII(text)
+	}
 	if text == "" || strings.ContainsFunc(text, func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == '"' || r == unicode.ReplacementChar
 	}) {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// invisible reports whether a character shows nothing, although it counts as one that can be printed.
+func invisible(r rune) bool {
+	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // optional is plain, with a dash for nothing.

@@ -26,12 +26,12 @@ func (a *app) provision() *cli.Command {
 				}
 				return a.open(cmd, core.WithRestartGuard(true))
 			}
-			return a.with(ctx, cmd, open, func(ctx context.Context, f *fleet) error {
+			return a.changes(ctx, cmd, open, "the declaration", "call again, which does no harm", func(ctx context.Context, f *fleet) error {
 				if err := admin.Provision(ctx, f.Locker); err != nil {
 					return err
 				}
 				if asJSON(cmd) {
-					return a.json(provisionJSON{Voting: len(f.clients)})
+					return a.json(&provisionJSON{Voting: len(f.clients)})
 				}
 				a.say("%s: every one votes.", plural(len(f.clients), "node", "nodes"))
 				return nil

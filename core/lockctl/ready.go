@@ -4,29 +4,64 @@ import (
 	"context"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/inside"
+	"github.com/lockkit/lockkit/core/internal/node"
+	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
 func (a *app) ready() *cli.Command {
 	return &cli.Command{
 		Name: "ready", Usage: "whether a lock could be had now: exit status 0 or 1, for probes",
-		Description: "Asks each node whether it would grant a free key. For scripts that wait for nodes to come up. As the liveness\n" +
+		Description: "Asks each node whether it would grant a free key; of a Redis Cluster, each of its shards. For scripts that wait for nodes to come up. As the liveness\n" +
 			"probe of a service it does harm: restarts mend no node.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return usagef("ready takes no arguments")
 			}
 			return a.with(ctx, cmd, a.openAsServices, func(ctx context.Context, f *fleet) error {
-				if err := f.Ready(ctx); err != nil {
+				if err := f.ready(ctx); err != nil {
 					return err
 				}
 				if asJSON(cmd) {
-					return a.json(readyJSON{Ready: true})
+					return a.json(&readyJSON{Ready: true})
 				}
 				a.say("Ready: a quorum of %s would grant a lock.", plural(len(f.clients), "node", "nodes"))
 				return nil
 			})
 		},
 	}
+}
+
+// ready returns why a quorum would not grant a key. Locker.Ready asks one shard of a Redis Cluster, at random. This asks all.
+func (f *fleet) ready(ctx context.Context) error {
+	g, leave, err := inside.Enter(ctx, f.Locker, nil)
+	if err != nil {
+		return err
+	}
+	defer leave()
+
+	rounds := make([]*node.Round, len(g.Buckets))
+	for i, shard := range g.Buckets {
+		r := shard.Touching()
+		r.Decided = func(r *node.Round) bool {
+			granted := r.Count(wire.Granted)
+			return granted >= r.Q || granted+r.Pending < r.Q
+		}
+		r.Send(ctx, quorum.All(len(g.Nodes)))
+		rounds[i] = r
+	}
+	for _, r := range rounds {
+		if !r.Wait(ctx) {
+			return inside.EndOf(ctx)
+		}
+		if _, _, same := r.SameServer(); same || r.Count(wire.Granted) < r.Q {
+			return &core.OpError{Op: core.OpReady, Err: core.ErrUnavailable, Nodes: inside.Replies(g, &r.Tally).([]core.NodeReply)}
+		}
+	}
+	return nil
 }
 
 // readyJSON is what ready prints, where it is; where not, the reason is on stderr.

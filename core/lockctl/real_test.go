@@ -58,14 +58,8 @@ func TestOnRealServers(t *testing.T) {
 	want(well("ls", "order:[0-9]*"), "order:42")
 	want(well("show", "order:42"), "order:42 is held.", "billing-7f9")
 	want(well("leaks"), "No leaks.")
-	want(well("watch", "order:42", "--for", "300ms"), "held, token")
-	want(well("bench", "--for", "1s", "--max-ttl", "1m"), "pairs per second on 3 nodes")
 	want(well("doctor", "--max-ttl", "1m"), servers[0].Addr(), "yes")
-	if keys := servers[0].Client().Keys(t.Context(), "*r:lockctl-bench*").Val(); len(keys) > 0 {
-		t.Errorf("bench has left keys: %q", keys)
-	}
-	for _, args := range [][]string{{"ready"}, {"ls"}, {"show", "order:42"}, {"leaks"}, {"watch", "order:42", "--for", "300ms"}, {"doctor"},
-		{"provision"}, {"bench", "--for", "200ms"}} {
+	for _, args := range [][]string{{"ready"}, {"ls"}, {"show", "order:42"}, {"leaks"}, {"doctor"}, {"provision"}} {
 		wantJSON(t, well(append(args, "-o", "json", "--max-ttl", "1m")...))
 	}
 
@@ -73,7 +67,6 @@ func TestOnRealServers(t *testing.T) {
 	gone := "node 1 (" + servers[1].Addr() + ")"
 	want(well("ready", "--max-ttl", "1m"), "Ready")
 	want(well("show", "order:42"), "order:42 is held.", "refused", "Without node 1 the others are still a quorum.")
-	want(well("watch", "order:42", "--for", "300ms"), "held, token")
 	for _, c := range []struct {
 		args     []string
 		out, err string
@@ -82,7 +75,6 @@ func TestOnRealServers(t *testing.T) {
 		{[]string{"leaks"}, "No leaks in what was read.", gone},
 		{[]string{"doctor", "--max-ttl", "1m"}, "FAULT   node 1 " + servers[1].Addr(), ""},
 		{[]string{"provision", "--timeout", "2s"}, "", ""},
-		{[]string{"bench", "--for", "200ms", "--max-ttl", "1m"}, "pairs per second", "may be left"},
 	} {
 		got := ctl(t, env, c.args...)
 		if got.code != exitWrong {

@@ -26,7 +26,8 @@ func (a *app) release() *cli.Command {
 			if err != nil {
 				return err
 			}
-			return a.with(ctx, cmd, a.act, func(ctx context.Context, f *fleet) error { return a.take(ctx, cmd, f, key, token) })
+			return a.changes(ctx, cmd, a.act, "the release", "look with lockctl show, and call again",
+				func(ctx context.Context, f *fleet) error { return a.take(ctx, cmd, f, key, token) })
 		},
 	}
 }
@@ -73,7 +74,7 @@ func (a *app) take(ctx context.Context, cmd *cli.Command, f *fleet, key string, 
 	}
 	silent := unconfirmed(r.Nodes)
 	if asJSON(cmd) {
-		return a.json(releaseJSON{Key: key, Holder: newHolderJSON(&r.Holder), FreeInMS: r.Left.Milliseconds(), Unconfirmed: silent})
+		return a.json(&releaseJSON{Key: key, Holder: newHolderJSON(&r.Holder), FreeInMS: r.Left.Milliseconds(), Unconfirmed: silent})
 	}
 	who := fmt.Sprintf("token %d", token)
 	if name := identity(&r.Holder); name != "-" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -58,7 +59,7 @@ func walkNode(ctx context.Context, client redis.UniversalClient, patterns []stri
 	var errs []error
 	for _, server := range servers { // the next may answer
 		for _, pattern := range patterns {
-			if err := walkServer(ctx, server, pattern, ask, each); err != nil {
+			if err := walkServer(ctx, client, server, pattern, ask, each); err != nil {
 				if len(servers) > 1 {
 					err = fmt.Errorf("%s: %w", goredis.AddrOf(server), err)
 				}
@@ -87,14 +88,22 @@ func serversOf(ctx context.Context, client redis.UniversalClient) (servers []red
 	return servers, err
 }
 
-func walkServer(ctx context.Context, server redis.UniversalClient, pattern string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) error {
+// walkServer reads what a server of a node has. What has moved to another server meanwhile is asked of the node.
+func walkServer(ctx context.Context, node, server redis.UniversalClient, pattern string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) error {
 	for cursor := uint64(0); ; {
 		names, next, err := server.Scan(ctx, cursor, pattern, step).Result()
 		if err != nil {
 			return err
 		}
 		for part := range slices.Chunk(names, step) {
-			if err := read(ctx, server, part, ask, each); err != nil {
+			moved, err := read(ctx, server, part, ask, each)
+			if err == nil && len(moved) > 0 {
+				moved, err = read(ctx, node, moved, ask, each)
+			}
+			if err == nil && len(moved) > 0 {
+				err = fmt.Errorf("%d keys are being moved to other servers: call again", len(moved))
+			}
+			if err != nil {
 				return err
 			}
 		}
@@ -104,26 +113,34 @@ func walkServer(ctx context.Context, server redis.UniversalClient, pattern strin
 	}
 }
 
-// read reads what is under names in one request.
-func read(ctx context.Context, server redis.UniversalClient, names []string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) error {
+// errReplica means that a server is not what the services lock on. A Sentinel's or a Cluster's client may be connected to it
+// since before a failover.
+var errReplica = errors.New("it is a replica now, so what it has may be old: call again when the failover is over")
+
+// read reads what is under names in one request, and returns the names that have moved to other servers.
+func read(ctx context.Context, server redis.UniversalClient, names []string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) (moved []string, err error) {
 	pipe := server.Pipeline()
-	at := pipe.Time(ctx)
+	at, role := pipe.Time(ctx), pipe.Info(ctx, "replication")
 	var asked []redis.Cmder
 	for _, name := range names {
 		asked = append(asked, ask(pipe, name))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	if at.Err() != nil {
-		return at.Err()
+	if err := cmp.Or(at.Err(), role.Err()); err != nil {
+		return nil, err
+	}
+	if strings.Contains(role.Val(), "role:slave") {
+		return nil, errReplica
 	}
 	for i, cmd := range asked {
 		switch err := cmd.Err(); {
-		case redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"): // to another server of the Cluster
+		case redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"):
+			moved = append(moved, names[i])
 		case err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE"):
-			return err
+			return nil, err
 		default:
 			each(reading{name: names[i], got: cmd, clock: at.Val()})
 		}
 	}
-	return nil
+	return moved, nil
 }

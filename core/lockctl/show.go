@@ -30,7 +30,8 @@ func (a *app) show() *cli.Command {
 					return err
 				}
 				if asJSON(cmd) {
-					err = a.json(s.json())
+					j := s.json()
+					err = a.json(&j)
 				} else {
 					a.print(s)
 				}

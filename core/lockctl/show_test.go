@@ -189,7 +189,7 @@ func TestTerminalIsLeftAlone(t *testing.T) {
 		d.acquire(l, evil, core.Name(evil), core.Note(evil))
 		d.exec(0, "SET", "lockkit:"+evil, "x")
 		d.exec(1, "SET", "lockkit:{0}r:bad"+evil, "x")
-		for _, args := range [][]string{{"ls"}, {"ls", "--all"}, {"ls", evil}, {"show", evil}, {"show", "bad" + evil}, {"leaks"}, {"watch", "--for", "1s", evil},
+		for _, args := range [][]string{{"ls"}, {"ls", "--all"}, {"ls", evil}, {"show", evil}, {"show", "bad" + evil}, {"leaks"},
 			{"release", evil, "--token", "1"}, {"forget-record", evil, "--token", "1"}, {evil}, {"--prefix", evil, "ls"}, {"show", strings.Repeat(evil, 99)}} {
 			r := d.ctl(args...)
 			for line := range strings.Lines(r.out + r.err) {
@@ -224,7 +224,7 @@ func TestSenselessNumbers(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {
 		d.service()
 		d.exec(0, "SET", "lockkit:foreign", "x")
-		for _, args := range [][]string{{"leaks", "--limit", "-1"}, {"watch", "k", "--for", "-1s"}} {
+		for _, args := range [][]string{{"leaks", "--limit", "-1"}} {
 			if r := d.ctl(args...); r.code != exitUsage {
 				t.Errorf("%q: exit %d, %s", args, r.code, r.out)
 			}
