@@ -21,9 +21,9 @@
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has not
 //     been started and was not older than the grace when it began to look. All earlier ticks that have not been started are
 //     then superseded: they never start. The default grace is a minute, or three TTLs if that is longer; see [WithGrace].
-//  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second after that start,
-//     before any later tick and whatever its age. It is given up after n starts, or when 100 later ticks are due. A replica never starts
-//     again what it has completed itself, whatever the nodes have of that.
+//  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second after that start was
+//     recorded, before any later tick and whatever its age. It is given up after n starts, or when 100 later ticks are due.
+//     A replica never starts again what it has completed itself, whatever the nodes have of that.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
 //     call of [Job.RunDue] or [Job.RunNow], its context also ends with the context passed to the call. With an elector, the
 //     context also ends when the leadership is lost, except in runs by hand (RunNow). A leader that resigns finishes its runs

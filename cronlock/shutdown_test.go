@@ -174,6 +174,21 @@ func TestCloseInARun(t *testing.T) {
 	})
 }
 
+// Close of the elector in a run of its term would wait for itself, too: it is refused.
+func TestElectorIsClosedInARun(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		c := w.candidate()
+		refused := make(chan error, 1)
+		c.add(t, "job", At(at(time.Minute)), func(ctx context.Context) error {
+			refused <- c.elector.Close(ctx)
+			return nil
+		})
+		if err := testutil.Receive(t, refused); !errors.Is(err, core.ErrInvalid) || c.elector.IsLeader(t.Context()) != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+}
+
 // Close names every job that still runs, also one that was removed meanwhile, and one whose end is being recorded.
 func TestCloseNamesRemovedJobs(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {

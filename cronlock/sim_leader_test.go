@@ -85,7 +85,26 @@ func (p *process) accede(ctx context.Context, t leader.Term) (linger time.Durati
 	if lasts {
 		p.reigns++
 	}
-	return time.Duration(p.rng.IntN(4)) * time.Second, lasts
+	return time.Duration(p.rng.IntN(int(lingers/time.Second)+1)) * time.Second, lasts
+}
+
+// lingers is for how long OnElected goes on after the end of its context, at most.
+const lingers = 3 * time.Second
+
+// yielded judges that the term in which a Service was closed has ended, whatever still runs: another process may lead.
+func (p *process) yielded(closed time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dead {
+		return
+	}
+	p.Count("yielded")
+	if p.running > 0 {
+		p.Count("yielded during a run")
+	}
+	if p.termEnded.Before(closed) {
+		p.Violation("%s closed its Service at %s, and its term goes on", p.name, clock(closed))
+	}
 }
 
 // resign makes a process give up its term: nothing enters it any more.

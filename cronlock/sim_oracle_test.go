@@ -171,8 +171,9 @@ func (w *world) heard(p *process, kind core.EventKind) {
 	case cronlock.EventSuperseded:
 		p.superseded++
 	case cronlock.EventUnrecorded:
-		if v := p.closes; v != nil && !p.closed && v.lease().Err() == nil {
-			w.Violation("%s gives up to record the end of %s, and its lease lives", p.name, clock(v.Tick))
+		gives := func(v *visit) bool { return v.p == p && v.tick != nil && v.completed && v.lease().Err() == nil }
+		if i := slices.IndexFunc(w.visits, gives); i >= 0 && !p.closed {
+			w.Violation("%s gives up to record the end of %s, and its lease lives", p.name, clock(w.visits[i].Tick))
 		}
 		if w.last != nil && w.last.p == p {
 			w.last.tick.unrecorded = true
@@ -181,8 +182,10 @@ func (w *world) heard(p *process, kind core.EventKind) {
 	case cronlock.EventUnavailable:
 		w.mustHaveAReason(p, w.ttl, string(kind))
 	case leader.EventDeposed:
+		p.termEnded = time.Now()
 		w.mustHaveAReason(p, w.ttl, string(kind))
 	case leader.EventResigned:
+		p.termEnded = time.Now()
 		if p.resigned = time.Now(); !p.asked {
 			w.Violation("%s resigned, and nobody asked it to", p.name)
 		}
@@ -298,7 +301,7 @@ func (w *world) judgeStarts(v *visit) {
 		return
 	}
 	w.Count("again")
-	w.judgePace(v, earlier)
+	w.judgePace(v)
 	switch before := w.last; {
 	case t.ended:
 		w.Violation("tick %s is started again after its end was recorded", clock(v.Tick))
@@ -310,16 +313,16 @@ func (w *world) judgeStarts(v *visit) {
 	}
 }
 
-// judgePace: starts of a tick are at least a second apart, by the nodes' clocks as replicas know them.
-func (w *world) judgePace(v *visit, earlier []*visit) {
+// judgePace: starts of a tick are recorded at least a second apart, by the nodes' clocks as replicas know them.
+func (w *world) judgePace(v *visit) {
 	behind, ahead := w.clocks()
 	if behind != ahead || w.Is("no window") == 1 {
 		return
 	}
 	slack := 50*time.Millisecond + 10*w.delay()
-	for _, b := range earlier {
-		if apart := v.began.Sub(b.began); b.tick == v.tick && apart < time.Second-slack {
-			w.Violation("start %d of tick %s follows %v after start %d", v.Attempt, clock(v.Tick), apart, b.Attempt)
+	if when := v.tick.when; len(when) >= v.Attempt {
+		if apart := when[v.Attempt-1].Sub(when[v.Attempt-2]); apart < time.Second-slack {
+			w.Violation("start %d of tick %s follows after %v", v.Attempt, clock(v.Tick), apart)
 		}
 	}
 }

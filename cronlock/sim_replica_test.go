@@ -63,6 +63,7 @@ type process struct {
 	answers       int       // runs by hand, and what else may have become of one
 	asked         bool      // to resign
 	resigned      time.Time // the last time
+	termEnded     time.Time // also by a loss
 	cut           time.Time // since when
 }
 
@@ -306,6 +307,10 @@ func (p *process) end(hostFirst bool) {
 	p.leaves(p)
 	p.asked = true // the Service makes the elector resign
 	p.mu.Unlock()
+	if p.elector != nil && p.elector.IsLeader(ctx) == nil {
+		since := time.Now()
+		time.AfterFunc(lingers+p.ttl+time.Second, func() { p.yielded(since) })
+	}
 	err := p.service.Close(ctx)
 	p.mu.Lock()
 	if !p.dead && (err != nil || p.running > 0) {

@@ -29,7 +29,7 @@ var mustReach = []string{
 	"asking", "claimed", "start being recorded", "start recorded", "running", "returned", "end being recorded", "end recorded",
 	"panicked", "told to stop", "returned after the end", "own error", "ignored its end", "skipped by a listener",
 	"again", "previous", "previous after failures", "progress", "late", "history",
-	"healthy", "sick", "in doubt: a start", "in doubt: an end", "fewer starts by another policy",
+	"healthy", "sick", "yielded during a run", "in doubt: a start", "in doubt: an end", "fewer starts by another policy",
 }
 
 // The numbers of a plan are named here; 0 is the plainest.
@@ -90,8 +90,17 @@ func draw(r *rand.Rand) sim.Program {
 		}
 		plan[fmt.Sprint("ahead ", i)] = sim.Pick(r, 0, 0, 0, 40, 400, 1500, 5000, 60000, -400, -5000, -60000)
 	}
+	outlasts := plan["nodes"] != 1 && plan["elector"] == 0 && r.IntN(16) == 0
+	if outlasts { // runs outlast what the nodes remember of them
+		plan["ttl"], plan["period"], plan["grace"], plan["work"] = 3, 61, 90, 30000
+	}
 	p := sim.Program{Plan: plan}
 	instants := ticks(p)
+	if outlasts {
+		for range 3 {
+			p.Steps = append(p.Steps, sim.Step{At: instants[r.IntN(len(instants)/2)].Sub(began(p)) - time.Second, Who: r.IntN(1 + plan["more"]), Do: "empty in turn@running", For: time.Second})
+		}
+	}
 	for range r.IntN(12) {
 		p.Steps = append(p.Steps, happening(r, p, instants[r.IntN(len(instants)*2/3)]))
 	}
