@@ -30,13 +30,17 @@ type Locker struct {
 // clients, which may have any options. Before it returns it asks each node, for at most the node timeout,
 // whether it is fit. What lasts until somebody mends it is an error: the same server twice, a replica, a
 // server that may evict keys or is older than Redis 6.2.7, wrong credentials, missing rights, a certificate
-// that nobody vouches for, a Redis Cluster behind a plain client. What passes, such as a node that does not
+// that nobody vouches for, a Redis Cluster behind a plain client, a Lua that lacks what scripts need. What passes, such as a node that does not
 // answer or is busy, is logged, and the node is asked again later: New needs no quorum. The error names every
 // fault of the options, or, where there is none, of the nodes.
 //
 // With the restart guard, nodes that are new or lost their memory begin their quarantine at New (those of a Cluster within
 // 16 seconds), and nodes that have not been asked for a while are asked until Close: so they vote again soon, also where
 // nobody takes a lock.
+//
+// Whatever retries and backoffs a client has, a call of it ends with the node timeout, or a little later. A read or a dial
+// that has begun keeps a connection of its pool for as long as its own timeouts say. A server that answers that it is
+// not the one to ask, such as a replica, has its idle connections closed, so that its name is looked up again.
 //
 // A redis.Client without a read timeout is used with the node timeout as one, so that a connection that swallows requests is
 // given back. Give a Cluster client a ReadTimeout.

@@ -106,6 +106,43 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 	}
 }
 
+// A server that takes the subscription away by itself, as one does whose slot has moved, is subscribed to again.
+func TestSubscriptionThatIsTakenAway(t *testing.T) {
+	r := onRedis(t, 1)
+	holder := r.process(sturdy)
+	proxy := testutil.NewProxy(t, r.servers[0].Addr())
+	l, err := Open([]string{"redis://" + proxy.Addr()}, append(append([]Option{}, brief...), sturdy)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close(over())
+	var confirmed atomic.Int64
+	proxy.Mangle(testutil.ToClient, func(sent []byte) []byte {
+		if !bytes.Contains(sent, []byte("subscribe\r\n")) || confirmed.Add(1) > 1 {
+			return sent
+		}
+		taken := bytes.Replace(sent, []byte("$9\r\nsubscribe\r\n"), []byte("$11\r\nunsubscribe\r\n"), 1)
+		return append(bytes.Clone(sent), taken...)
+	})
+	waitsAndGets(t, holder, l, "k", &confirmed)
+	lease := r.acquire(holder, "k")
+	done := make(chan error, 1)
+	go func() {
+		next, err := l.Acquire(context.Background(), "k")
+		if err == nil {
+			err = next.Release(context.Background())
+		}
+		done <- err
+	}()
+	testutil.Await(t, "subscribed again", func() bool { return confirmed.Load() > 1 })
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
 // One server of three says to everything what is no reply. The others are a quorum, and it is back when it speaks again.
 func TestOneServerSpeaksNonsense(t *testing.T) {
 	r := onRedis(t, 3)
