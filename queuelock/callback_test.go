@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -65,8 +66,8 @@ type mischievous struct {
 
 func (e mischievous) Is(error) bool { e.misbehave(); return false }
 
-// Code of the user's that misbehaves once delays its task, and keeps no other task waiting: the task is done in the end, on
-// time by asynq's clock, and neither identity, key nor waiting place is left taken.
+// Code of the user's that misbehaves once delays its task, and keeps no other task waiting. The task is done in the end, and
+// neither identity, key nor waiting place is left taken.
 func TestCallbackMisbehaves(t *testing.T) {
 	sites := map[string]callbackSite{
 		"acquire identity, start": atStart(core.OpAcquire, victimIdentity), "acquire identity, end": atEnd(core.OpAcquire, victimIdentity),
@@ -113,7 +114,8 @@ func TestCallbackMisbehaves(t *testing.T) {
 func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 	t := r.t
 	until := make(chan struct{})
-	defer close(until)
+	goOn := sync.OnceFunc(func() { close(until) })
+	defer goOn()
 	var once atomic.Bool
 	misbehave := func() {
 		if once.CompareAndSwap(false, true) {
@@ -158,8 +160,10 @@ func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 	if !once.Load() {
 		t.Fatal("nothing misbehaved")
 	}
+	goOn()
+	r.pass(time.Minute)
 	if s := r.state(info); s != "gone" {
 		now, err := r.locker().Inspect(t.Context(), victimIdentity)
-		t.Errorf("after 5 minutes the task is %s, run %d times, given back %d times; its identity: %+v %v", s, runs.Load(), r.count(EventContended), now.Holder, err)
+		t.Errorf("after 6 minutes the task is %s, run %d times, given back %d times; its identity: %+v %v", s, runs.Load(), r.count(EventContended), now.Holder, err)
 	}
 }

@@ -136,11 +136,12 @@ func (b *Background) next(q *Queue) (f func()) {
 	return f
 }
 
-// nextQueue takes a queue that is ready; if there is none, the goroutine ends.
+// nextQueue takes a queue that is ready; if there is none, the goroutine ends. So does one that was started beyond the bound,
+// for a report.
 func (b *Background) nextQueue() (q *Queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.ready) == 0 {
+	if len(b.ready) == 0 || b.goroutines > maxAtOnce {
 		b.goroutines--
 		return nil
 	}
