@@ -7,6 +7,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/callback"
 )
@@ -35,8 +36,9 @@ type attempt struct {
 	place          place
 	token          uint64
 	tokenKnown     tokenKnown
-	completionSent bool // a node was sent a completion under the token
-	endSent        bool // a node was sent a release
+	completionSent bool       // a node was sent a completion under the token
+	completing     quorum.Set // nodes for which a completion waits to be sent
+	endSent        bool       // a node was sent a release
 	nodes          []nodeState
 	only           [1]nodeState // room for one
 }
@@ -99,6 +101,7 @@ func (a *attempt) isOver() bool {
 func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
 	r.Init(a.bucket, op, a.p.nodeTimeout, a, decided)
+	r.Lease = a.p.ttl
 	return r
 }
 

@@ -169,10 +169,26 @@ func (a *attempt) repeatEnd(node int) {
 // decided. If wait ends first, the record may still come to be decided.
 func (a *attempt) offer(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
 	r := a.offering(rec, ballot, false)
-	r.Send(ctx, quorum.All(len(a.nodes)))
+	to := a.completes(quorum.All(len(a.nodes)))
+	r.Send(ctx, to)
 	r.Wait(wait)
+	for i := range r.Votes {
+		if !to.Has(i) {
+			r.Votes[i] = quorum.Said(wire.TimedOut, a.bucket.NoAnswer(i))
+		}
+	}
 	nodes := replies(a.e.Group, &r.Tally)
 	return nodes, fateError(OpComplete, a.lock.Key, r.Recorded(rec.Token), nodes)
+}
+
+// completes returns those of the nodes for which no completion of the attempt waits to be sent, and notes that one does: a
+// completion that is repeated does not pile up for a node that hangs.
+func (a *attempt) completes(nodes quorum.Set) (to quorum.Set) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	to = nodes &^ a.completing
+	a.completing |= to
+	return to
 }
 
 // offering returns the round that hands a record to nodes, and ends the attempt there. A record that is known to be decided

@@ -19,6 +19,9 @@ func (a *attempt) Sends(op wire.Op, node int) bool {
 	if (op == wire.OpAcquire || op == wire.OpRenew) && a.isOver() {
 		return false
 	}
+	if op == wire.OpComplete {
+		a.completing = a.completing.Without(node)
+	}
 	a.nodes[node].sent(op)
 	return true
 }
@@ -47,6 +50,10 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 		slept = a.hearRenew(n, got)
 	case wire.OpRelease:
 		return a.hearRelease(n, got), false
+	case wire.OpComplete:
+		if got.Verdict == wire.CircuitOpen { // it is not sent
+			a.completing = a.completing.Without(got.Node)
+		}
 	default: // the caller of any other round keeps what the nodes said
 	}
 	return got.Verdict, slept

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
@@ -84,7 +86,14 @@ func joinLoss(err, loss error, cancelled bool) error {
 //
 // If fn returns an error, the key is released, nothing is recorded, and that is the error. If fn returns nil
 // but the record could not be written, the error is that of Complete: with ErrLost somebody else may have
-// run fn meanwhile (and this run may still come to count), with ErrUnavailable the next caller finds out. The
+// run fn meanwhile (and this run may still come to count), with ErrUnavailable it is open whether the run counts: the next
+// caller for the key is told that it is done, or runs fn again.
+//
+// The record is tried for as long as a TTL. The deadline of ctx ends that, too, unless [Detached] is set: Once returns within
+// a node timeout of it, and where fn returns later the record is tried once. A caller that only cancels ctx may go while the
+// work is done, so the record is tried for another ten seconds then, and for a TTL if that is less.
+//
+// The
 // effects of fn happen once only where fn hands the fencing token to what it changes, or is idempotent: a
 // process that dies between the two leaves the work done and unrecorded. Options are for this call, as in Acquire.
 func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
@@ -127,7 +136,8 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 	if _, completed := lease.recorded(); !completed && err != nil { // by fn itself
 		err = lease.doneWith(ctx, err)
 	} else if !completed {
-		if err = lease.Complete(context.WithoutCancel(ctx), result); errors.Is(err, ErrInvalid) {
+		err = lease.record(ctx, result)
+		if errors.Is(err, ErrInvalid) {
 			return result, err
 		}
 	}
@@ -136,4 +146,34 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 	}
 	ended = true
 	return result, err
+}
+
+// recordsBeyondCancel is for how long Once tries to record what is done when its caller has gone.
+const recordsBeyondCancel = 10 * time.Second
+
+// record is Complete for the caller of Once, whose context may have ended.
+func (lease *Lease) record(ctx context.Context, result []byte) error {
+	p, e := lease.attempt.p, lease.attempt.e
+	own, stop := context.WithTimeout(context.WithoutCancel(ctx), p.ttl)
+	defer stop()
+	until, bounded := ctx.Deadline()
+	if bounded && !p.detached {
+		var end context.CancelFunc
+		own, end = context.WithDeadline(own, until)
+		defer end()
+	}
+
+	err := lease.completeOnce(own, result)
+	seenGone := clock.Never
+	for errors.Is(err, ErrUnavailable) && lease.pauseBeforeRetry(own) {
+		now := e.Clock.Now()
+		if ctx.Err() != nil {
+			seenGone = min(seenGone, now)
+		}
+		if now.Since(seenGone) >= recordsBeyondCancel {
+			break
+		}
+		err = lease.completeOnce(own, result)
+	}
+	return err
 }

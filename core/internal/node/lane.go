@@ -32,6 +32,9 @@ const (
 	idleTime = time.Second
 	// Where half of the connections are taken, the next batch waits for this part of a node timeout.
 	latePart = 4
+	// A queue that has grown to so many is searched for requests that are not to be sent any more, and again when it has
+	// doubled.
+	manyQueued = 1024
 )
 
 // A lane is the way to what a node has of a bucket. Who asks while nothing is under way
@@ -48,7 +51,8 @@ type lane struct {
 
 	mu       sync.Mutex
 	urgent   []request
-	asking   []request     // acquisitions
+	sweepAt  int           // how long urgent may grow until it is swept
+	asking   []request     // acquisitions, which are all worth sending for as long, and so are stale in their order
 	underWay int           // batches under way, or about to leave
 	left     clock.Instant // when the last one left
 	took     time.Duration // from there to the answer, lately
@@ -61,7 +65,7 @@ type lane struct {
 }
 
 func newLane(b *Bucket, n *Node) *lane {
-	l := &lane{Bucket: b, n: n, idle: make(chan *batch)}
+	l := &lane{Bucket: b, n: n, idle: make(chan *batch), sweepAt: manyQueued}
 	l.timer = time.AfterFunc(time.Hour, l.wake)
 	l.timer.Stop()
 	return l
@@ -216,6 +220,20 @@ func (f *batch) load(queue []request, now clock.Instant) []request {
 	return queue[:left]
 }
 
+// sweep takes all stale requests out of a queue, and returns the rest. They come along without being counted, as in load.
+func (f *batch) sweep(queue []request, now clock.Instant) []request {
+	kept := queue[:0]
+	for _, q := range queue {
+		if q.r.stale(now) {
+			f.requests = append(f.requests, q)
+		} else {
+			kept = append(kept, q)
+		}
+	}
+	clear(queue[len(kept):])
+	return kept
+}
+
 // fits reports whether the batch has room for q. An empty batch has room for any request.
 func (f *batch) fits(q request) bool {
 	if f.size == 0 {
@@ -238,6 +256,10 @@ func (f *batch) run() {
 		runtime.Gosched()
 	}
 	l.mu.Lock()
+	if len(l.urgent) >= l.sweepAt { // those that are worth less time may wait behind others
+		l.urgent = f.sweep(l.urgent, l.Clock.Now())
+		l.sweepAt = max(manyQueued, 2*len(l.urgent))
+	}
 	l.urgent = f.load(l.urgent, l.Clock.Now())
 	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
 		l.asking = f.load(l.asking, l.Clock.Now())

@@ -19,8 +19,9 @@ import (
 type Round struct {
 	*Bucket
 	Timeout time.Duration
-	asker   Asker // nil where nobody wants the replies but who waits for the round
-	Bulk    int   // bytes that a request brings along beside what each does
+	Lease   time.Duration // for which a request that ends an attempt is worth sending; Timeout if that is more
+	asker   Asker         // nil where nobody wants the replies but who waits for the round
+	Bulk    int           // bytes that a request brings along beside what each does
 	Request wire.Request
 	Each    wire.Each         // in its place, where nodes are asked differently; may be nil
 	op      wire.Op           // of both
@@ -230,20 +231,21 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	r.Group.Callbacks.Post(calls, func() { observe(&ctx, r.op, n, &told) })
 }
 
-// stale reports whether a request has waited for its turn for so long that it is not to be sent any more. What ends a lease is
-// not when the lease has run out, or it would pile up for a node that hangs.
-func (r *Round) stale(now clock.Instant) bool {
+// worth is how long a request may wait to be sent, from when the round began. What ends an attempt is not sent when the lease
+// has run out on the node, or it would pile up for a node that hangs. Nothing waits without a bound.
+func (r *Round) worth() time.Duration {
 	switch r.op {
 	case wire.OpAcquire: // half the time is for the answer
-		return now.Since(r.Sent) > r.Timeout/2
-	case wire.OpRenew:
-		return now.Since(r.Sent) > r.Timeout
+		return r.Timeout / 2
 	case wire.OpRelease, wire.OpComplete:
-		return now.Since(r.Sent) > r.Head.Load().MaxTTL
+		return max(r.Lease, r.Timeout)
 	default:
-		return false
+		return r.Timeout
 	}
 }
+
+// stale reports whether a request has waited for so long that it is not to be sent any more.
+func (r *Round) stale(now clock.Instant) bool { return now.Since(r.Sent) > r.worth() }
 
 // drop votes for a node that is not asked.
 func (r *Round) drop(n *Node, b *breaker, now clock.Instant) {

@@ -4,6 +4,7 @@ package queue
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -17,7 +18,7 @@ type Local[W any] struct {
 	after func(why W) W // why, behind somebody who had to wait for that holder
 
 	// The lock is held for a few steps only, whatever the length of a line. Callers that give up look at their line as
-	// readers, and leave it without the lock, so that a crowd of them keeps no other key waiting.
+	// readers, and never wait for the lock to leave it, so that a crowd of them keeps no other key waiting.
 	mu sync.RWMutex
 	m  map[string]line[W] // an entry exists while somebody has the turn
 }
@@ -27,10 +28,15 @@ type Holder[W any] interface{ InTheWay() W }
 
 // A line is small, since each lease that is held has one.
 type line[W any] struct {
-	holder  Holder[W] // nil while the one whose turn it is contends
-	last    *W        // what it was told last, or whoever had the turn before; nil = nothing. It is not changed
-	waiters []*Turn   // first come, first served; those that have given up stay until they are first, or the slice is full
+	holder  Holder[W]        // nil while the one whose turn it is contends
+	last    *W               // what it was told last, or whoever had the turn before; nil = nothing. It is not changed
+	waiters map[uint64]*Turn // by number; nil until somebody stands in line
+	first   uint64           // no waiter has a smaller number
+	next    uint64           // the number of the next waiter
 }
+
+// sweepEvery is how many callers join a line before it is searched for callers that gave up while the lock was taken.
+const sweepEvery = 1024
 
 // NewLocal makes an empty queue.
 func NewLocal[W any](free W, after func(W) W) *Local[W] {
@@ -43,7 +49,8 @@ type Turn struct {
 	Ask   func(release *node.Round) // asks the nodes, together with a release, before the one in line knows
 	Asked bool                      // it was called
 
-	fate atomic.Int32 // one of the fates; it leaves inLine once
+	number uint64       // in its line
+	fate   atomic.Int32 // one of the fates; it leaves inLine once
 }
 
 // Whoever passes a turn on and the caller that gives up agree by one step on what becomes of the turn.
@@ -69,35 +76,27 @@ func (q *Local[W]) join(key string, t *Turn) bool {
 	at, taken := q.m[key]
 	if taken && t != nil {
 		t.Come = make(chan struct{})
-		if len(at.waiters) == cap(at.waiters) {
-			at.waiters = present(at.waiters)
-		}
-		at.waiters = append(at.waiters, t)
+		at.add(t)
 	}
 	q.m[key] = at
 	return !taken
 }
 
-// present drops callers that have given up from a slice that is full. So their number is bounded by that of callers who were
-// in line at one time, and each caller who joins pays for a constant number of them.
-func present(all []*Turn) []*Turn {
-	var n int
-	for _, t := range all {
-		if !t.gone() {
-			n++
-		}
+// add puts a caller at the end of the line.
+func (at *line[W]) add(t *Turn) {
+	if len(at.waiters) == 0 {
+		at.waiters, at.first = map[uint64]*Turn{}, at.next
 	}
-	waiting := make([]*Turn, 0, 2*n)
-	for _, t := range all {
-		if !t.gone() {
-			waiting = append(waiting, t)
-		}
+	t.number = at.next
+	at.waiters[t.number] = t
+	at.next++
+	if at.next%sweepEvery == 0 {
+		maps.DeleteFunc(at.waiters, func(_ uint64, t *Turn) bool { return t.gone() })
 	}
-	return waiting
 }
 
 // Enter waits for the turn until ctx ends or quit is closed; then it returns false. A turn with which the nodes were
-// asked is taken all the same. To give up takes no lock and no search.
+// asked is taken all the same. To give up takes no search, and waits for no lock.
 func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
 	if q.join(key, t) {
 		return true
@@ -110,7 +109,7 @@ func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, 
 	}
 	left := t.decide(givenUp)
 	if left {
-		t.Ask = nil // what it would ask with is the caller's
+		q.forget(key, t)
 		return false
 	}
 	<-t.Come // at the same moment
@@ -120,18 +119,37 @@ func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, 
 	return t.Asked
 }
 
+// forget takes a caller that has given up out of its line, unless the lock is taken: then whoever passes the turn on does it, or
+// a sweep.
+func (q *Local[W]) forget(key string, t *Turn) {
+	t.Ask = nil // it has what belongs to the caller
+	free := q.mu.TryLock()
+	if !free {
+		return
+	}
+	defer q.mu.Unlock()
+	at := q.m[key]
+	if at.waiters[t.number] == t { // and not of a later line
+		delete(at.waiters, t.number)
+	}
+}
+
 // Holds books that the one whose turn it is has got the key.
 func (q *Local[W]) Holds(key string, by Holder[W]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.m[key] = line[W]{holder: by, waiters: q.m[key].waiters}
+	at := q.m[key]
+	at.holder, at.last = by, nil
+	q.m[key] = at
 }
 
 // Fails books what an attempt of the one whose turn it is ended with.
 func (q *Local[W]) Fails(key string, res W) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.m[key] = line[W]{last: &res, waiters: q.m[key].waiters}
+	at := q.m[key]
+	at.holder, at.last = nil, &res
+	q.m[key] = at
 }
 
 // Why says why the turn does not come, or did not: what keeps its owner from the key, or that its owner has it.
@@ -166,7 +184,7 @@ func (q *Local[W]) pass(key string, free bool) (first *Turn) {
 		q.mu.Lock()
 		at := q.m[key]
 		waited := len(at.waiters) > 0
-		first, more = at.first()
+		first, more = at.take()
 		if first != nil && at.holder != nil {
 			at.last, at.holder = new(q.after(at.holder.InTheWay())), nil
 		}
@@ -184,20 +202,19 @@ func (q *Local[W]) pass(key string, free bool) (first *Turn) {
 // passedAtOnce is how many callers that have given up are passed with the lock.
 const passedAtOnce = 64
 
-// first takes callers out of the line up to the first that has not given up, and reports whether it stopped before it
-// found one.
-func (at *line[W]) first() (first *Turn, more bool) {
-	for i, t := range at.waiters {
-		if i == passedAtOnce {
-			at.waiters = at.waiters[i:]
-			return nil, true
+// take takes the first caller out of the line that has not given up, and reports whether it stopped before it knew whether
+// there is one.
+func (at *line[W]) take() (first *Turn, more bool) {
+	for range passedAtOnce {
+		if len(at.waiters) == 0 {
+			return nil, false
 		}
-		at.waiters[i] = nil
-		if t.decide(passed) {
-			at.waiters = at.waiters[i+1:]
+		t := at.waiters[at.first]
+		delete(at.waiters, at.first)
+		at.first++
+		if t != nil && t.decide(passed) {
 			return t, false
 		}
 	}
-	at.waiters = nil
-	return nil, false
+	return nil, true
 }

@@ -73,7 +73,7 @@ func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func()
 	testutil.Await(t, "all are in line", func() bool {
 		q.mu.RLock()
 		defer q.mu.RUnlock()
-		return len(present(q.m[key].waiters)) == callers
+		return len(q.m[key].waiters) == callers
 	})
 	return cancel, entered
 }
@@ -142,7 +142,15 @@ func TestLineForgetsThoseThatGaveUp(t *testing.T) {
 	for range 10_000 {
 		q.Enter(gone, nil, "k", &Turn{})
 	}
-	if n := len(q.m["k"].waiters); n > 8 {
+	if n := len(q.m["k"].waiters); n != 1 {
+		t.Errorf("%d turns are kept, of one caller that waits", n)
+	}
+	for range 10 * sweepEvery { // as those that find the lock taken
+		var one Turn
+		q.join("k", &one)
+		one.decide(givenUp)
+	}
+	if n := len(q.m["k"].waiters); n > sweepEvery {
 		t.Errorf("%d turns are kept, of one caller that waits", n)
 	}
 }
