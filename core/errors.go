@@ -187,6 +187,10 @@ type NodeReply struct {
 	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
 	Latency time.Duration // from request to answer
 	Err     error         // VerdictFailed, VerdictTimedOut, VerdictCircuitOpen: why, with what the node failed with before where that is known
+
+	// For Observer.Node alone, so that an observer of several Lockers can tell their nodes apart.
+	Locker uint64 // a number that no other Locker of the process has; those that With derives have it in common
+	Of     int    // how many nodes the Locker has
 }
 
 // String describes the reply for a log line.

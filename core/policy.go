@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/node"
@@ -17,6 +18,9 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 	"github.com/lockkit/lockkit/internal/faults"
 )
+
+// lockers counts the Lockers of the process whose nodes are observed.
+var lockers atomic.Uint64
 
 const maxResult = 64 << 10 // bytes
 
@@ -140,9 +144,12 @@ func (p *policy) contain() {
 	p.Logger = callback.Logger(p.Logger)
 	p.observer = p.observer.contained(p.Logger)
 	if observe := p.observer.Node; observe != nil {
+		locker := lockers.Add(1)
 		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
 			if int(op) < len(kinds) {
-				observe(ctx, kinds[op], replyOf(n, v))
+				reply := replyOf(n, v)
+				reply.Locker, reply.Of = locker, p.nodes
+				observe(ctx, kinds[op], reply)
 			}
 		}
 	}

@@ -114,11 +114,11 @@ func TestJSONIsExact(t *testing.T) {
 		}
 		for what, texts := range seen {
 			if len(texts) != len(keys) {
-				t.Errorf("%s: %d of %d: %q", what, len(texts), len(keys), texts)
+				t.Errorf("%s: %d of %d: %v", what, len(texts), len(keys), texts)
 			}
 		}
 		if !seen["key"]["a"] || !seen["key"]["a\ufffd"] || !seen["key"][`a\xff`] {
-			t.Errorf("texts that need no literal are not themselves: %q", seen["key"])
+			t.Errorf("texts that need no literal are not themselves: %v", seen["key"])
 		}
 	})
 }

@@ -26,7 +26,7 @@ const (
 
 	quantile = `histogram_quantile(`
 	voting   = `lockkit_node_voting{` + j + `}`
-	margin   = `sum by (job, instance) (` + voting + `) - floor(count by (job, instance) (` + voting + `) / 2) - 1`
+	margin   = `min by (job, instance) (lockkit_nodes_spare{` + j + `})`
 )
 
 func rate(metric, filter string) string {

@@ -7,6 +7,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
+
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	tracenoop "go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
@@ -125,4 +129,54 @@ func TestAgesOfTwoObservers(t *testing.T) {
 			end(core.Outcome{Err: core.ErrReleased})
 		}
 	})
+}
+
+// The age of holds is reported whatever other instruments a View drops.
+func TestAgeIsOnItsOwn(t *testing.T) {
+	g := newGauge(t)
+	drop := sdkmetric.NewView(sdkmetric.Instrument{Name: "lockkit.hold.duration"}, sdkmetric.Stream{Aggregation: sdkmetric.AggregationDrop{}})
+	more := func(name string) sdkmetric.View {
+		return sdkmetric.NewView(sdkmetric.Instrument{Name: name}, sdkmetric.Stream{Aggregation: sdkmetric.AggregationDrop{}})
+	}
+	g.reader = sdkmetric.NewManualReader()
+	g.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(g.reader), sdkmetric.WithView(drop, more("lockkit.leases"), more("lockkit.losses"), more("lockkit.node.request.duration")))
+	o := g.observer(WithTracerProvider(tracenoop.NewTracerProvider()))
+	o.Start(t.Context(), core.Op{Kind: core.OpHold, Name: "jobs"})
+	o.Node(t.Context(), core.OpAcquire, core.NodeReply{Verdict: core.VerdictGranted})
+	points := g.points()
+	for _, name := range []string{"hold.age{name=jobs}", "node.voting{node.index=0}", "node.clock.offset{node.index=0}"} {
+		if _, ok := points[name]; !ok {
+			t.Errorf("%s is missing: %v", name, points)
+		}
+	}
+}
+
+// Whatever names, addresses and events there are, exporters can send them.
+func TestTextsAreValid(t *testing.T) {
+	g := newGauge(t)
+	o := g.observer(WithSpanThreshold(0))
+	for _, name := range []string{"job-\xff", "job-\xfe", "\xff"} {
+		for kind := core.OpAcquire; kind <= core.OpComplete; kind++ {
+			_, end := o.Start(t.Context(), core.Op{Kind: kind, Name: name})
+			end(core.Outcome{Err: core.ErrLost, Reason: core.LossReason(name)})
+		}
+		o.Event(t.Context(), core.Event{Source: name, Name: name, Kind: core.EventKind(name)})
+		o.Node(t.Context(), core.OpAcquire, core.NodeReply{Addr: name, Verdict: core.VerdictGranted})
+	}
+	for point := range g.points() {
+		if !utf8.ValidString(point) {
+			t.Errorf("%q", point)
+		}
+	}
+	for _, span := range g.ended() {
+		texts := []string{span.Name(), span.Status().Description}
+		for _, a := range span.Attributes() {
+			texts = append(texts, a.Value.Emit())
+		}
+		for _, text := range texts {
+			if !utf8.ValidString(text) {
+				t.Errorf("%q", text)
+			}
+		}
+	}
 }

@@ -45,7 +45,7 @@ func (e ending) description() string {
 	case "unavailable":
 		return core.ErrUnavailable.Error()
 	case "lost":
-		return core.ErrLost.Error() + ": " + e.failure
+		return core.ErrLost.Error() + ": " + valid(e.failure)
 	}
 	return "unexpected error"
 }

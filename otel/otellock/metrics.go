@@ -22,9 +22,8 @@ type instruments struct {
 	kinds          [core.OpComplete + 1]kind
 	margin, node   metric.Float64Histogram
 	losses, events metric.Int64Counter
-	voting         metric.Int64Gauge
-	offset         metric.Float64Gauge
-	age            metric.Float64ObservableGauge
+	voting, spare  metric.Int64ObservableGauge
+	offset, age    metric.Float64ObservableGauge
 }
 
 // A kind is how operations of one core.OpKind are measured.
@@ -59,10 +58,13 @@ func newInstruments(m metric.Meter) (in instruments, err error) {
 	in.losses = counter(MetricLosses, "{lease}", "Leases that ended before their holder was done.")
 	in.events = counter(MetricEvents, "{event}", "Decisions of the packages on top of the locks.")
 	// The unit is not "1", for which Prometheus would call the metric a ratio.
-	in.voting, err = m.Int64Gauge(MetricNodeVoting, metric.WithUnit("{node}"),
+	in.voting, err = m.Int64ObservableGauge(MetricNodeVoting, metric.WithUnit("{node}"),
 		metric.WithDescription("1 if a node votes, 0 if it does not."))
 	faults = append(faults, err)
-	in.offset, err = m.Float64Gauge(MetricNodeClockOffset, metric.WithUnit("s"),
+	in.spare, err = m.Int64ObservableGauge(MetricNodesSpare, metric.WithUnit("{node}"),
+		metric.WithDescription("Nodes that may fail before a Locker of this process cannot lock."))
+	faults = append(faults, err)
+	in.offset, err = m.Float64ObservableGauge(MetricNodeClockOffset, metric.WithUnit("s"),
 		metric.WithDescription("Clock of a node minus that of the process, request delay included."))
 	faults = append(faults, err)
 	in.age, err = m.Float64ObservableGauge(MetricHoldAge, metric.WithUnit("s"),

@@ -19,6 +19,7 @@ const (
 
 	MetricNodeDuration    = "lockkit.node.request.duration" // one request to a node, until it answers or fails
 	MetricNodeVoting      = "lockkit.node.voting"           // 1 if the node votes, 0 if it does not
+	MetricNodesSpare      = "lockkit.nodes.spare"           // nodes that may fail before a Locker of three or more cannot lock
 	MetricNodeClockOffset = "lockkit.node.clock.offset"     // its clock minus this process's, request delay included
 )
 

@@ -9,7 +9,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // point is the name of a point about a node.
@@ -157,7 +160,8 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// Every verdict that says something of a node counts, and a node that only answers renewals is not said to vote.
+// Every verdict that says something of a node counts. A node that refused to vote votes again when it grants something that
+// it would not grant in a quarantine.
 func TestVotesOfANode(t *testing.T) {
 	type said struct {
 		kind core.OpKind
@@ -186,13 +190,13 @@ func TestVotesOfANode(t *testing.T) {
 		{nil, said{core.OpAcquire, core.VerdictUnguarded}, "0"},
 		{nil, said{core.OpAcquire, core.VerdictTooLate}, ""},
 		{nil, said{core.OpAcquire, core.VerdictPending}, ""},
-		{[]said{refused}, said{core.OpRenew, core.VerdictGranted}, "0"},
+		{[]said{refused}, said{core.OpRenew, core.VerdictGranted}, "1"},
+		{[]said{refused}, said{core.OpRenew, core.VerdictHealed}, "0"},
 		{[]said{refused}, said{core.OpRelease, core.VerdictGranted}, "0"},
 		{[]said{refused, {core.OpRenew, core.VerdictFailed}}, said{core.OpRenew, core.VerdictPassed}, "0"},
 		{[]said{refused}, said{core.OpAcquire, core.VerdictHeld}, "1"},
 		{[]said{refused}, said{core.OpTouch, core.VerdictGranted}, "1"},
-		{[]said{refused, {core.OpTouch, core.VerdictGranted}}, said{core.OpRenew, core.VerdictGranted}, "1"},
-		{[]said{{core.OpRenew, core.VerdictFailed}}, said{core.OpRenew, core.VerdictHealed}, "1"},
+		{[]said{refused, {core.OpTouch, core.VerdictGranted}}, said{core.OpRenew, core.VerdictHealed}, "1"},
 	} {
 		g := newGauge(t)
 		o := g.observer()
@@ -205,6 +209,110 @@ func TestVotesOfANode(t *testing.T) {
 			t.Errorf("after %v, %v answered %v: %v (%v), want %q", c.before, c.last.kind, c.last.v, got, ok, c.want)
 		}
 	}
+}
+
+// A process that only holds leases finds that a node votes again that was away, or restarted, also if the holder's token was
+// passed there.
+func TestVotingOfAProcessThatHolds(t *testing.T) {
+	for name, fault := range map[string]func(n *testutil.Node){
+		"restarted empty": (*testutil.Node).RestartEmpty,
+		"away": func(n *testutil.Node) {
+			n.Down()
+			time.AfterFunc(20*time.Second, n.Up)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, 3, func(t *testing.T, w *world) {
+				locks := w.locks(w.observer())
+				defer w.acquire(locks, "k").Release(t.Context())
+				time.Sleep(10 * time.Second)
+				w.checkVoting(1, 1, 1)
+				fault(w.nodes[2])
+				time.Sleep(9 * time.Second)
+				w.checkVoting(1, 1, 0)
+				time.Sleep(30 * time.Second)
+				w.checkVoting(1, 1, 1)
+			})
+		})
+	}
+}
+
+// A node that is in no Locker any more is not reported.
+func TestNodeThatWasReplaced(t *testing.T) {
+	bubble(t, 4, func(t *testing.T, w *world) {
+		o, all := w.observer(), w.nodes
+		w.nodes = all[:3]
+		first := w.locks(o)
+		all[2].Down()
+		for range 20 {
+			first.Do(t.Context(), "k", nothing)
+			time.Sleep(time.Second)
+		}
+		w.checkVoting(1, 1, 0)
+		if spare := w.points()["nodes.spare{}"]; spare != 0 {
+			t.Errorf("%v nodes to spare", spare)
+		}
+		all[2].Up()
+		first.Close(t.Context())
+		w.nodes = []*testutil.Node{all[0], all[1], all[3]}
+		var clients []redis.UniversalClient
+		for _, n := range w.nodes {
+			clients = append(clients, n.ClientWith(func(o *redis.Options) { o.PoolSize = 200; o.MaxRetries = -1 }))
+		}
+		second, err := core.New(clients, core.WithObserver(o))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer second.Close(t.Context())
+		time.Sleep(2 * time.Minute)
+		w.checkVoting(1, 1, 1)
+		points := w.points()
+		for point := range points {
+			if strings.Contains(point, all[2].Name()) && !strings.HasPrefix(point, "node.request.duration") {
+				t.Errorf("the node that was replaced is still there: %s", point)
+			}
+		}
+		if spare, ok := points["nodes.spare{}"]; spare != 1 || !ok {
+			t.Errorf("%v nodes to spare, %v", spare, ok)
+		}
+		w.nodes = all
+	})
+}
+
+// A second Locker with other nodes does not hide that the first has no node to spare.
+func TestNodesToSpare(t *testing.T) {
+	g := newGauge(t)
+	o := g.observer()
+	say := func(locker uint64, of, node int, v core.Verdict) {
+		o.Node(t.Context(), core.OpAcquire, core.NodeReply{Locker: locker, Of: of, Node: node, Addr: fmt.Sprint(locker, "-", node), Verdict: v})
+	}
+	spare := func(want string) {
+		t.Helper()
+		got, ok := g.points()["nodes.spare{}"]
+		if text := fmt.Sprint(got); ok != (want != "") || ok && text != want {
+			t.Errorf("%v nodes to spare (%v), want %q", got, ok, want)
+		}
+	}
+	say(1, 1, 0, core.VerdictGranted)
+	spare("") // one node has none to spare
+	for node := range 3 {
+		say(2, 3, node, core.VerdictGranted)
+	}
+	spare("1")
+	for node := range 5 {
+		say(3, 5, node, core.VerdictGranted)
+	}
+	spare("1")
+	say(2, 3, 1, core.VerdictFailed)
+	spare("0")
+	say(3, 5, 1, core.VerdictFailed)
+	spare("0")
+	say(2, 3, 1, core.VerdictHeld)
+	spare("1")
+	for node := range 3 {
+		say(3, 5, node, core.VerdictQuarantined)
+	}
+	spare("-1")
 }
 
 func TestNodeNames(t *testing.T) {

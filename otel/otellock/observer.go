@@ -2,6 +2,7 @@ package otellock
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,17 +15,17 @@ import (
 
 // An observer turns what Lockers do into metrics and spans.
 type observer struct {
-	threshold time.Duration
-	tracer    trace.Tracer // nil if spans go nowhere
-	measures  bool         // metrics go somewhere
-	in        instruments
-	sets      sync.Map // labels → metric.MeasurementOption
+	threshold  time.Duration
+	tracer     trace.Tracer // nil if spans go nowhere
+	unmeasured bool         // metrics go nowhere
+	in         instruments
+	sets       sync.Map // labels → metric.MeasurementOption
 
 	mu      sync.Mutex
 	classes map[string]*class
-
-	voting sync.Mutex    // also held while votes are recorded, by code of the SDK: no other call waits for it
-	unfit  map[node]bool // nodes that refused to vote when they were asked to
+	nodes   map[member]*nodeState
+	events  map[decision]bool // those that have a series
+	sizes   map[uint64]int    // how many nodes each Locker has
 }
 
 // An operation is one that has started.
@@ -42,7 +43,24 @@ type operation struct {
 const (
 	maxNames  = 128
 	otherName = "_other"
+
+	// Events have a series for each name and kind. Those that come after maxEvents others are counted under otherName, with
+	// their kinds, of which all adapters together have less than a hundred.
+	maxEvents = 1900
 )
+
+// valid returns a text that exporters can send: OTLP refuses a whole batch if one text in it is not valid UTF-8.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
+// exportable makes the texts of attributes valid.
+func exportable(attrs []attribute.KeyValue) []attribute.KeyValue {
+	for i, a := range attrs {
+		if a.Value.Type() == attribute.STRING {
+			attrs[i] = a.Key.String(valid(a.Value.AsString()))
+		}
+	}
+	return attrs
+}
 
 // A class is what is known of the operations of one name.
 type class struct {
@@ -53,6 +71,7 @@ type class struct {
 // class returns the class of a name. The first use of a name starts its losses at 0, so that the first loss is an
 // increase.
 func (o *observer) class(ctx context.Context, name string) *class {
+	name = valid(name)
 	o.mu.Lock()
 	if name != "" && o.classes[name] == nil && len(o.classes) >= maxNames {
 		name = otherName
@@ -76,7 +95,7 @@ func (o *observer) class(ctx context.Context, name string) *class {
 func (o *observer) series(l labels) metric.MeasurementOption {
 	set, ok := o.sets.Load(l)
 	if !ok {
-		set, _ = o.sets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(l.attrs()...)))
+		set, _ = o.sets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(exportable(l.attrs())...)))
 	}
 	return set.(metric.MeasurementOption)
 }

@@ -2,6 +2,7 @@ package otellock
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -21,7 +22,7 @@ func New(opts ...Option) (core.Observer, error) {
 		return core.Observer{}, fmt.Errorf("otellock: %w", err)
 	}
 	observer := core.Observer{Start: o.start, Event: o.event, Node: o.node, Hint: o.hint}
-	if !o.measures {
+	if o.unmeasured {
 		observer.Node = nil // replies of nodes are in no span, and to be told of them costs allocations
 	}
 	return observer, nil
@@ -32,28 +33,28 @@ func newObserver(opts []Option) (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
-	o := &observer{threshold: conf.threshold, classes: map[string]*class{}, unfit: map[node]bool{}}
-	switch conf.meters.(type) {
-	case metricnoop.MeterProvider, *metricnoop.MeterProvider:
-	default:
-		o.measures = true
-	}
+	o := &observer{threshold: conf.threshold, classes: map[string]*class{}, nodes: map[member]*nodeState{}, events: map[decision]bool{}, sizes: map[uint64]int{}}
 	switch conf.tracers.(type) {
 	case tracenoop.TracerProvider, *tracenoop.TracerProvider:
 	default:
 		o.tracer = conf.tracers.Tracer(ScopeName)
 	}
+	switch conf.meters.(type) {
+	case metricnoop.MeterProvider, *metricnoop.MeterProvider:
+		o.unmeasured = true
+	}
 	meter := conf.meters.Meter(ScopeName)
 	if o.in, err = newInstruments(meter); err != nil {
 		return nil, err
 	}
-	return o, o.registerAges(meter)
+	return o, errors.Join(o.registerAges(meter), o.registerNodes(meter))
 }
 
 // start is [core.Observer.Start].
 func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	k := &o.in.kinds[op.Kind]
-	if o.tracer == nil && !anyEnabled(ctx, k.all...) {
+	ages := op.Kind == core.OpHold && !o.unmeasured // a gauge of its own, whatever else is dropped
+	if o.tracer == nil && !ages && !anyEnabled(ctx, k.all...) {
 		return ctx, nil
 	}
 	p := &operation{Op: op, o: o, ctx: ctx, began: time.Now(), class: o.class(ctx, op.Name)}
@@ -97,6 +98,17 @@ func (p *operation) end(out core.Outcome) {
 func (o *observer) event(ctx context.Context, e core.Event) {
 	if o.in.events.Enabled(ctx) {
 		e.Name = o.class(ctx, e.Name).name
-		o.in.events.Add(ctx, 1, o.series(decision(e)))
+		o.in.events.Add(ctx, 1, o.series(o.counted(decision(e))))
 	}
+}
+
+// counted returns the labels under which an event is counted.
+func (o *observer) counted(d decision) decision {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if d.Name != "" && !o.events[d] && len(o.events) >= maxEvents {
+		d.Name = otherName
+	}
+	o.events[d] = true
+	return d
 }

@@ -75,7 +75,7 @@ func (p *operation) attributes(r result) []attribute.KeyValue {
 	if p.Kind == core.OpRenew || p.Kind == core.OpAcquire && r.Err == nil {
 		attrs = append(attrs, AttrMargin.Float64(r.Margin.Seconds()))
 	}
-	return attrs
+	return exportable(attrs)
 }
 
 func linkTo(span trace.SpanContext, what string) trace.Link {

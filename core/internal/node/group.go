@@ -51,7 +51,8 @@ type Group struct {
 
 	Buckets   []*Bucket // of keys
 	deadlines *deadlines
-	waiters   sync.Pool // each of one Group, since timers must not leave their synctest bubble
+	doubtful  atomic.Int32 // nodes of which it is not known whether they vote
+	waiters   sync.Pool    // each of one Group, since timers must not leave their synctest bubble
 
 	mu       sync.Mutex
 	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them

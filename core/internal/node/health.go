@@ -281,16 +281,27 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 // an operator is told when trouble with a node begins and ends.
 func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	r.track(n, &v)
-	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease {
-		r.Bucket.asked.Store(g.Clock.Now())
-	}
 	n.mu.Lock()
 	back := n.away && goredis.Answered(v.Err)
 	n.away = n.away && !back
 	counts := v.Claim == "" && !aboutKey(v.Err) // Provision knows best whether a new node shall vote
-	news := counts && n.voting.see(v.Verdict, r.op == wire.OpAcquire || r.op == wire.OpTouch)
+	news := counts && n.voting.see(v.Verdict, proves(r.op, v.Verdict))
 	now := n.voting.now
+	if r.op == wire.OpRenew && (v.Verdict == wire.Healed || v.Verdict == wire.Passed) {
+		n.voting.proven = false // it may be in quarantine
+	}
+	if doubtful := !n.voting.proven; doubtful != n.doubtful {
+		n.doubtful = doubtful
+		g.doubtful.Add(map[bool]int32{true: 1, false: -1}[doubtful])
+	}
 	n.mu.Unlock()
+
+	// A request puts off the touch of nodes if it asks for votes, or as long as all nodes have shown that they vote. A process
+	// that only renews would else not hear whether a node that was away votes again.
+	shows := r.op == wire.OpAcquire || r.op == wire.OpTouch || g.doubtful.Load() == 0
+	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease && shows {
+		r.Bucket.asked.Store(g.Clock.Now())
+	}
 	if back {
 		g.Tasks.Go(func() { g.check(n) })
 	}

@@ -50,6 +50,8 @@ type Node struct {
 
 	lines   callback.Queue // of the log, about the node
 	touches callback.Queue // what the observer hears of requests that belong to no operation
+
+	doubtful bool // as counted by the group
 }
 
 // attrs names the node in a log line.
@@ -60,7 +62,7 @@ func (n *Node) attrs() slog.Attr {
 func newNode(i int, c redis.UniversalClient) *Node {
 	return &Node{Index: i, Addr: goredis.AddrOf(c), Client: c, Cluster: goredis.ClusterOf(c), Connections: goredis.Connections(c),
 		Repeats: goredis.Repeats(c), breakers: map[*redis.Client]*breaker{}, unsure: ErrNoAnswer, checkAt: clock.Never,
-		voting: voting{now: wire.Granted}}
+		voting: voting{now: wire.Granted, proven: true}}
 }
 
 // String names the node for a message.
