@@ -101,6 +101,7 @@ func TestCallbackMisbehaves(t *testing.T) {
 		for how, misbehave := range misbehaviours {
 			bubbleNamed(t, where+" "+how, 3, func(t *testing.T, w *world) {
 				var log logbook.Book
+				w.connections = 2 // so that nothing may keep one
 				v := &victim{world: w, until: make(chan struct{})}
 				v.process = w.process(WithLogger(log.Logger()), at.option(func(ctx context.Context) { v.misbehave(ctx, misbehave) }))
 				v.judge(how == "ends the run")
