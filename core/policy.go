@@ -120,6 +120,9 @@ func checked(opts []Option, n int) (policy, error) {
 	p.nodes, p.Guarded = n, n >= 3
 	faults.Apply(&f, opts, func(o Option) { o.apply(&p) })
 	f.Check(p.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
+	if p.Logger != nil {
+		p.Logger = withoutKeys(p.Logger)
+	}
 	f.Check(len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}"),
 		"key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
 	if p.MaxTTL == unset {

@@ -3,6 +3,8 @@ package queuelock
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -68,12 +70,13 @@ func (d *delivery) count(ctx context.Context, kind core.EventKind) {
 	d.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.task.Type(), Kind: kind})
 }
 
-// log returns a logger that names the task and its keys.
+// log returns a logger that names the task, with hashes of its keys.
 func (d *delivery) log(ctx context.Context) *slog.Logger {
 	queue, _ := asynq.GetQueueName(ctx)
 	log := d.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", d.taskID(ctx))
 	for i, key := range d.keys {
-		log = log.With([]string{"identity", "key"}[i], key)
+		sum := sha256.Sum256([]byte(key)) // as in core's lines: keys may be secrets
+		log = log.With([]string{"identity_hash", "key_hash"}[i], hex.EncodeToString(sum[:8]))
 	}
 	return log
 }
