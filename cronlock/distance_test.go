@@ -112,6 +112,35 @@ func TestLookLastsAtMostATTL(t *testing.T) {
 	})
 }
 
+// However much there is to read, a look ends after a TTL, and those that follow go on where it was.
+func TestLooksGoOnWhereTheLastOneWas(t *testing.T) {
+	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
+		const ttl = 3 * time.Second
+		every := Every(20 * time.Second)
+		a := w.replica("a", plan{schedule: every})
+		till(40*time.Minute + 5*time.Second)
+		a.end()
+		w.nodes[0].RestartEmpty() // records are on a minority: each costs more requests
+		w.nodes[1].RestartEmpty()
+		time.Sleep(30 * time.Second)
+
+		before := len(w.ran())
+		b := w.farReplica(290*time.Millisecond, every, plan{core: []core.Option{core.TTL(ttl)}, job: append([]JobOption{WithGrace(time.Hour)}, uncalled...)})
+		looks := 0
+		for err := error(core.ErrHeld); err != nil && looks < 20; looks++ {
+			began := time.Now()
+			err = b.RunDue(t.Context())
+			if took := time.Since(began); took > ttl+time.Second {
+				t.Errorf("a look took %v: %v", took, err)
+			}
+			time.Sleep(time.Second)
+		}
+		if len(w.ran()) != before+1 || looks < 2 {
+			t.Errorf("%d runs after %d looks", len(w.ran())-before, looks)
+		}
+	})
+}
+
 // A new replica finds what is to start also where records are on a minority of the nodes, or ticks had many starts, and the
 // nodes are far away.
 func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {

@@ -70,6 +70,9 @@ func (p *process) told(job *cronlock.Job, err error) {
 		if !refused.Tick.IsZero() && (t == nil || t.begun == 0) {
 			p.Violation("%s: %v, and it was not started", p.name, err)
 		}
+		if t != nil && job != nil && job == p.job && p.unbegun(t, job) {
+			p.Violation("%s: %v, and it is this one's to begin", p.name, err)
+		}
 	case errors.Is(err, core.ErrClosed):
 		if p.left.IsZero() && (job == nil || job == p.job) {
 			p.Violation("%s: %v, and it is open", p.name, err)

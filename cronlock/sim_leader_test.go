@@ -18,9 +18,9 @@ type reign struct {
 	done  bool // it has returned
 }
 
-// judgeTerm: only the leader starts ticks.
+// judgeTerm: only the leader starts ticks. A start that is being recorded when its Service is closed leaves the term.
 func (w *world) judgeTerm(v *visit) {
-	if v.p.elector != nil && w.leads != v.p && v.ctx.Err() == nil {
+	if v.p.elector != nil && w.leads != v.p && !v.p.closed && v.ctx.Err() == nil {
 		w.Violation("tick %s starts on %s, which does not lead", clock(v.Tick), v.p.name)
 	}
 }

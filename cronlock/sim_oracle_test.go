@@ -33,9 +33,10 @@ type oracle struct {
 // A tick is what is known of one.
 type tick struct {
 	at          time.Time
-	least, most int         // starts that it may have by those who may have recorded the first
-	begun, sure int         // the last start that may be recorded, and that is
-	when        []time.Time // a start may be recorded since, by its number
+	least, most int             // starts that it may have by those who may have recorded the first
+	begun, sure int             // the last start that may be recorded, and that is
+	when        []time.Time     // a start may be recorded since, by its number
+	asked       []*cronlock.Job // that may have recorded one
 	forgotten   bool
 	ending      bool // its end may be recorded
 	ended       bool // it is
@@ -89,7 +90,15 @@ func (w *world) recording(p *process, at time.Time, attempt int) {
 		t.begun++
 		t.when = append(t.when, time.Now())
 	}
+	t.asked = append(t.asked, p.job)
 	p.writing, p.attempt = at, attempt
+}
+
+// unbegun reports whether a tick has a start on record that can only be one job's, which was not told so and has not begun it.
+func (w *world) unbegun(t *tick, job *cronlock.Job) bool {
+	others := slices.ContainsFunc(t.asked, func(j *cronlock.Job) bool { return j != job })
+	runs := slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t })
+	return len(t.asked) > 0 && t.sure == 0 && !others && !runs && w.onNodes(startKey(t.at, 1))
 }
 
 func (w *world) recorded(p *process, at time.Time, attempt int) {
