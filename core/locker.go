@@ -117,7 +117,7 @@ func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 
 func closeClients(clients []redis.UniversalClient) (err error) {
 	for _, c := range clients {
-		err = errors.Join(err, goredis.Close(c))
+		err = errors.Join(err, c.Close())
 	}
 	return err
 }

@@ -9,19 +9,21 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // Every call of this process into go-redis that reads what a server sends is in this file, and contains a panic: go-redis
 // panics on some malformed replies, and nothing that a server sends may end the process. A panic is an error of that one
 // call, as a reply is that cannot be read.
 
-// ErrPanicked is the error of a call in which go-redis panicked, or a hook of the client.
-var ErrPanicked = errors.New("the client panicked on what the server sent, or one of its hooks did")
+// errPanicked is the error of a call in which go-redis panicked, or a hook of the client.
+var errPanicked = errors.New("the client panicked on what the server sent, or one of its hooks did")
 
 // contain makes a panic of the function that defers it the error of its call.
 func contain(err *error) {
 	if what := recover(); what != nil {
-		*err = fmt.Errorf("%w: %v%s", ErrPanicked, what, culprit())
+		*err = fmt.Errorf("%w: %v%s", errPanicked, what, culprit())
 	}
 }
 
@@ -43,7 +45,7 @@ func culprit() string {
 // Do sends a command.
 func Do(ctx context.Context, c redis.UniversalClient, cmd redis.Cmder) (err error) {
 	defer contain(&err)
-	return Quoted(c.Process(ctx, cmd))
+	return quoted(c.Process(ctx, cmd))
 }
 
 // Pipeline sends commands together, each of which has its error then. The error is that of none in particular.
@@ -55,7 +57,7 @@ func Pipeline(ctx context.Context, c redis.UniversalClient, cmds []redis.Cmder) 
 	}
 	_, _ = pipe.Exec(ctx) // each command has its error
 	for _, cmd := range cmds {
-		cmd.SetErr(Quoted(cmd.Err()))
+		cmd.SetErr(quoted(cmd.Err()))
 	}
 	return nil
 }
@@ -89,12 +91,6 @@ func Disconnect(ctx context.Context, c redis.UniversalClient) (err error) {
 type expired struct{ context.Context }
 
 func (expired) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
-
-// Close closes a client.
-func Close(c redis.UniversalClient) (err error) {
-	defer contain(&err)
-	return c.Close()
-}
 
 // Once is a command that go-redis must not send again by itself: a retry would spend the node timeout
 // on a node that is in trouble, and deliver late.
@@ -130,7 +126,7 @@ func ClusterOf(c redis.UniversalClient) *Cluster {
 func (c *Cluster) MasterFor(ctx context.Context, name string) (master *redis.Client, err error) {
 	defer contain(&err)
 	master, err = c.client.MasterForKey(ctx, name)
-	return master, Quoted(err)
+	return master, quoted(err)
 }
 
 // Reload has the client ask for the topology anew, on a goroutine of its own.
@@ -143,41 +139,41 @@ var notAnew = func() context.Context {
 	return ctx
 }()
 
-// A Subscription is one connection that has subscribed to one channel. When the connection fails, or the server takes the
+// A subscription is one connection that has subscribed to one channel. When the connection fails, or the server takes the
 // subscription away, it is over.
-type Subscription struct {
+type subscription struct {
 	pubsub  *redis.PubSub
 	kind    string // how the server confirms it
 	channel string
 }
 
-// ErrEnded is the error of a subscription that the server has ended by itself: another server has its channel, or its
+// errEnded is the error of a subscription that the server has ended by itself: another server has its channel, or its
 // user lost the right to it.
-var ErrEnded = errors.New("the server has ended the subscription")
+var errEnded = errors.New("the server has ended the subscription")
 
 // Subscribe subscribes to a channel. A subscription that is not nil is to be closed, whatever the error.
-func Subscribe(ctx context.Context, c redis.UniversalClient, sharded bool, channel string) (s *Subscription, err error) {
+func Subscribe(ctx context.Context, c redis.UniversalClient, sharded bool, channel string) (s *subscription, err error) {
 	defer contain(&err)
 	if sharded {
-		s = &Subscription{c.SSubscribe(ctx), "ssubscribe", channel}
-		return s, Quoted(s.pubsub.SSubscribe(ctx, channel))
+		s = &subscription{c.SSubscribe(ctx), "ssubscribe", channel}
+		return s, quoted(s.pubsub.SSubscribe(ctx, channel))
 	}
-	s = &Subscription{c.Subscribe(ctx), "subscribe", channel}
-	return s, Quoted(s.pubsub.Subscribe(ctx, channel))
+	s = &subscription{c.Subscribe(ctx), "subscribe", channel}
+	return s, quoted(s.pubsub.Subscribe(ctx, channel))
 }
 
 // Receive waits for what the server sends next: whether that confirms the subscription, or what was published; neither for
 // the answer to a Ping. A timeout is positive.
-func (s *Subscription) Receive(timeout time.Duration) (confirmed bool, published *redis.Message, err error) {
+func (s *subscription) Receive(timeout time.Duration) (confirmed bool, published *redis.Message, err error) {
 	defer contain(&err)
 	got, err := s.pubsub.ReceiveTimeout(notAnew, timeout)
 	if err != nil {
-		return false, nil, Quoted(err)
+		return false, nil, quoted(err)
 	}
 	switch got := got.(type) {
 	case *redis.Subscription:
 		if got.Kind != s.kind || got.Channel != s.channel {
-			return false, nil, fmt.Errorf("%w: %s", ErrEnded, Clip(got.Kind))
+			return false, nil, fmt.Errorf("%w: %s", errEnded, faults.Clip(got.Kind))
 		}
 		return true, nil, nil
 	case *redis.Message:
@@ -187,13 +183,13 @@ func (s *Subscription) Receive(timeout time.Duration) (confirmed bool, published
 }
 
 // Ping asks the server for a sign of life, which Receive gets.
-func (s *Subscription) Ping() (err error) {
+func (s *subscription) Ping() (err error) {
 	defer contain(&err)
-	return Quoted(s.pubsub.Ping(notAnew))
+	return quoted(s.pubsub.Ping(notAnew))
 }
 
 // Close ends the subscription. A nil one was not made.
-func (s *Subscription) Close() {
+func (s *subscription) Close() {
 	if s != nil {
 		_ = s.pubsub.Close()
 	}

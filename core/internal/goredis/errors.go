@@ -11,24 +11,12 @@ import (
 	"syscall"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // ErrOverloaded is the error of a request that was not sent because too many are under way.
 var ErrOverloaded = errors.New("not asked, because too many requests are under way")
-
-// maxQuoted is how many bytes of what a node says a message may have.
-const maxQuoted = 200
-
-// Clip is a text of a node's as a message quotes it: of a long one, the beginning and the end, in which Redis before version
-// 7 gives the reason.
-func Clip(text string) string {
-	const gap, ending = " … ", 60
-	if len(text) <= maxQuoted {
-		return text
-	}
-	start := strings.ToValidUTF8(text[:maxQuoted-ending-len(gap)], "")
-	return start + gap + strings.ToValidUTF8(text[len(text)-ending:], "")
-}
 
 // A quotation is an error whose text is clipped. What it says of itself by its type is in the error that it wraps.
 type quotation struct {
@@ -39,16 +27,17 @@ type quotation struct {
 func (q *quotation) Error() string { return q.text }
 func (q *quotation) Unwrap() error { return q.error }
 
-// Quoted is err, of whose text a message quotes a part only if it is long.
-func Quoted(err error) error {
+// quoted is err, of whose text a message quotes a part only if it is long.
+func quoted(err error) error {
 	if err == nil {
 		return nil
 	}
 	text := err.Error()
-	if len(text) <= maxQuoted {
+	clipped := faults.Clip(text)
+	if clipped == text {
 		return err
 	}
-	return &quotation{err, Clip(text)}
+	return &quotation{err, clipped}
 }
 
 // Answered reports whether a request was: an error that Redis replied is an answer.
@@ -95,7 +84,9 @@ type trouble struct {
 	Kind    string   // "credentials", "tls", or empty
 	Mend    string   // empty = nobody knows
 	passes  bool     // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
-	stays   bool     // it is the server to ask all the same: its name need not lead to another one by now
+	// It is not the server to ask, or cannot serve, so that the name or the topology by which it was found may lead to another
+	// one by now.
+	Elsewhere bool
 }
 
 // badLogin is how a server refuses credentials.
@@ -103,27 +94,20 @@ var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without",
 	"Protocol error: unauthenticated"}
 
 var troubles = []trouble{
-	{replies: badLogin, Kind: "credentials", Mend: "give the client the server's user and password"},
+	{replies: badLogin, Kind: "credentials", Mend: "give the client the server's user and password", Elsewhere: true},
 	{replies: []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
-		Mend: "give the client a database that the server has"},
-	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster"},
+		Mend: "give the client a database that the server has", Elsewhere: true},
+	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster", Elsewhere: true},
 	{replies: []string{"This instance has cluster support disabled"},
-		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://"},
-	{replies: []string{"LUA lacks"}, Mend: "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey"},
-	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own"},
-	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs"},
-	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use", stays: true},
-	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them", passes: true, stays: true},
-	{replies: []string{"NOREPLICAS"}, Mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true},
-	{replies: []string{"MISCONF"}, Mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true},
-	{replies: []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"}, passes: true},
-}
-
-// Elsewhere reports whether a server answers by err that it is not the one to ask, or cannot serve, so that the name or the
-// topology by which it was found may lead to another one by now.
-func Elsewhere(err error) bool {
-	i := troubleIn(err)
-	return i >= 0 && !troubles[i].stays
+		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: pass a redis.Client for each server, or a URL of redis://", Elsewhere: true},
+	{replies: []string{"LUA lacks"}, Mend: "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey", Elsewhere: true},
+	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own", Elsewhere: true},
+	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs", Elsewhere: true},
+	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"},
+	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: lockkit's own keys go by themselves, do not delete them", passes: true},
+	{replies: []string{"NOREPLICAS"}, Mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true, Elsewhere: true},
+	{replies: []string{"MISCONF"}, Mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true, Elsewhere: true},
+	{replies: []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"}, passes: true, Elsewhere: true},
 }
 
 // TroubleOf says what is wrong with a server that answers err.
@@ -140,19 +124,10 @@ func TroubleOf(err error) trouble {
 			return trouble{Kind: "credentials", Mend: "give the client the Sentinels' user and password, which are not the server's: SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}
 		}
 	}
-	i := troubleIn(err)
-	if i < 0 {
-		return trouble{passes: true}
+	if i := slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) }); i >= 0 {
+		return troubles[i]
 	}
-	return troubles[i]
-}
-
-// troubleIn is which of the troubles err tells of; -1 = none.
-func troubleIn(err error) int {
-	if err == nil {
-		return -1
-	}
-	return slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) })
+	return trouble{passes: true}
 }
 
 // Lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by itself, or nobody

@@ -15,6 +15,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/faults"
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
@@ -309,7 +310,7 @@ func (x *Examination) Outside() (out bool) {
 
 // LacksRights notes what the user of the client may not do.
 func (x *Examination) LacksRights() {
-	user, rules := goredis.UserOf(x.client), goredis.Clip(x.rights.String())
+	user, rules := goredis.UserOf(x.client), faults.Clip(x.rights.String())
 	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
 		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
 	switch {

@@ -181,7 +181,7 @@ func (g *Group) Check() error {
 // check examines a server. One that could not be examined stays what it was.
 func (g *Group) check(n *Node) {
 	n.mu.Lock()
-	again := n.fault != nil || goredis.Elsewhere(n.unsure)
+	again := n.fault != nil || goredis.TroubleOf(n.unsure).Elsewhere
 	n.mu.Unlock()
 	if again { // its name may lead to another server by now than to the one that was unfit
 		g.Buckets[0].reconnect(n)

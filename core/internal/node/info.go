@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Flaw is something that is wrong with a server. Severity and code are those of core's findings.
@@ -30,7 +30,7 @@ func ParseInfo(text string) serverInfo {
 	fields := serverInfo{}
 	for line := range strings.Lines(text) {
 		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
-			fields[name] = goredis.Clip(value) // messages quote it
+			fields[name] = faults.Clip(value) // messages quote it
 		}
 	}
 	return fields

@@ -447,5 +447,5 @@ func failed(err error) quorum.Vote {
 	if goredis.Says(err, "READONLY") {
 		return quorum.Said(wire.Replica, err)
 	}
-	return quorum.Said(wire.Failed, goredis.Quoted(err))
+	return quorum.Said(wire.Failed, err)
 }

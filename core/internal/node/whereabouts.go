@@ -42,7 +42,7 @@ func (b *Bucket) track(n *Node, v *quorum.Vote) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case v.Verdict == wire.Replica || goredis.Elsewhere(v.Err):
+	case v.Verdict == wire.Replica || v.Err != nil && goredis.TroubleOf(v.Err).Elsewhere:
 		n.astray = true
 		b.seek(n)
 	case n.astray && v.Err == nil:

@@ -136,7 +136,10 @@ func (b *Board) dismiss(s source) bool {
 // session is one subscription, until it fails, its server takes it away, or the node is found elsewhere.
 func (b *Board) session(s source) error {
 	ctx, cancel := context.WithCancel(s.n.Found())
-	subscription, err := b.subscribe(ctx, s)
+	// Whatever the client does to reach the server takes no longer than a node timeout.
+	reach, stop := context.WithTimeout(ctx, b.g.Conf.Timeout)
+	subscription, err := goredis.Subscribe(reach, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
+	stop()
 	closed := make(chan struct{})
 	context.AfterFunc(ctx, func() { // not before: Close would wait for the connection to be made
 		subscription.Close()
@@ -173,11 +176,4 @@ func (b *Board) session(s source) error {
 			b.Hear(s.n.Index, published.Payload)
 		}
 	}
-}
-
-// subscribe connects and subscribes, for no longer than a node timeout, whatever the client does to reach the server.
-func (b *Board) subscribe(ctx context.Context, s source) (*goredis.Subscription, error) {
-	ctx, cancel := context.WithTimeout(ctx, b.g.Conf.Timeout)
-	defer cancel()
-	return goredis.Subscribe(ctx, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
 }

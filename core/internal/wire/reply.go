@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Reply is what a node answered. Which fields a verdict sets is said by the script's grammar.
@@ -210,7 +212,7 @@ func (a *Answers) Next(r Request) (Reply, error) {
 	text, _ := a.odd[1].(string) // else it is empty, which is no reply
 	a.odd = a.odd[2:]
 	if reason, failed := strings.CutPrefix(text, "-"); failed {
-		return Reply{}, replyError(reason)
+		return Reply{}, replyError(faults.Clip(reason))
 	}
 	return r.Decode(text)
 }
