@@ -8,16 +8,27 @@
  *
  * Rules
  *   The quarantine ends at the beginning of the memory plus the greatest max TTL brought since, however late it was brought.
- *   Each reply shows the greatest value the node knows; a process sends the greatest one it ever heard of.
+ *   Each reply shows the greatest value the node knows; a process sends the greatest one it ever heard of. A process that
+ *   was restarted knows its own value only.
  *   An attempt that heard of a greater value than its requests carried does not count.
- * Assumption: process 2 has heard of the greater value when it counts its votes, from an earlier reply or in this attempt.
+ * Assumption: process 2 has heard of the greater value when it counts its votes, from an earlier reply or in this attempt; or
+ * the value was lowered, and nobody has named the greater one since.
  * Checked: process 2 is not granted the key while process 1 is trusted.
+ *
+ *   -DLOWER      an operator lowers the value, in three steps, each of which takes all nodes before the next. First a node is
+ *                named the greater value and marked; a node in quarantine is not. A request that names the greater value
+ *                takes the mark away, and so does a loss of memory. Then each node is looked at: none may have a long lease.
+ *                Then the value is lowered on each node that is marked still; where one is not, the operator gives up
+ *   -DAGAIN      process 1 may be granted the key again, at any time
  *
  * Flags, each of which must be refuted
  *   -DOWNMAX     a process sends its own max TTL, whatever it heard
  *   -DFIRST      the quarantine is fixed by the value that the first request brought
  *   -DCOUNTALL   an attempt counts although it heard of a greater value than its requests carried
  *   -DUNHEARD    without the assumption: the limit that the guarantees state
+ *   -DLOWER -DNOWAIT         a node is marked although it is in quarantine
+ *   -DLOWER -DUNSEEN         nodes are not looked at
+ *   -DLOWER -DAGAIN -DKEPT   a mark stays although the greater value is named
  */
 #ifndef LONG
 #define LONG 3
@@ -26,11 +37,15 @@
 #define MAX(x,y) ((x) > (y) -> (x) : (y))
 
 byte own[3], rem[3];
-bit  record[3];
+bit  record[3], mark[3];
 byte since[3], longest[3];
+bit  lowered;                          /* the value is lowered, and nobody has named a greater one since */
+byte step;                             /* of the operator, who takes three nodes in each of three */
+bit  done[3];
 byte heard = 1;                        /* greatest max TTL that process 2 knows */
 byte trust = LONG;                     /* of process 1 */
 byte age = 1;                          /* of process 2's attempt */
+bit  fresh;                            /* process 1 has begun to ask in this tick */
 #ifdef FIRST
 byte fixed[3];                         /* length of the quarantine */
 #define QUARANTINED(n) (since[n] < fixed[n])
@@ -52,14 +67,31 @@ byte fixed[3];                         /* length of the quarantine */
 #ifdef UNHEARD
 #define INFORMED true
 #else
-#define INFORMED (heard == LONG)
+#define INFORMED (heard == LONG || lowered)
+#endif
+
+#ifdef KEPT
+#define UNMARK(n) skip
+#else
+#define UNMARK(n) mark[n] = 0
+#endif
+#ifdef NOWAIT
+#define VOTES(n) true
+#else
+#define VOTES(n) (!QUARANTINED(n))
+#endif
+#ifdef UNSEEN
+#define SHORT(n) true
+#else
+#define SHORT(n) (own[n] != 1)
 #endif
 
 inline guard(x) {
   if
-  :: !record[n] -> record[n] = 1; since[n] = 0; longest[n] = x; FIX(n,x)
+  :: !record[n] -> record[n] = 1; since[n] = 0; longest[n] = x; mark[n] = 0; FIX(n,x)
   :: else -> longest[n] = MAX(longest[n], x)
-  fi
+  fi;
+  if :: x == LONG -> UNMARK(n); lowered = 0 :: else fi
 }
 
 inline acquire() {
@@ -76,7 +108,7 @@ inline acquire() {
 proctype Short() {
   byte n, asked, granted, sent, yes;
   do
-  :: atomic { sent = heard; asked = 0; granted = 0; age = 0 };
+  :: atomic { if :: skip :: heard = 1 fi; sent = heard; asked = 0; granted = 0; age = 0 };
      do
      :: atomic { !(asked & 1) -> n = 0; acquire(); n = 0 }
      :: atomic { !(asked & 2) -> n = 1; acquire(); n = 0 }
@@ -100,8 +132,48 @@ proctype Short() {
 proctype Env() {
   byte n;
   do
-  :: atomic { if :: n = 0 :: n = 1 :: n = 2 fi; own[n] = 0; rem[n] = 0; record[n] = 0; since[n] = 0; longest[n] = 0; FIX(n,0); n = 0 }
+  :: atomic { if :: n = 0 :: n = 1 :: n = 2 fi; own[n] = 0; rem[n] = 0; record[n] = 0; since[n] = 0; longest[n] = 0; mark[n] = 0; FIX(n,0); n = 0 }
   :: atomic { if :: n = 0 :: n = 1 :: n = 2 fi; guard(1); n = 0 }    /* another process with short leases, for another key */
+  od
+}
+
+inline give_up() { step = 0; done[0] = 0; done[1] = 0; done[2] = 0 }
+
+proctype Lower() {
+  byte n;
+  do
+  :: atomic {
+       if :: !done[0] -> n = 0 :: !done[1] -> n = 1 :: !done[2] -> n = 2 fi;
+       if
+       :: step == 0 -> guard(LONG); if :: VOTES(n) -> mark[n] = 1; done[n] = 1 :: else -> give_up() fi
+       :: step == 1 -> if :: SHORT(n) -> done[n] = 1 :: else -> give_up() fi
+       :: step == 2 -> if :: mark[n] -> mark[n] = 0; longest[n] = 1; done[n] = 1 :: else -> give_up() fi
+       fi;
+       if
+       :: done[0] && done[1] && done[2] -> if :: step == 2 -> lowered = 1 :: else fi; step = (step + 1) % 3; done[0] = 0; done[1] = 0; done[2] = 0
+       :: else
+       fi;
+       n = 0
+     }
+  od
+}
+
+/* Process 1 asks for the key again. */
+proctype Long() {
+  byte n, asked, granted;
+  do
+  :: atomic { trust == 0 -> asked = 0; granted = 0; fresh = 1 };
+     do
+     :: atomic {
+          if :: !(asked & 1) -> n = 0 :: !(asked & 2) -> n = 1 :: !(asked & 4) -> n = 2 fi;
+          asked = asked | BIT(n);
+          guard(LONG);
+          if :: !QUARANTINED(n) && own[n] == 0 -> own[n] = 1; rem[n] = LONG; if :: granted++ :: skip fi :: else fi;
+          n = 0
+        }
+     :: atomic { granted >= 2 && fresh -> trust = LONG; break }
+     :: break
+     od
   od
 }
 
@@ -112,7 +184,11 @@ inline tick(n) {
 }
 proctype Clock() {
   do
+#ifdef AGAIN
+  :: d_step { if :: trust > 0 -> trust-- :: else fi; tick(0); tick(1); tick(2); age = 1; fresh = 0 }
+#else
   :: d_step { trust > 0 -> trust--; tick(0); tick(1); tick(2); age = 1 }
+#endif
   od
 }
 
@@ -125,5 +201,11 @@ init { atomic {
   :: else -> break
   od;
   i = 0;
+#ifdef LOWER
+  run Lower();
+#endif
+#ifdef AGAIN
+  run Long();
+#endif
   run Short(); run Env(); run Clock()
 } }

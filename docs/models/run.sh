@@ -71,7 +71,12 @@ run quick refuted tokens -DREJOIN -DUNDOHELD
 
 # The length of the quarantine.
 run quick holds   maxttl -DLONG=2
+run quick holds   maxttl -DLONG=2 -DLOWER
+run deep  holds   maxttl -DLONG=2 -DLOWER -DAGAIN
+run deep  holds   maxttl -DLONG=3 -DLOWER
 for flag in OWNMAX FIRST COUNTALL UNHEARD; do run quick refuted maxttl -DLONG=2 -D$flag; done
+for flag in NOWAIT UNSEEN; do run quick refuted maxttl -DLONG=2 -DLOWER -D$flag; done
+run quick refuted maxttl -DLONG=2 -DLOWER -DAGAIN -DKEPT
 
 # Requests of an attempt that has ended.
 run quick holds   late

@@ -32,8 +32,7 @@ const (
 	idleTime = time.Second
 	// Where half of the connections are taken, the next batch waits for this part of a node timeout.
 	latePart = 4
-	// A queue that has grown to so many is searched for requests that are not to be sent any more, and again when it has
-	// doubled.
+	// A queue of so many is searched for requests that are not to be sent any more, once in a node timeout.
 	manyQueued = 1024
 )
 
@@ -51,7 +50,7 @@ type lane struct {
 
 	mu       sync.Mutex
 	urgent   []request
-	sweepAt  int           // how long urgent may grow until it is swept
+	swept    clock.Instant // when urgent was last swept
 	asking   []request     // acquisitions, which are all worth sending for as long, and so are stale in their order
 	underWay int           // batches under way, or about to leave
 	left     clock.Instant // when the last one left
@@ -65,7 +64,7 @@ type lane struct {
 }
 
 func newLane(b *Bucket, n *Node) *lane {
-	l := &lane{Bucket: b, n: n, idle: make(chan *batch), sweepAt: manyQueued}
+	l := &lane{Bucket: b, n: n, idle: make(chan *batch)}
 	l.timer = time.AfterFunc(time.Hour, l.wake)
 	l.timer.Stop()
 	return l
@@ -256,13 +255,13 @@ func (f *batch) run() {
 		runtime.Gosched()
 	}
 	l.mu.Lock()
-	if len(l.urgent) >= l.sweepAt { // those that are worth less time may wait behind others
-		l.urgent = f.sweep(l.urgent, l.Clock.Now())
-		l.sweepAt = max(manyQueued, 2*len(l.urgent))
+	loaded := l.Clock.Now()
+	if len(l.urgent) >= manyQueued && loaded.Since(l.swept) >= l.Conf.Timeout { // those worth less time may wait behind others
+		l.urgent, l.swept = f.sweep(l.urgent, loaded), loaded
 	}
-	l.urgent = f.load(l.urgent, l.Clock.Now())
+	l.urgent = f.load(l.urgent, loaded)
 	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
-		l.asking = f.load(l.asking, l.Clock.Now())
+		l.asking = f.load(l.asking, loaded)
 	}
 	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
 	l.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/callback"
@@ -247,6 +248,65 @@ func TestNotEveryRequestBoards(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A request waits no longer for its turn than it is worth, whatever longer leases others have.
+func TestRequestsWaitAsLongAsTheyAreWorth(t *testing.T) {
+	g := &Group{Conf: config}
+	g.Head.Store(wire.NewHead(0, 24*time.Hour, 0))
+	for op := wire.OpAcquire; op <= wire.OpProbe; op++ {
+		var r Round
+		r.Init(&Bucket{Group: g}, op, time.Second, nil, nil)
+		r.Lease = 10 * time.Second
+		want := time.Second
+		switch op {
+		case wire.OpAcquire:
+			want = time.Second / 2
+		case wire.OpRelease, wire.OpComplete:
+			want = r.Lease
+		}
+		if before, after := r.stale(clock.Instant(want)), r.stale(clock.Instant(want+1)); before || !after {
+			t.Errorf("operation %d: stale %v at %v, and %v after it", op, before, want, after)
+		}
+	}
+}
+
+// What is worth less time does not wait behind what is worth more.
+func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := testutil.NewNodes(t, 1)[0]
+		g := newGroup(server)
+		defer g.end()
+		g.Nodes[0].Connections = 1
+		server.Hang()
+		defer server.Up()
+		end := func(n int, lease time.Duration) {
+			for range n {
+				var r Round
+				lock := g.Keys.Lock("k", g.Keys.Resource("k"), 1)
+				r.Init(g.Buckets[0], wire.OpRelease, config.Timeout, consenting{}, nil)
+				r.Lease, r.Must, r.Request = lease, true, lock.Release(wire.Release{})
+				r.Send(t.Context(), 1)
+				r.Leave()
+			}
+		}
+		const long, short = 4 * MaxBatch * 10, 2000
+		end(long, time.Hour)
+		end(short, 5*time.Second)
+		time.Sleep(time.Minute) // the client may take some seconds to give a request up
+		synctest.Wait()
+		l := g.Buckets[0].lanes[0]
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for _, q := range l.urgent {
+			if q.r.Lease < time.Hour {
+				t.Fatalf("of %d requests that wait, one is not worth it any more", len(l.urgent))
+			}
+		}
+		if len(l.urgent) == 0 {
+			t.Fatal("the schedule is off: none waits")
+		}
+	})
 }
 
 // A batch that is lost is one failure of the node, not one for each request.
