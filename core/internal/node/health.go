@@ -245,7 +245,7 @@ func (g *Group) Doubt(n *Node) {
 // examine asks a server who it is, and whether it runs what lockkit's scripts call. A fault lasts until somebody mends it;
 // with an error, not all is known.
 func (g *Group) examine(n *Node) (runID string, fault, err error) {
-	ctx := &nodeContext{context.Background(), time.Now().Add(g.Conf.Timeout), g.deadlines} //nolint:forbidigo // bounded by the node timeout
+	ctx := &nodeContext{Context: context.Background(), deadline: time.Now().Add(g.Conf.Timeout), of: g.deadlines} //nolint:forbidigo // bounded by the node timeout
 	x := newExamination(ctx, n.Index, n.Client, &g.Conf, g.Keys)
 	x.waits = true
 	if err := x.lookAtInfo(); err != nil {

@@ -21,7 +21,7 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 	if err != nil {
 		return "", 0, quorum.Said(wire.CircuitOpen, err)
 	}
-	text, clock, v, err = b.read(&nodeContext{ctx, time.Now().Add(timeout), b.deadlines}, n, key)
+	text, clock, v, err = b.read(&nodeContext{Context: ctx, deadline: time.Now().Add(timeout), of: b.deadlines}, n, key)
 	now := b.Clock.Now()
 	n.leave(admitted, now, err)
 	if goredis.Answered(err) {

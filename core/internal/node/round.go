@@ -87,7 +87,7 @@ func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, 
 // Begin sets out to ask some nodes: trust starts.
 func (r *Round) Begin(ctx context.Context, to quorum.Set) {
 	r.Sent, r.head = r.Clock.Now(), r.Head.Load()
-	r.nodeContext = nodeContext{ctx, time.Now().Add(r.Timeout), r.Group.deadlines}
+	r.nodeContext = nodeContext{Context: ctx, deadline: time.Now().Add(r.Timeout), of: r.Group.deadlines}
 	r.Tally = quorum.New(r.only[:0], len(r.Nodes), to)
 	r.queued, r.over = to, to == 0
 }

@@ -65,7 +65,7 @@ func (b *Bucket) seek(n *Node) {
 
 // reconnect closes the connections of a node that nobody uses.
 func (b *Bucket) reconnect(n *Node) {
-	ctx := &nodeContext{context.Background(), time.Now().Add(b.Conf.Timeout), b.deadlines} //nolint:forbidigo // bounded by the node timeout
+	ctx := &nodeContext{Context: context.Background(), deadline: time.Now().Add(b.Conf.Timeout), of: b.deadlines} //nolint:forbidigo // bounded by the node timeout
 	client := n.Client
 	if n.Cluster != nil {
 		master, err := n.Cluster.MasterFor(ctx, b.tagged)
