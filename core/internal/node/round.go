@@ -227,8 +227,8 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	if r.asker != nil {
 		calls = r.asker.Callbacks()
 	}
-	told, ctx := *v, observedContext(r.nodeContext)
-	r.Group.Callbacks.Post(calls, func() { observe(&ctx, r.op, n, &told) })
+	told, ctx := *v, observedContext{r.nodeContext.Context, r.deadline}
+	r.Group.Callbacks.Post(calls, func() { observe(ctx, r.op, n, &told) })
 }
 
 // worth is how long a request may wait to be sent, from when the round began. What ends an attempt is not sent when the lease

@@ -111,9 +111,13 @@ func (d *deadlines) ended(step int64) <-chan struct{} {
 	return c
 }
 
-// An observedContext is a nodeContext for the user's code, which hears of a reply also after the deadline: it does not end.
-type observedContext nodeContext
+// An observedContext is the context of a request for the user's code. It does not end, because that code hears of a reply
+// also after the deadline.
+type observedContext struct {
+	context.Context // whose values
+	deadline        time.Time
+}
 
-func (c *observedContext) Deadline() (time.Time, bool) { return c.deadline, true }
-func (c *observedContext) Done() <-chan struct{}       { return nil }
-func (c *observedContext) Err() error                  { return nil }
+func (c observedContext) Deadline() (time.Time, bool) { return c.deadline, true }
+func (c observedContext) Done() <-chan struct{}       { return nil }
+func (c observedContext) Err() error                  { return nil }
