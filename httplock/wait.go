@@ -58,22 +58,29 @@ func (x *exchange) claimIdentity(until time.Time) error {
 		defer cancel()
 		ctx = limited
 	}
+	var outage error // of the last try that no quorum answered
 	for {
 		err := x.take(ctx, x.m.locker.TryAcquire, x.identity.key)
 		op, ok := errors.AsType[*core.OpError](err)
+		class := core.ClassOf(err)
 		switch {
 		case err == nil:
 			return nil
 		case ok && op.Record != nil:
 			return x.replay(op.Record.Result)
-		case core.ClassOf(err) != core.ClassUnavailable || x.m.maxWait == 0:
+		case class == core.ClassUnavailable:
+			outage = err
+		case class != core.ClassHeld || outage == nil: // a try that no quorum answered may hold the key itself, for a TTL at most
 			return denied(err, EventIdempotencyInFlight)
+		}
+		if x.m.maxWait == 0 {
+			return denied(outage, EventIdempotencyInFlight)
 		}
 
 		ended := pause(ctx)
 		switch {
 		case errors.Is(ended, context.DeadlineExceeded):
-			return denied(err, EventIdempotencyInFlight)
+			return denied(outage, EventIdempotencyInFlight)
 		case ended != nil:
 			return denied(ended, EventIdempotencyInFlight)
 		}

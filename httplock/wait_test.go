@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/testutil"
 )
 
 // between checks a time that has passed.
@@ -224,4 +226,36 @@ func TestKeysThatRest(t *testing.T) {
 			call(r, "PUT", path, "", "Idempotency-Key", "k").ok(w, "ran")
 		}
 	})
+}
+
+// The answer of a node is lost, and so is what gives the key back: until its lease is over, the request's own try has the key.
+// That is no other request: this one waits, and runs.
+func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
+	for _, wait := range []time.Duration{3 * time.Second, time.Minute} {
+		bubbleOf(t, wait.String(), 1, func(w *world) {
+			m := middleware(w, w.locker, WithIdempotency(true, NoSender), WithMaxWait(wait))
+			h := mount(m.Lock, text("ran"))
+			call(h, "PUT", "/orders/1", "", "Idempotency-Key", "before").ok(w, "ran")
+			began, first := time.Now(), true
+			var mu sync.Mutex
+			w.nodes[0].OnRequest(func([]string) (a testutil.Action) {
+				mu.Lock()
+				defer mu.Unlock()
+				if first {
+					first, a.DropReply = false, true
+				} else if time.Since(began) < 2*time.Second {
+					a.DropRequest = true
+				}
+				return a
+			})
+			got := call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k")
+			if wait > ttl {
+				got.ok(w, "ran")
+			} else {
+				got.expect(w, 503, EventUnavailable)
+			}
+			w.nodes[0].OnRequest(nil)
+			time.Sleep(time.Minute)
+		})
+	}
 }
