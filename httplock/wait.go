@@ -51,13 +51,15 @@ func left(until time.Time) time.Duration { return max(time.Until(until), time.Mi
 // claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
 // with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
 func (x *exchange) claimIdentity(until time.Time) error {
-	ctx, stop := x.waiting()
-	defer stop()
+	var limits []context.Context
 	if x.m.maxWait > 0 {
-		limited, cancel := context.WithTimeout(ctx, left(until))
+		limit, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), left(until))
 		defer cancel()
-		ctx = limited
+		limits = append(limits, limit)
 	}
+	ctx, stop := x.waiting(limits...)
+	defer stop()
+
 	var outage error // of the last try that no quorum answered
 	for {
 		err := x.take(ctx, x.m.locker.TryAcquire, x.identity.key)
@@ -122,11 +124,12 @@ func (x *exchange) claimResource(key string, until time.Time) error {
 	return nil
 }
 
-// waiting returns the context of a request that waits. It ends with the request, when the server drains, and with the lease
-// that the request has already.
-func (x *exchange) waiting() (ctx context.Context, stop func()) {
+// waiting returns the context of a request that waits. It ends with the request, when the server drains, with the lease that
+// the request has already, and with the limits.
+func (x *exchange) waiting(limits ...context.Context) (ctx context.Context, stop func()) {
 	// Without a lease, the request's context is inner already.
-	return join.Contexts(x.inner, []context.Context{x.m.admission.draining, x.r.Context()}[:1+len(x.leases)]...)
+	ends := []context.Context{x.m.admission.draining, x.r.Context()}[:1+len(x.leases)]
+	return join.Contexts(x.inner, append(ends, limits...)...)
 }
 
 // take takes the lease of a key by a method of the Locker. The error of a wait that ctx has ended matches its cause.

@@ -56,9 +56,7 @@ func TestConfigureWraps(t *testing.T) {
 	if err := r.Configure(&plain); err != nil {
 		t.Fatal(err)
 	}
-	if plain.ErrorHandler != nil {
-		t.Error("an error handler where there was none")
-	}
+	plain.ErrorHandler.HandleError(t.Context(), task, theirs) // there is nobody to tell
 	if d := plain.RetryDelayFunc(5, theirs, task); d < 625*time.Second || d > 1000*time.Second {
 		t.Errorf("not asynq's default delay: %v", d)
 	}
