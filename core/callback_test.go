@@ -138,28 +138,6 @@ func TestHookMisbehaves(t *testing.T) {
 	}
 }
 
-// What waits for a node while a hook ends the goroutine of its only connection is sent then.
-func TestHookEndsTheGoroutineOfTheLane(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, w *world) {
-		w.connections = 1
-		p := w.process(untouched)
-		p.e.Nodes[0].Client.(*redis.Client).AddHook(faultyHook{misbehave: func(ctx context.Context) {
-			if ctx.Value(culprit{}) != nil {
-				time.Sleep(10 * time.Millisecond)
-				runtime.Goexit()
-			}
-		}})
-		go p.TryAcquire(context.WithValue(t.Context(), culprit{}, true), "culprit's")
-		time.Sleep(5 * time.Millisecond)
-		began := time.Now()
-		lease := w.acquire(p, "other")
-		if took := time.Since(began); took > 100*time.Millisecond {
-			t.Errorf("granted after %v", took)
-		}
-		w.release(lease)
-	})
-}
-
 // A victim is a process whose callbacks misbehave in the calls of one culprit, and in no others.
 type victim struct {
 	*world

@@ -31,7 +31,7 @@ var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
 	"lease_abandoned", "completion_unrecorded", "completion_refused", "foreign_id", "tick_missed",
 	"quiet", "waits in place", "waits for locks", "no place", "last attempt waits", "key rests", "record",
 	"recovered", "delivered twice", "archived", "tick", "lost while waiting", "lease lost", "overlap after a loss", "taken back while waiting",
-	"runs again after the retention", "a backlog is given back", "callback panics", "callback is slow",
+	"runs again after the retention", "a backlog is given back",
 	"one UUID of two tasks", "given back further out", "stays in its worker",
 })
 
@@ -93,7 +93,6 @@ func drawSim(r *rand.Rand) sim.Program {
 			p.Steps = append(p.Steps, drawFault(r, what))
 		}
 	}
-	p.Plan["callbacks"] = sim.Pick(r, 0, 0, 1, 2)
 	return p
 }
 
