@@ -134,7 +134,7 @@ func TestDefaults(t *testing.T) {
 		}
 	}
 	p, _ := checked(nil, 1)
-	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || p.Logger != slog.Default() ||
+	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || defaults().Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
 		t.Errorf("defaults are %+v", p)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -220,16 +221,22 @@ func TestSupersededByAWrongClock(t *testing.T) {
 // A start that was recorded, but whose run could not begin because the host told it to stop, is still this replica's.
 func TestStoppedBetweenTheRecordAndTheRun(t *testing.T) {
 	bubble(t, time.Minute+30*time.Second, func(t *testing.T, w *world) {
-		var r *replica
+		var made atomic.Pointer[replica] // once it is
 		ctx, cancel := context.WithCancel(t.Context())
-		p := plan{schedule: Every(time.Minute), job: []JobOption{WithHost(func() { _ = r.RunDue(t.Context()) })}}
+		p := plan{schedule: Every(time.Minute), job: []JobOption{WithHost(func() {
+			if r := made.Load(); r != nil {
+				_ = r.RunDue(t.Context())
+			}
+		})}}
 		p.core = []core.Option{core.WithObserver(core.Observer{Start: func(c context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			r := made.Load()
 			if op.Kind == core.OpComplete && r != nil && op.Key == r.startKey(at(2*time.Minute), 1) {
 				return c, func(core.Outcome) { cancel() }
 			}
 			return c, nil
 		}})}
-		r = w.replica("a", p)
+		r := w.replica("a", p)
+		made.Store(r)
 		till(2 * time.Minute)
 		err := r.RunDue(ctx)
 		till(2*time.Minute + 30*time.Second)

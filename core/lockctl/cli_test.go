@@ -333,7 +333,7 @@ func TestManual(t *testing.T) {
 		}
 	}
 	calls := regexp.MustCompile(`(?m)^\$ lockctl (.*)$`).FindAllStringSubmatch(section, -1)
-	if len(calls) < 6 {
+	if len(calls) < 5 {
 		t.Errorf("found %d calls", len(calls))
 	}
 	atDesk(t, 3, func(t *testing.T, d *desk) {

@@ -124,7 +124,9 @@ func TestCommandsWithAReplicaAmongTheNodes(t *testing.T) {
 		if _, err := core.New(d.clients()); err == nil {
 			t.Fatal("a service starts")
 		}
-		wantParts(t, d.well("ls"), "3/3")
+		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "2/3") || !strings.Contains(got.err, "node 1 (") || !strings.Contains(got.err, "it is a replica now") {
+			t.Errorf("%+v", got)
+		}
 		wantParts(t, d.well("show", "k"), "k is held.", "Without node 1 the others are still a quorum.")
 		wantParts(t, d.ctl("doctor").out, "FAULT   node 1 ", "is a slave of another server")
 		if got := d.ctl("release", "k", "--token", token); got.code != exitWell || !strings.Contains(got.out, "k is taken from its holder") {

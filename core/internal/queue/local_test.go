@@ -73,7 +73,13 @@ func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func()
 	testutil.Await(t, "all are in line", func() bool {
 		q.mu.RLock()
 		defer q.mu.RUnlock()
-		return len(q.m[key].waiters) == callers
+		inLine := 0
+		for _, turn := range q.m[key].waiters {
+			if !turn.gone() {
+				inLine++
+			}
+		}
+		return inLine == callers
 	})
 	return cancel, entered
 }
