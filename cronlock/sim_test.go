@@ -73,7 +73,7 @@ func draw(r *rand.Rand) sim.Program {
 			plan["period"] = min(plan["period"], 8)
 		}
 	}
-	if r.IntN(2) == 0 {
+	if r.IntN(3) > 0 {
 		plan["others"] = sim.Pick(r, 1, 2, 3)
 	}
 	if r.IntN(6) == 0 {
@@ -114,7 +114,7 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 		Who: r.IntN(1 + p.Plan["more"]),
 		For: sim.Between(r, time.Second, min(2*time.Minute, 10*time.Second+3*period(p))),
 	}
-	kinds := []string{"cut", "kill", "close", "remove", "run now", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
+	kinds := []string{"cut", "kill", "close", "remove", "remove", "run now", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
 		"restart", "promote", "drop replies", "revoke", "far"}
 	if p.Plan["nodes"] != 1 { // a single node must not forget
 		kinds = append(kinds, "restart empty", "flush", "empty in turn")
