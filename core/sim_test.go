@@ -162,7 +162,6 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 			t.Errorf("%+v\n%v\n%s", s.mixture, err, s.history.Report())
 		}
 		text = fmt.Sprintf("%+v\n%v\n%s", s.mixture, s.counts, s.history.Report())
-		time.Sleep(time.Minute) // clients have given up to dial
 	})
 	return text
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -112,33 +113,56 @@ func TestLookLastsAtMostATTL(t *testing.T) {
 	})
 }
 
-// However much there is to read, a look ends after a TTL, and those that follow go on where it was.
+// However much there is to read, a look ends after a TTL, and those that follow go on where it was. How many requests it takes
+// to read a record is a matter of chance, so that one look may be enough now and then.
 func TestLooksGoOnWhereTheLastOneWas(t *testing.T) {
-	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
-		const ttl = 3 * time.Second
-		every := Every(20 * time.Second)
-		a := w.replica("a", plan{schedule: every})
-		till(40*time.Minute + 5*time.Second)
-		a.end()
-		w.nodes[0].RestartEmpty() // records are on a minority: each costs more requests
-		w.nodes[1].RestartEmpty()
-		time.Sleep(30 * time.Second)
-
-		before := len(w.ran())
-		b := w.farReplica(290*time.Millisecond, every, plan{core: []core.Option{core.TTL(ttl)}, job: append([]JobOption{WithGrace(time.Hour)}, uncalled...)})
+	t.Parallel()
+	const most = 30
+	for range most {
 		looks := 0
-		for err := error(core.ErrHeld); err != nil && looks < 20; looks++ {
-			began := time.Now()
-			err = b.RunDue(t.Context())
-			if took := time.Since(began); took > ttl+2*time.Second {
-				t.Errorf("a look took %v: %v", took, err)
-			}
-			time.Sleep(time.Second)
+		synctest.Test(t, func(t *testing.T) {
+			time.Sleep(30 * time.Second)
+			looks = newWorld(t).looksThroughMuch()
+		})
+		if looks > 1 {
+			return
 		}
-		if len(w.ran()) != before+1 {
-			t.Errorf("%d runs after %d looks", len(w.ran())-before, looks)
+	}
+	t.Errorf("one look was enough %d times", most)
+}
+
+// looksThroughMuch returns how many looks a far replica takes until it starts a tick, where there is much to read.
+func (w *world) looksThroughMuch() (looks int) {
+	const ttl, most = 3 * time.Second, 4 * time.Second
+	every := Every(20 * time.Second)
+	again := []JobOption{AtLeastOnce(3), WithGrace(time.Hour)}
+	a := w.replica("a", plan{schedule: every, job: again, work: func(context.Context) error { panic("no paper") }})
+	till(40*time.Minute + 5*time.Second)
+	a.end()
+	w.nodes[0].RestartEmpty() // records are on a minority: each costs more requests
+	w.nodes[1].RestartEmpty()
+	time.Sleep(30 * time.Second)
+
+	before := len(w.ran())
+	b := w.farReplica(290*time.Millisecond, every, plan{core: []core.Option{core.TTL(ttl)}, job: append(again, uncalled...)})
+	for err := error(core.ErrHeld); err != nil && looks < 20; looks++ {
+		began := time.Now()
+		err = b.RunDue(w.t.Context())
+
+		// A call that finds something also runs it, and records its end.
+		took := time.Since(began)
+		if runs := w.ran()[before:]; len(runs) > 0 {
+			took = runs[0].start.Sub(began)
 		}
-	})
+		if took > most {
+			w.t.Errorf("a look took %v: %v", took, err)
+		}
+		time.Sleep(time.Second)
+	}
+	if len(w.ran()) != before+1 {
+		w.t.Errorf("%d runs after %d looks", len(w.ran())-before, looks)
+	}
+	return looks
 }
 
 // A new replica finds what is to start also where records are on a minority of the nodes, or ticks had many starts, and the

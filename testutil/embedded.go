@@ -103,7 +103,7 @@ func Clients(nodes []*Node) []redis.UniversalClient {
 func (n *Node) Name() string { return n.name }
 
 // Client returns a new client of the node with the options go-redis has by
-// default, but small buffers. The node closes it.
+// default, but small buffers, and a single try to dial. The node closes it.
 //
 // In a bubble, give a client that may have more commands under way than its
 // PoolSize (10 per CPU by default) a larger one: go-redis waits for a free
@@ -125,6 +125,9 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 		ReadBufferSize:   4096,
 		WriteBufferSize:  4096,
 		PipelinePoolSize: -1,
+		// go-redis dials in the background, and would go on trying after the call has ended: a bubble that ends meanwhile ends
+		// the test binary.
+		DialerRetries: 1,
 	}
 	if adjust != nil {
 		adjust(opts)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -130,11 +129,24 @@ func TroubleOf(err error) trouble {
 	return trouble{passes: true}
 }
 
-// Lasting says what is wrong with a server that answers err, and how to mend it; nil where it may pass by itself, or nobody
-// knows.
+// A lastingError says how to mend what a server answered.
+type lastingError struct {
+	error
+	mend string
+}
+
+func (e *lastingError) Error() string { return e.error.Error() + ": " + e.mend }
+
+func (e *lastingError) Unwrap() error { return e.error }
+
+// Lasting returns err with how to mend it, which is said once. It returns nil if the trouble may pass by itself, or if nobody
+// knows what it is.
 func Lasting(err error) error {
+	if said, ok := errors.AsType[*lastingError](err); ok {
+		return said
+	}
 	if t := TroubleOf(err); !t.passes {
-		return fmt.Errorf("%w: %s", err, t.Mend)
+		return &lastingError{err, t.Mend}
 	}
 	return nil
 }
