@@ -14,7 +14,6 @@ type nodeState struct {
 	heard  time.Time // when it last was, or when a request to it last failed
 	votes  int64     // 1 if it votes, 0 if not
 	known  bool      // whether it votes
-	unfit  bool      // it refused to vote when it was last asked to
 	offset time.Duration
 	timed  bool // its offset is known
 }
@@ -51,22 +50,19 @@ func (o *observer) node(ctx context.Context, kind core.OpKind, r core.NodeReply)
 	s.hear(kind, r.Verdict)
 }
 
-// hear notes whether a node votes, as its reply shows. An acquisition or a touch asks for a vote. A node that refuses may
-// answer other requests, but does not simply grant a renewal.
+// hear notes whether a node votes, as its reply shows. A node that answers is believed to vote. One that refused or failed is
+// so again once it gives an answer that it would not give in a quarantine: to an acquisition or a touch, or a renewal that is
+// simply granted.
 func (s *nodeState) hear(kind core.OpKind, v core.Verdict) {
 	switch v {
-	case core.VerdictFailed, core.VerdictTimedOut, core.VerdictCircuitOpen:
+	case core.VerdictFailed, core.VerdictTimedOut, core.VerdictCircuitOpen,
+		core.VerdictQuarantined, core.VerdictClockSkewed, core.VerdictReplica, core.VerdictUnguarded:
 		s.votes, s.known = 0, true
-	case core.VerdictQuarantined, core.VerdictClockSkewed, core.VerdictReplica, core.VerdictUnguarded:
-		s.votes, s.known, s.unfit = 0, true, true
 	case core.VerdictGranted, core.VerdictHeld, core.VerdictDone, core.VerdictGone, core.VerdictForgotten,
 		core.VerdictHealed, core.VerdictPassed, core.VerdictUnconfirmed:
-		if kind == core.OpAcquire || kind == core.OpTouch || kind == core.OpRenew && v == core.VerdictGranted {
-			s.unfit = false
-		}
-		s.votes, s.known = 1, true
-		if s.unfit {
-			s.votes = 0
+		proof := kind == core.OpAcquire || kind == core.OpTouch || kind == core.OpRenew && v == core.VerdictGranted
+		if proof || !s.known {
+			s.votes, s.known = 1, true
 		}
 	default: // pending, too late and the like say nothing of the node
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -190,8 +192,20 @@ func TestRefusalIsContended(t *testing.T) {
 	}
 }
 
-// A provider that is installed while an operation is in progress sees the end of it alone: that is no level below 0.
+// A provider that is installed while an operation is in progress sees the end of it alone: that is no level below 0. The test
+// runs in a process of its own, because the global provider can be installed once.
 func TestProviderComesWhileWaiting(t *testing.T) {
+	const own = "LOCKKIT_OWN_PROCESS"
+	if os.Getenv(own) == "" {
+		again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestProviderComesWhileWaiting$", "-test.v")
+		again.Env = append(os.Environ(), own+"=yes")
+		said, err := again.CombinedOutput()
+		if err != nil || !strings.Contains(string(said), "--- PASS: TestProviderComesWhileWaiting") {
+			t.Errorf("%v:\n%s", err, said)
+		}
+		return
+	}
+
 	g := newGauge(t)
 	o, err := New(WithTracerProvider(g.tracers)) // the global meter provider
 	if err != nil {
