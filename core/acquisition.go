@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
@@ -38,14 +39,17 @@ type call struct {
 //
 // The attempt and the lease that it may become are one allocation.
 func (c *call) newAttempt() *attempt {
-	lease := &Lease{attempt: attempt{
-		e:       c.e,
-		bucket:  c.e.Bucket(c.key),
-		p:       c.p,
-		lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
-		carries: c.carries,
-		waits:   !c.tryOnly,
-	}}
+	lease := &Lease{
+		attempt: attempt{
+			e:       c.e,
+			bucket:  c.e.Bucket(c.key),
+			p:       c.p,
+			lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
+			carries: c.carries,
+			waits:   !c.tryOnly,
+		},
+		term: term{clock: c.e.Clock, holdUntil: clock.Never},
+	}
 	lease.ctx.lease, lease.ctx.parent = lease, c.parent
 
 	a := &lease.attempt

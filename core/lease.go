@@ -20,12 +20,8 @@ type Lease struct {
 	ctx     leaseContext
 	cancel  context.CancelCauseFunc
 
-	// Three instants are read without the lock, because nobody who looks at a context may wait.
-	until     clock.AtomicInstant // when the context ends unless a renewal succeeds: the earlier of trustedUntil and holdUntil
-	kept      clock.AtomicInstant // until when the nodes keep the key if the holder vanishes
-	notBefore clock.AtomicInstant // when somebody gets the key at the earliest, because of Cooldown; 0 = there is none
-
 	lifecycle
+	term
 	reached  quorum.Set   // nodes that were sent anything, and may have the lease
 	proposed *wire.Record // by the first Complete
 	renewing *renewal     // under way
@@ -41,8 +37,7 @@ type Lease struct {
 // start turns the attempt into a lease. t are the votes of the round that asked for the key, and sent is when that round
 // began. start reports false if no trusted time is left, or if the Locker is closing.
 func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
-	lease.holdUntil = clock.Never
-	lease.trust(sent)
+	lease.trust(sent, lease.attempt.p)
 	if lease.remaining() <= 0 {
 		return false
 	}
@@ -235,41 +230,11 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// trust sets how long the lease may be trusted when a request was sent at that time. It never takes trust back, and
-// lifts no end that MaxHold has set.
-func (lease *Lease) trust(sent clock.Instant) {
-	p := lease.attempt.p
-	lease.trustedUntil = max(lease.trustedUntil, sent.Add(p.validity-p.margin))
-	lease.until.Store(lease.endsAt())
-	lease.kept.Store(max(lease.kept.Load(), sent.Add(p.ttl)))
-}
-
-// holdFor makes the lease end that long from now, or when its trust ends. Called with the lock.
-func (lease *Lease) holdFor(d time.Duration) {
-	lease.holdUntil = lease.attempt.e.Clock.Now().Add(d)
-	lease.until.Store(lease.endsAt())
-}
-
-// remaining is for how long the lease can still be trusted.
-func (lease *Lease) remaining() time.Duration {
-	return lease.until.Load().Since(lease.attempt.e.Clock.Now())
-}
-
 // trusted reports whether the lease is held and has time left. Called with the lock.
 func (lease *Lease) trusted() bool { return lease.state == leaseHeld && lease.remaining() > 0 }
 
 // wanted reports whether the context of a held lease has not ended. Called with the lock.
 func (lease *Lease) wanted() bool { return lease.ctx.Context.Err() == nil }
-
-// keptFor is how long the nodes keep the key if its holder vanishes now.
-func (lease *Lease) keptFor() time.Duration {
-	return max(lease.kept.Load(), lease.notBefore.Load()).Since(lease.attempt.e.Clock.Now())
-}
-
-// cooldownLeft is what is left of the cooldown that a release began.
-func (lease *Lease) cooldownLeft() time.Duration {
-	return max(lease.notBefore.Load().Since(lease.attempt.e.Clock.Now()), 0)
-}
 
 // heldBy is a lease of this process, to callers of this process that want its key.
 type heldBy struct{ *Lease }
@@ -297,7 +262,8 @@ func (lease *Lease) expire() {
 // acts on the lease may not have noticed yet, so the nodes let the lease run out.
 func (lease *Lease) declareLost(reason LossReason) bool {
 	lease.attempt.mu.Lock()
-	reason, was := lease.markLost(reason)
+	reason = lease.refine(reason)
+	was := lease.markLost(reason)
 	if !was {
 		lease.attempt.mu.Unlock()
 		return false
@@ -337,7 +303,7 @@ func (lease *Lease) cancelContext(cause error) {
 		lease.cancel(cause)
 	}
 	lease.attempt.phase = attemptOver
-	lease.until.Store(min(lease.until.Load(), lease.attempt.e.Clock.Now()))
+	lease.endNow()
 }
 
 // observeEnd tells the observer that the holder has ended the lease. The observer may end the goroutine: what must happen in

@@ -23,8 +23,6 @@ type lifecycle struct {
 	refused          LossReason    // why the last completion was refused; "" = none was, or one has succeeded since
 	since            clock.Instant // when the lease was reported to its holder
 	renewAt          clock.Instant
-	trustedUntil     clock.Instant // end of validity less the margin, unless a renewal succeeds
-	holdUntil        clock.Instant // the end that MaxHold has set
 }
 
 type leaseState uint8
@@ -36,28 +34,18 @@ const (
 	leaseOver // released or completed
 )
 
-// endsAt is when the lease ends unless a renewal succeeds before.
-func (l *lifecycle) endsAt() clock.Instant { return min(l.trustedUntil, l.holdUntil) }
-
-// outlivesTrust reports whether the lease may live on beyond its trust, if it is renewed.
-func (l *lifecycle) outlivesTrust() bool { return l.trustedUntil < l.holdUntil }
-
 // markHeld notes that the attempt has become a lease.
 func (l *lifecycle) markHeld(now, renewAt clock.Instant) {
 	l.state, l.since, l.renewAt = leaseHeld, now, renewAt
 }
 
-// markLost notes that a held lease has ended before its holder ended it, and returns why: a lease that has expired may have
-// been held for as long as MaxHold allows. It reports false if the lease is not held.
-func (l *lifecycle) markLost(reason LossReason) (why LossReason, was bool) {
+// markLost notes that a held lease has ended before its holder ended it. It reports false if the lease is not held.
+func (l *lifecycle) markLost(reason LossReason) bool {
 	if l.state != leaseHeld {
-		return "", false
-	}
-	if reason == LossExpired && !l.outlivesTrust() {
-		reason = LossMaxHold
+		return false
 	}
 	l.state, l.reason = leaseLost, reason
-	return reason, true
+	return true
 }
 
 // markEnded notes that the holder has ended the lease, and reports whether it was held.

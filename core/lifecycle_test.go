@@ -19,7 +19,7 @@ func TestLifecycleTable(t *testing.T) {
 	}{
 		"held": {func(l *lifecycle) bool { l.markHeld(1, 2); return l.since == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
 			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
-		"lost": {func(l *lifecycle) bool { _, was := l.markLost(LossRevoked); return was }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
+		"lost": {func(l *lifecycle) bool { return l.markLost(LossRevoked) }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
 			[4]bool{1: true}, [4]LossReason{1: LossRevoked, 2: LossTaken}},
 		"over": {(*lifecycle).markEnded, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
 			[4]bool{1: true}, [4]LossReason{2: LossTaken}},
@@ -42,7 +42,7 @@ func TestLifecycleTable(t *testing.T) {
 		"released again": {func(l *lifecycle) bool { l.noteRelease(); return l.noteRelease() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
 	} {
 		for i, before := range states {
-			l := lifecycle{state: before, trustedUntil: 1, holdUntil: clock.Never}
+			l := lifecycle{state: before}
 			if before == leaseLost {
 				l.reason = LossTaken
 			}
@@ -64,11 +64,11 @@ func TestWhyALeaseHasRunOut(t *testing.T) {
 		{5, clock.Never, LossExpired, LossExpired}, {5, 6, LossExpired, LossExpired}, {5, 5, LossExpired, LossMaxHold}, {6, 5, LossExpired, LossMaxHold},
 		{6, 5, LossTaken, LossTaken}, {6, 5, LossClosed, LossClosed},
 	} {
-		l := lifecycle{state: leaseHeld, trustedUntil: c.trusted, holdUntil: c.hold}
+		l := term{trustedUntil: c.trusted, holdUntil: c.hold}
 		if end := l.endsAt(); end != min(c.trusted, c.hold) {
 			t.Errorf("%+v: ends at %d", c, end)
 		}
-		if why, _ := l.markLost(c.reason); why != c.want {
+		if why := l.refine(c.reason); why != c.want {
 			t.Errorf("%+v: %s", c, why)
 		}
 	}

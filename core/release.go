@@ -110,7 +110,7 @@ func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	defer lease.attempt.mu.Unlock()
 	begins := lease.noteRelease()
 	if begins && keep > 0 {
-		lease.notBefore.Store(lease.attempt.e.Clock.Now().Add(keep))
+		lease.cool(keep)
 	}
 	return lease.reached
 }

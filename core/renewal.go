@@ -149,7 +149,7 @@ func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
 	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
 	ok = ok && lease.remaining() > 0 // a reply that comes after validity extends nothing
 	if ok {
-		lease.trust(sent)
+		lease.trust(sent, lease.attempt.p)
 	}
 	lease.noteRenewal(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
 	lease.plan()

@@ -156,8 +156,8 @@ func (d *diagnosis) listedTwice(x *node.Examination) bool {
 
 // clockOff says that the clock of a node is off for certain, given how long its answer took.
 func clockOff(x *node.Examination) {
-	if window := x.Conf.Window; x.Clocked && window > 0 && x.Offset.Abs()-x.Exact > window {
-		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Offset.Round(time.Millisecond), window),
+	if window := x.Conf.Window; x.Clock.Known && window > 0 && x.Clock.Offset.Abs()-x.Clock.Exact > window {
+		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Clock.Offset.Round(time.Millisecond), window),
 			"mend NTP on its machine, or on this one where most nodes are off alike, and do not widen the window")
 	}
 }

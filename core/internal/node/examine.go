@@ -39,13 +39,19 @@ type Examination struct {
 	waits     bool  // for its client, however long that takes; else for a node timeout
 	silent    error // it has left a request unanswered: nothing more is asked
 
-	Info          serverInfo
-	Clocked       bool
-	Offset, Exact time.Duration // its clock minus this machine's, to within so much
-	MaxLag        time.Duration // min-replicas-max-lag; -1 = not known
-	Guard         wire.Guard    // of the guard record that it takes longest to vote by
-	rights        wire.Rights   // that it denies
-	Refusal       error         // of writes, unless that is a right
+	Info    serverInfo
+	Clock   ClockReading
+	MaxLag  time.Duration // min-replicas-max-lag; -1 = not known
+	Guard   wire.Guard    // of the guard record that it takes longest to vote by
+	rights  wire.Rights   // that it denies
+	Refusal error         // of writes, unless that is a right
+}
+
+// A ClockReading tells how far the clock of a server is from the clock of this machine.
+type ClockReading struct {
+	Known  bool          // the server was asked, and has answered
+	Offset time.Duration // the server's clock minus this machine's
+	Exact  time.Duration // by how much Offset may be wrong
 }
 
 // newExamination is one of a server that has the keys of all buckets.
@@ -163,8 +169,8 @@ func (x *Examination) run() {
 	}
 	clock, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
 	if x.do(clock) == nil {
-		x.Exact = time.Since(sent) / 2
-		x.Clocked, x.Offset = true, wire.NodeTimeOf(clock.Val()).Skew(sent.Add(x.Exact))
+		exact := time.Since(sent) / 2
+		x.Clock = ClockReading{Known: true, Exact: exact, Offset: wire.NodeTimeOf(clock.Val()).Skew(sent.Add(exact))}
 	}
 	lag := redis.NewMapStringStringCmd(x.ctx, "config", "get", "min-replicas-max-lag")
 	if x.do(lag) == nil {
@@ -229,7 +235,7 @@ func (x *Examination) lookAtGuard() {
 		return
 	}
 	for _, record := range x.guards() {
-		g := wire.ParseGuard(record, x.Info["master_replid"], wire.NodeTimeOf(time.Now().Add(x.Offset)), x.Conf.MaxTTL, x.Conf.Lag)
+		g := wire.ParseGuard(record, x.Info["master_replid"], wire.NodeTimeOf(time.Now().Add(x.Clock.Offset)), x.Conf.MaxTTL, x.Conf.Lag)
 		if g.State > x.Guard.State || g.State == x.Guard.State && g.Left > x.Guard.Left {
 			x.Guard = g
 		}

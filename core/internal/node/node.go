@@ -41,17 +41,22 @@ type Node struct {
 	clock    clockFilter
 	whereabouts
 
-	unsure  error         // why nothing is known of its server yet, or again; nil = it was examined
-	away    bool          // because it did not answer: it is examined at its first answer
-	checkAt clock.Instant // when it is examined next; never while that is under way, and where it is fit
-	runID   string
-	fault   error // the server is unfit: the node must not take part
-	voting  voting
+	fitness
+	voting voting
 
 	lines   callback.Queue // of the log, about the node
 	touches callback.Queue // what the observer hears of requests that belong to no operation
 
 	doubtful bool // as counted by the group
+}
+
+// A fitness says what examinations have found of a node's server. The node's lock guards it.
+type fitness struct {
+	fault   error         // why the server is unfit, so that the node must not take part; nil if it is fit
+	unsure  error         // why nothing is known of the server yet, or again; nil once it was examined
+	away    bool          // the server did not answer, so that it is examined at its first answer
+	checkAt clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
+	runID   string        // the server's own name for its run; "" while unknown
 }
 
 // attrs names the node in a log line.
@@ -61,8 +66,8 @@ func (n *Node) attrs() slog.Attr {
 
 func newNode(i int, c redis.UniversalClient) *Node {
 	return &Node{Index: i, Addr: goredis.AddrOf(c), Client: c, Cluster: goredis.ClusterOf(c), Connections: goredis.Connections(c),
-		Repeats: goredis.Repeats(c), breakers: map[*redis.Client]*breaker{}, unsure: ErrNoAnswer, checkAt: clock.Never,
-		voting: voting{now: wire.Granted, proven: true}}
+		Repeats: goredis.Repeats(c), breakers: map[*redis.Client]*breaker{},
+		fitness: fitness{unsure: ErrNoAnswer, checkAt: clock.Never}, voting: voting{now: wire.Granted, proven: true}}
 }
 
 // String names the node for a message.
