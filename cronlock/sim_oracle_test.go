@@ -33,7 +33,7 @@ type oracle struct {
 // A tick is what is known of one.
 type tick struct {
 	at          time.Time
-	least, most int             // starts that it may have by those who may have recorded the first
+	least, most int             // starts that it may have: by all that may have recorded one, and at most by those that may have recorded the first
 	begun, sure int             // the last start that may be recorded, and that is
 	when        []time.Time     // a start may be recorded since, by its number
 	asked       []*cronlock.Job // that may have recorded one
@@ -85,6 +85,8 @@ func (w *world) recording(p *process, at time.Time, attempt int) {
 		t.least, t.most = p.starts, p.starts
 	} else if attempt == 1 {
 		t.least, t.most = min(t.least, p.starts), max(t.most, p.starts)
+	} else {
+		t.least = min(t.least, p.starts) // of all replicas that have started the tick, the smallest number counts
 	}
 	for t.begun < attempt {
 		t.begun++
@@ -105,7 +107,8 @@ func (w *world) recorded(p *process, at time.Time, attempt int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t := w.tick(at); !p.dead {
-		if t.sure = max(t.sure, attempt); attempt == 1 {
+		t.sure = max(t.sure, attempt)
+		if attempt == 1 && t.begun == 1 {
 			t.least, t.most = p.starts, p.starts
 		}
 	}
@@ -118,7 +121,7 @@ func (w *world) ending(p *process, at time.Time) {
 	if t := w.tick(at); !p.dead {
 		t.ending = true
 		p.closes = w.visit(p, t)
-		if v := p.closes; v == nil || !v.completed && v.Attempt < min(t.most, p.starts) {
+		if v := p.closes; v == nil || !v.completed && v.Attempt < min(t.least, p.starts) {
 			w.Violation("%s records the end of tick %v, which did not complete", p.name, at)
 		} else if errors.Is(context.Cause(v.lease()), core.ErrReleased) {
 			w.Violation("%s records the end of tick %v, and has given the lease back", p.name, at)
