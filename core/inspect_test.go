@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -238,6 +239,7 @@ func TestInspectEnds(t *testing.T) {
 
 // Where no attempt has a quorum, nobody holds the key; nor is a record decided that a minority has.
 func TestInspectMinorities(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b, other := w.process(), w.process(), w.process()
 		for i, p := range []*process{a, b} {

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/internal/join"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // Whoever joins a lease that ran out while the process was paused knows at the first look.
 func TestJoinedLeaseRunsOutInAPause(t *testing.T) {
+	race.Campaign(t)
 	for name, ended := range map[string]func(context.Context) bool{
 		"Err":  func(ctx context.Context) bool { return ctx.Err() != nil },
 		"Done": func(ctx context.Context) bool { return isClosed(ctx.Done()) },

@@ -31,6 +31,7 @@ func (w *world) on(nodes ...int) *world {
 // A list that has one node more or less than the one before has a node in common with it in any two quorums. One with
 // two more has not, nor one in which a node has been replaced in one step. docs/deploy.md says so.
 func TestOneNodeMoreOrLess(t *testing.T) {
+	race.Campaign(t)
 	bubbles(t, 5, map[string]struct {
 		before, after []int
 		safe          bool

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // waitingFor is how many requests that are no acquisitions wait to be sent to a node.
@@ -18,6 +19,7 @@ func (p *process) waitingFor(node int) int {
 
 // A completion that is repeated waits once for a node that hangs, and is recorded when the nodes are back.
 func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.connections = 2
 		p := w.process(TTL(time.Hour))

@@ -11,6 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // waiting starts a call of Acquire, and returns how long after that it got the key; 0 = it has not.
@@ -60,6 +61,7 @@ func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 
 // Who has waited for longer than any lease lasts is still the first.
 func TestOldestWaitKeepsItsPlace(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, a, b := w.process(), w.process(), w.process()
 		lease := w.acquire(holder, "k")

@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // Faults at each moment of a hand-off between processes, and waiters that are not alike.
@@ -121,6 +122,7 @@ func TestWaitersThatAreNotAlike(t *testing.T) {
 
 // Nodes whose queues differ delay one another, but everybody comes, and each within all turns.
 func TestQueuesThatDiffer(t *testing.T) {
+	race.Campaign(t)
 	onNodes(t, []int{2, 3, 4, 5}, func(t *testing.T, w *world) {
 		holder := w.process()
 		lease := w.holds(holder, "k")

@@ -15,6 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/queue"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -152,6 +153,7 @@ func TestNoPollingBesideAMinority(t *testing.T) {
 
 // Processes are served in the order in which they began to wait, whoever comes back.
 func TestServedInOrder(t *testing.T) {
+	race.Campaign(t)
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		const crowd, hold, rounds = 8, 5 * time.Millisecond, 4
 		holder := w.process()
@@ -450,6 +452,7 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 // However many of a queue are dead, they cost callers that do not wait the time of all turns, once: the grant that comes after
 // it passes all of them. A caller that is alive gets its place back.
 func TestTryBesideManyDead(t *testing.T) {
+	race.Campaign(t)
 	for _, dead := range []int{3, 4, 300, 1024} {
 		bubbleNamed(t, fmt.Sprint(dead), 3, func(t *testing.T, w *world) {
 			holder, p := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -175,6 +176,7 @@ func (w *world) looksThroughMuch() (ended int) {
 // A new replica finds what is to start also where records are on a minority of the nodes, or ticks had many starts, and the
 // nodes are far away.
 func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
+	race.Campaign(t)
 	for name, c := range map[string]struct {
 		open  func(w *world, a *replica)
 		panic bool

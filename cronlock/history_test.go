@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // The history of a job tells what became of its ticks.
@@ -54,6 +56,7 @@ func TestHistory(t *testing.T) {
 
 // A run that outlasts a hundred ticks is made good for as long as its tick is among the last hundred.
 func TestWalkIsBounded(t *testing.T) {
+	race.Campaign(t)
 	for _, c := range []struct {
 		dies  time.Duration
 		again bool

@@ -19,6 +19,7 @@ import (
 
 // Each outage is logged, not only the first, on a replica that runs no tick in between, too.
 func TestEachOutageIsLogged(t *testing.T) {
+	race.Campaign(t)
 	for name, host := range map[string]bool{"engine": false, "host": true} {
 		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
 			var log logbook.Book

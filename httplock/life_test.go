@@ -12,6 +12,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // follows is what the rules say of a state and of what happens to it.
@@ -99,6 +100,7 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 
 // Every cell of the table, as a client sees it: by every host, over every protocol.
 func TestLifeAsClientsSeeIt(t *testing.T) {
+	race.Campaign(t)
 	for st := range sent {
 		for h := range happening(len(life)) {
 			if life[h][st] == impossible || h == bypassed {

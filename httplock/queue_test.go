@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // Who is refused while the server drains asks no node, and Close says for whom it has waited in vain.
@@ -72,6 +74,7 @@ func TestQueueBoundsWhileNodesHang(t *testing.T) {
 
 // 500 clients want one key at five replicas, and a node hangs: they are served in order, one right after the other.
 func TestServedInOrderWhileANodeHangs(t *testing.T) {
+	race.Campaign(t)
 	bubble(t, 3, func(w *world) {
 		const requests, hold = 500, 5 * time.Millisecond
 		var served []int

@@ -12,6 +12,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // A callbackSite is where a delivery calls code of the user's, which misbehaves there. The observer wraps another one.
@@ -69,7 +70,32 @@ func (e mischievous) Is(error) bool { e.misbehave(); return false }
 // Code of the user's that misbehaves once delays its task, and keeps no other task waiting. The task is done in the end, and
 // neither identity, key nor waiting place is left taken.
 func TestCallbackMisbehaves(t *testing.T) {
-	sites := map[string]callbackSite{
+	race.Campaign(t)
+	for where, at := range callbackSites() {
+		for how, misbehave := range misbehaviours {
+			bubbleOf(t, where+" "+how, func(t *testing.T, r *rig) { r.misbehaves(at, misbehave) })
+		}
+	}
+}
+
+// The same for panics alone, which the race detector watches.
+func TestCallbackPanics(t *testing.T) {
+	for where, at := range callbackSites() {
+		bubbleOf(t, where, func(t *testing.T, r *rig) { r.misbehaves(at, misbehaviours["panics"]) })
+	}
+}
+
+// misbehaviours of a callback; until is closed when one that blocks goes on.
+var misbehaviours = map[string]func(until <-chan struct{}){
+	"panics":             func(<-chan struct{}) { panic("callback") },
+	"blocks":             func(until <-chan struct{}) { <-until },
+	"is slow":            func(<-chan struct{}) { time.Sleep(2 * time.Second) },
+	"ends its goroutine": func(<-chan struct{}) { runtime.Goexit() },
+}
+
+// callbackSites are the places at which queuelock calls the user's code.
+func callbackSites() map[string]callbackSite {
+	return map[string]callbackSite{
 		"acquire identity, start": atStart(core.OpAcquire, victimIdentity), "acquire identity, end": atEnd(core.OpAcquire, victimIdentity),
 		"acquire key, start": atStart(core.OpAcquire, victimKey), "acquire key, end": atEnd(core.OpAcquire, victimKey),
 		"hold identity, start": atStart(core.OpHold, victimIdentity), "hold identity, end": atEnd(core.OpHold, victimIdentity),
@@ -97,17 +123,6 @@ func TestCallbackMisbehaves(t *testing.T) {
 			})
 		}},
 		"error of the handler": {fails: func(misbehave func()) error { return mischievous{errors.New("failed"), misbehave} }},
-	}
-	misbehaviours := map[string]func(until <-chan struct{}){
-		"panics":             func(<-chan struct{}) { panic("callback") },
-		"blocks":             func(until <-chan struct{}) { <-until },
-		"is slow":            func(<-chan struct{}) { time.Sleep(2 * time.Second) },
-		"ends its goroutine": func(<-chan struct{}) { runtime.Goexit() },
-	}
-	for where, at := range sites {
-		for how, misbehave := range misbehaviours {
-			bubbleOf(t, where+" "+how, func(t *testing.T, r *rig) { r.misbehaves(at, misbehave) })
-		}
 	}
 }
 

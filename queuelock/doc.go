@@ -71,6 +71,12 @@
 // While a server cannot reach the lock nodes, its waiting workers fetch no further tasks, so servers that can reach the
 // nodes get more.
 //
+// Tasks of other keys run beside those that wait for a hot key, with two exceptions. With StrictPriority, asynq fetches no
+// task of a lower queue while a task of a higher queue is pending. A worker gives back ten tasks a second, so more tasks of
+// a hot key than that, for each worker, keep the lower queues waiting. And last attempts, such as each attempt with
+// MaxRetry(0), wait in their workers: as many of them as a server has workers keep all its other tasks waiting. In both
+// cases, give the tasks of the hot key a server of their own.
+//
 // # What becomes of a delivery
 //
 //	task on record as completed     nil: asynq removes the task           EventDuplicate

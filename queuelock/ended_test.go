@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // An ending is what ends the contexts of a server's tasks, and is not asynq.
@@ -92,6 +94,7 @@ func TestApplicationEndsContexts(t *testing.T) {
 // Likewise if the context has ended before the task comes to the middleware, also if that makes the key function fail, or
 // if the deadline is what a middleware further out has set.
 func TestContextsThatHaveEnded(t *testing.T) {
+	race.Campaign(t)
 	asks := WithKey(func(ctx context.Context, _ *asynq.Task) (string, error) { return "k", ctx.Err() })
 	for name, opts := range map[string][]Option{"no key": nil, "a key function fails": {asks}} {
 		for _, e := range endings {

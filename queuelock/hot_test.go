@@ -98,3 +98,61 @@ func defaults(workers int) func(*asynq.Config) {
 		cfg.Concurrency, cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = workers, 0, 0
 	}
 }
+
+// The package document names two settings with which a hot key does keep other tasks waiting, and what helps.
+func TestOthersThatWaitBehindAHotKey(t *testing.T) {
+	race.Campaign(t)
+	const hot, others, hold = 200, 20, 100 * time.Millisecond
+	strict := func(cfg *asynq.Config) { cfg.StrictPriority = true }
+	for name, c := range map[string]struct {
+		adjust func(*asynq.Config)
+		retry  asynq.Option // of the tasks of the hot key
+		apart  bool         // the hot key has a server of its own
+		waits  bool
+	}{
+		"by default":                      {nil, asynq.MaxRetry(25), false, false},
+		"strict priority":                 {strict, asynq.MaxRetry(25), false, true},
+		"last attempts":                   {nil, asynq.MaxRetry(0), false, true},
+		"strict priority, its own server": {strict, asynq.MaxRetry(25), true, false},
+		"last attempts, its own server":   {nil, asynq.MaxRetry(0), true, false},
+	} {
+		bubbleOf(t, name, func(t *testing.T, r *rig) {
+			for range hot {
+				r.enqueue(order(0), asynq.Queue("critical"), c.retry)
+			}
+			for i := range others {
+				r.enqueue(order(i+1), asynq.Queue("low"))
+			}
+			serve := func(queues map[string]int) {
+				adjust := func(cfg *asynq.Config) {
+					defaults(10)(cfg)
+					cfg.Queues = queues
+					if c.adjust != nil {
+						c.adjust(cfg)
+					}
+				}
+				r.serve(setup{opts: []Option{field("order")}, adjust: adjust}, func(_ context.Context, task *asynq.Task) error {
+					if string(task.Payload()) == `{"order":0}` {
+						return r.ledger.run("hot", func() error { time.Sleep(hold); return nil })
+					}
+					return r.ledger.run("others", func() error { return nil })
+				})
+			}
+
+			start := time.Now()
+			if c.apart {
+				serve(map[string]int{"critical": 6})
+				serve(map[string]int{"low": 1})
+			} else {
+				serve(map[string]int{"critical": 6, "low": 1})
+			}
+			for r.ledger.count(&r.ledger.done, "others") < others && time.Since(start) < time.Minute {
+				r.pass(10 * time.Millisecond)
+			}
+			took := time.Since(start)
+			if waited := took > hot*hold/4; waited != c.waits {
+				t.Errorf("the others took %v, beside %d tasks that take %v one after the other", took, hot, hot*hold)
+			}
+		})
+	}
+}
