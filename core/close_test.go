@@ -303,7 +303,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, want := range []string{"TTL", "node 0", "node 2", "node 3", "node 4", "node 5", "node 6", "node 7"} {
+	for _, want := range []string{"TTL", "nodes 0, 2, 3, 4, 5, 6 and 7: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not mention %q: %v", want, err)
 		}

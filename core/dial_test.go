@@ -71,12 +71,13 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 		}
 	}
 	_, err := Operators.Dial([]string{"redis-sentinel://a,b:1?route_randomly=true", "redis-cluster://a,b:1/1?read_only=true"}, WithTLS(newCA(t).trusting()))
-	if n := strings.Count(err.Error(), "\n") + 1; n != 8 {
-		t.Errorf("%d faults of 8: %v", n, err)
+	wantInError(t, err, "node 0: master_name is missing", "nodes 0 and 1: it would ask replicas", "nodes 0 and 1: "+bad, "nodes 0 and 1: it is without TLS", "node 1: a Redis Cluster has no database")
+	if n := strings.Count(err.Error(), "\n") + 1; n != 5 {
+		t.Errorf("%d lines of 5, each of which says a fault once: %v", n, err)
 	}
 	mixed := []string{"redis://host", "rediss://host", "redis-sentinel://host?master_name=m", "redis-cluster://host"}
 	_, err = Operators.Dial(mixed, WithTLS(newCA(t).trusting()))
-	wantInError(t, err, "node 0: it is without TLS", "node 2: it is without TLS", "node 3: it is without TLS")
+	wantInError(t, err, "nodes 0, 2 and 3: it is without TLS")
 	if strings.Contains(err.Error(), "node 1") {
 		t.Error(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/internal/callback"
+	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
@@ -100,16 +101,22 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 // dial makes the clients of Open.
 func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	p, err := checked(opts, len(urls))
-	d, faults := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}, []error{err}
+	d := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}
 	clients := make([]redis.UniversalClient, 0, len(urls))
+	wrong := make([]error, len(urls))
 	for i, address := range urls {
-		if client, err := d.Dial(address); err != nil {
-			faults = append(faults, fmt.Errorf("node %d: %w", i, err))
-		} else {
-			clients = append(clients, client)
+		client, err := d.Dial(address)
+		if err != nil {
+			wrong[i] = err
+			continue
 		}
+		clients = append(clients, client)
 	}
-	if err := errors.Join(faults...); err != nil {
+
+	var f faults.List
+	f.Each("node", wrong)
+	err = errors.Join(append([]error{err}, f...)...)
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))
 	}
 	return clients, nil

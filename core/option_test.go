@@ -79,7 +79,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
-	for _, fault := range []string{"node 1: client is nil", "node 2: client is nil", "node 3: the same client as node 0", "node 4: a Ring",
+	for _, fault := range []string{"nodes 1 and 2: client is nil", "node 3: the same client as node 0", "node 4: a Ring",
 		"TTL is -1ns", "an option is nil", "logger is nil", `key prefix "{}"`} {
 		if !strings.Contains(err.Error(), fault) {
 			t.Errorf("the error does not say %q:\n%v", fault, err)

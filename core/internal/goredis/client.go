@@ -2,6 +2,7 @@ package goredis
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -15,20 +16,29 @@ import (
 // Check finds what is wrong with a list of clients without asking anybody.
 func Check(clients []redis.UniversalClient, most int) (f faults.List) {
 	f.Check(len(clients) == 0 || len(clients) > most, "%d nodes, must be 1 to %d", len(clients), most)
+	wrong := make([]error, len(clients))
 	for i, c := range clients {
-		v := reflect.ValueOf(c)
-		if c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
-			f.Check(true, "node %d: client is nil", i)
-			continue
-		}
-		_, ring := c.(interface{ Options() *redis.RingOptions })
-		f.Check(ring, "node %d: a Ring spreads keys over several servers; pass its servers as nodes", i)
-		if v.Comparable() {
-			first := slices.Index(clients, c)
-			f.Check(first < i, "node %d: the same client as node %d", i, first)
-		}
+		wrong[i] = unfit(clients[:i], c)
 	}
+	f.Each("node", wrong)
 	return f
+}
+
+// unfit returns why a client cannot be that of a node, beside the clients before it.
+func unfit(before []redis.UniversalClient, c redis.UniversalClient) error {
+	v := reflect.ValueOf(c)
+	if c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("client is nil")
+	}
+
+	var f faults.List
+	_, ring := c.(interface{ Options() *redis.RingOptions })
+	f.Check(ring, "a Ring spreads keys over several servers; pass its servers as nodes")
+	if v.Comparable() {
+		first := slices.Index(before, c)
+		f.Check(first >= 0, "the same client as node %d", first)
+	}
+	return errors.Join(f...)
 }
 
 // assumedPool is how many connections a client has that does not tell.
