@@ -143,7 +143,8 @@ func (w *world) judgeElection() {
 	w.mu.Lock()
 	all, now := append([]*process(nil), w.replicas...), w.reign
 	quiet := w.quiet(time.Now()) && !slices.ContainsFunc(w.visits, func(v *visit) bool { // a term goes on until its runs have ended
-		return !v.p.dead && v.over.IsZero() && (v.ctx.Err() != nil || v.p.asked)
+		justNow := !v.over.IsZero() && time.Since(v.over) < 2*time.Second // others learn within two seconds that it is over
+		return !v.p.dead && (v.over.IsZero() || justNow) && (v.ctx.Err() != nil || v.p.asked)
 	})
 	w.mu.Unlock()
 	for _, p := range all {

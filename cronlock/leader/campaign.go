@@ -145,9 +145,10 @@ func (e *Elector) stuck() (over func()) {
 	}
 }
 
-// watch looks once in a TTL whether the leader that this process waits for has resigned and is stuck.
+// watch looks once in a TTL whether the leader that this process waits for has resigned and is stuck. While it is, watch looks
+// more often, so that Check does not say so for long after another process has begun to lead.
 func (e *Elector) watch() {
-	for pause.For(e.closing, e.locker.TTL()) {
+	for pause.For(e.closing, e.betweenLooks()) {
 		if e.current() != nil {
 			continue
 		}
@@ -160,6 +161,15 @@ func (e *Elector) watch() {
 			e.follows(nil)
 		}
 	}
+}
+
+func (e *Elector) betweenLooks() time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.blocked != nil {
+		return min(retryMax, e.locker.TTL())
+	}
+	return e.locker.TTL()
 }
 
 // follows keeps what Check says of the leader that this process waits for.

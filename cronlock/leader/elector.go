@@ -147,7 +147,7 @@ func (e *Elector) Close(ctx context.Context) error {
 // answered for as long as the TTL; from the loss of a term until its work has ended and a quorum has answered; and after
 // the Elector or its Locker was closed. It also returns an error while nobody can lead because the leader, this process or
 // another, has resigned and work of its term goes on for longer than the TTL; another process learns that within a further
-// TTL. It returns nil while another process leads. Check sends no request and does not wait.
+// TTL, and within two seconds that somebody leads again. It returns nil while another process leads. Check sends no request and does not wait.
 func (e *Elector) Check(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

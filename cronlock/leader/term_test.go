@@ -126,6 +126,28 @@ func TestStuckAfterResign(t *testing.T) {
 	})
 }
 
+// A process that does not lead says within two seconds that another one leads again.
+func TestCheckAfterStuckWorkHasEnded(t *testing.T) {
+	bubble(t, 3, func(w *world) {
+		l := w.candidate("l")
+		w.leader(taking, l)
+		f, g := w.candidate("f"), w.candidate("g")
+		_, leave := w.enter(l)
+		l.Resign()
+		time.Sleep(3 * ttl)
+		for _, c := range []*candidate{l, f, g} {
+			if c.Check(w.Context()) == nil {
+				w.Errorf("%v says that all is well, and nobody can lead", c)
+			}
+		}
+
+		leave()
+		await(w.T, taking, "another one leads", func() bool { return f.leads() || g.leads() })
+		time.Sleep(2 * time.Second)
+		isErr(w.T, "when another one leads", errors.Join(l.Check(w.Context()), f.Check(w.Context()), g.Check(w.Context())), nil)
+	})
+}
+
 // Close in work of the term, or in OnElected, would wait for itself: it is refused, and closes nothing.
 func TestCloseInsideItsWork(t *testing.T) {
 	bubble(t, 3, func(w *world) {
