@@ -32,7 +32,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 		{"acquire held", nil, own, "b acquire -> held rest=T+60s+1-now", "get get time"},
 		{"acquire held, guarded", conformGuarded, guardKnown + "\n" + own, "b acquire -> held rest=T+60s+1-now", "get get get info time"},
 		{"acquire done", nil, "! set f=7 ballot=7 kept=T+60s origin=7", "a acquire -> done ballot=7 kept=T+60s-now origin=7", "get get time"},
-		{"acquire outside the clock window", conformGuarded, guardKnown, "a acquire wall=5 -> clock_skewed", "time"},
+		{"acquire outside the clock window", conformGuarded, guardKnown, "a acquire wall=5 -> clock_skewed", "info time"},
 		{"acquire, first contact", conformGuarded, "", "a acquire -> quarantined rest=10s", "get get get info set time"},
 		{"acquire in quarantine", conformGuarded, "! guard h=live s=T+60s-10s m=10s", "a acquire -> quarantined rest=T+60s-now", "get get get info time"},
 		{"renew own", nil, own, "a renew token=7 confirmed=T+60s -> granted expiry=T+60s", "get get set time"},

@@ -19,6 +19,10 @@ import (
 // notTheOne is what a server answers in the place of a node, by how it does.
 var notTheOne = map[string]func(n *testutil.Node){
 	"a replica, by the guard": func(n *testutil.Node) { n.SetReplica(true) },
+	"a replica with another clock": func(n *testutil.Node) {
+		n.SetReplica(true)
+		n.StepClock(time.Hour)
+	},
 	"a replica":               refusing("READONLY You can't write against a read only replica."),
 	"a replica that is cut":   refusing("MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'."),
 	"loading":                 refusing("LOADING Redis is loading the dataset in memory"),

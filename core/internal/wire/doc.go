@@ -10,6 +10,7 @@
 //
 //   - A lease's expiry is logical, a number in what the node stores; Redis's own expiry only cleans up.
 //   - A script first compares the node's clock with the client's, and refuses if they differ by more than the clock window.
+//     Where there is a guard, it asks for the role of the server before that, so that a replica is known for what it is.
 //   - It then compares the replication history of the server with that of the guard record. A history changes with every
 //     restart, even of a server that kept its data. If they differ, the node grants nothing for the longest max TTL that any
 //     process has named.
