@@ -203,6 +203,9 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 		case name == "c" && expect != "":
 			owner, carried, _ := strings.Cut(expect, ":")
 			expect = s.lease(owner).name() + " " + carriedHint(carried)
+		case expect == "mark":
+			g, _ := s.guard()
+			expect = g.Mark
 		case name == "result":
 			expect = conformanceResults[expect]
 		case expect == "live":
@@ -311,9 +314,32 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 	got := map[string]int64{"v": int64(len(g.New))}
 	got["s"], _ = strconv.ParseInt(g.Since, 10, 64)
 	got["m"], _ = strconv.ParseInt(g.Longest, 10, 64)
+	to, _, _ := strings.Cut(strings.TrimPrefix(g.Mark, ">"), "@")
+	got["k"], _ = strconv.ParseInt(to, 10, 64)
 	s.compare(line, want, got, map[string]string{"h": g.History, "n": g.Claim})
 	if ttl := must(s.client.PTTL(context.Background(), s.l.e.Keys.Guard(0)).Result()); ttl != -1 {
 		s.t.Errorf("%s\n\tthe guard record ends in %v, want never", line, ttl)
+	}
+}
+
+// checkNote demands the note beside the guard record: since when the longest lease in use is known.
+func (s *scene) checkNote(line string, want map[string]string) {
+	s.t.Helper()
+	key := s.l.e.Keys.GuardsQuery(0)[2].(string)
+	text, err := s.client.Get(context.Background(), key).Result()
+	if _, none := want["none"]; none {
+		if !errors.Is(err, redis.Nil) {
+			s.t.Errorf("%s\n\tthe note is %q, %v", line, text, err)
+		}
+		return
+	}
+	got := map[string]int64{}
+	longest, since, _ := strings.Cut(text, " ")
+	got["m"], _ = strconv.ParseInt(longest, 10, 64)
+	got["s"], _ = strconv.ParseInt(since, 10, 64)
+	s.compare(line, want, got, nil)
+	if ttl := must(s.client.PTTL(context.Background(), key).Result()); ttl != -1 {
+		s.t.Errorf("%s\n\tthe note ends in %v, want never", line, ttl)
 	}
 }
 

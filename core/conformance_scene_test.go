@@ -29,7 +29,8 @@ import (
 //	= e=expr i=a f=expr p=expr c=a:text r=a u=expr ballot=… kept=… origin=… result=… ttl=expr
 //	                                                                 the resource is exactly this ("none": no key);
 //	                                                                 with an owner, p only where it is named
-//	=g h=live s=expr m=expr v=1                                      the guard record is exactly this
+//	=g h=live s=expr m=expr v=1 k=expr                               the guard record is exactly this; k: it is marked, to be lowered to that
+//	=n m=expr s=expr                                                 the note beside it ("none": no key)
 //	=w a b                                 exactly these attempts' calls wait, in this order
 //	=x a=expr:refused b=expr               exactly these attempts have a tombstone, which lives this much longer, and says, where
 //	                                       that is named, how the attempt ended
@@ -49,6 +50,7 @@ type scene struct {
 	names     map[string]span
 	count     func() map[string]int // of the commands the node ran; may be nil
 	calls     string                // of the last script, if counted
+	mark      string                // that the node answered last
 	known     string                // what the client takes the node to remember
 }
 
@@ -107,6 +109,8 @@ func (s *scene) play(lines string) {
 			s.checkResource(line, fieldsOf(rest))
 		case "=g":
 			s.checkGuard(line, fieldsOf(rest))
+		case "=n":
+			s.checkNote(line, fieldsOf(rest))
 		case "=w":
 			s.checkQueue(line, strings.Fields(rest))
 		case "=x":
@@ -241,6 +245,14 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 			claim = wire.NoMemory
 		}
 		return always(s.l.e.Keys.Provision(0, "fresh", claim))
+	case "mark":
+		return always(s.l.e.Keys.Mark(0, wire.MillisOf(time.Duration(s.number(f, "to"))*time.Millisecond)))
+	case "check":
+		return always(s.l.e.Keys.CheckMark(0, s.mark))
+	case "lower":
+		return always(s.l.e.Keys.Lower(0, wire.MillisOf(time.Duration(s.number(f, "to"))*time.Millisecond), s.mark))
+	case "unmark":
+		return always(s.l.e.Keys.Unmark(0))
 	}
 	s.t.Fatalf("no script %q", verb)
 	return nil
@@ -294,6 +306,9 @@ func (s *scene) step(line, who, rest string) {
 	}
 	s.names["wall"] = s.eval(f["wall"])
 	s.checkVote(line, fieldsOf(expect), v)
+	if verb == "mark" {
+		s.mark = v.Claim
+	}
 	if v.Verdict == wire.Granted && v.Token != 0 {
 		s.names[who] = span{int64(v.Token), int64(v.Token)}
 	}
@@ -412,15 +427,15 @@ func (s *scene) set(f map[string]string) error {
 
 // A guardRecord is the guard record of a node, taken apart as in wire/lua/guard.lua.
 type guardRecord struct {
-	History, Since, New, Longest, Claim string
+	History, Since, New, Longest, Mark, Claim string
 }
 
-var guardText = regexp.MustCompile(`^(\w+)\.(\d*)(!?) (\d+) ?(\S*)$`)
+var guardText = regexp.MustCompile(`^(\w+)\.(\d*)(!?) (\d+)((?:>\d+@\d+)?) ?(\S*)$`)
 
 func (s *scene) guard() (g guardRecord, ok bool) {
 	text := s.client.Get(context.Background(), s.l.e.Keys.Guard(0)).Val()
 	if m := guardText.FindStringSubmatch(text); m != nil {
-		return guardRecord{m[1], m[2], m[3], m[4], m[5]}, true
+		return guardRecord{m[1], m[2], m[3], m[4], m[5], m[6]}, true
 	}
 	return guardRecord{}, text != ""
 }
@@ -439,7 +454,10 @@ func (s *scene) setGuard(f map[string]string) error {
 	if f["v"] != "" {
 		g.New = "!"
 	}
-	text := g.History + "." + g.Since + g.New + " " + g.Longest
+	if f["k"] != "" {
+		g.Mark = fmt.Sprintf(">%d@%d", s.number(f, "k"), s.number(f, "at"))
+	}
+	text := g.History + "." + g.Since + g.New + " " + g.Longest + g.Mark
 	if g.Claim = cmp.Or(f["n"], g.Claim); g.Claim != "" {
 		text += " " + g.Claim
 	}

@@ -26,7 +26,7 @@ var (
 	conformNoWindow = []Option{WithClockWindow(0)}
 )
 
-var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanceRenew, conformanceRelease, conformanceComplete, conformanceQueue, conformanceRevoke, conformanceEnds)
+var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanceLower, conformanceRenew, conformanceRelease, conformanceComplete, conformanceQueue, conformanceRevoke, conformanceEnds)
 
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()

@@ -61,7 +61,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 	d := diagnosis{nodes: len(nodes), servers: slices.Concat(found...)}
 	d.judge()
 	for _, x := range d.servers {
-		n := NodeDiagnosis{Node: x.Node, Addr: x.Addr, Reached: x.Reached, Err: x.Err}
+		n := NodeDiagnosis{Node: x.Node, Addr: x.Addr, Reached: x.Reached, Err: x.Err, LongestMaxTTL: x.Longest.TTL, LongestFor: x.Longest.Age}
 		for _, f := range x.Flaws {
 			n.Findings = append(n.Findings, Finding(f))
 		}
@@ -97,6 +97,7 @@ const (
 	CodeUnguarded      = "unguarded"       // replicas, and no restart guard
 	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short, or a primary that serves without them
 	CodeNoQuorum       = "no_quorum"       // too few nodes vote
+	CodeLongerMaxTTL   = "longer_max_ttl"  // nodes have heard of a longer max TTL than that of the options
 )
 
 // A Finding is something that an operator should know, and what to do about it.
@@ -114,6 +115,11 @@ type NodeDiagnosis struct {
 	Reached  bool   // it answered, be it with an error
 	Err      error  // why nothing is known of it, or not all
 	Findings []Finding
+
+	// LongestMaxTTL is the longest max TTL that the node has heard of from any process: if it loses its memory, it does not vote
+	// for so long. 0 if there is no restart guard, or nothing is known. It has been the longest for LongestFor, or longer if
+	// the node has lost its memory meanwhile. Nothing lowers it but lockctl lower-max-ttl.
+	LongestMaxTTL, LongestFor time.Duration
 }
 
 // A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
@@ -139,6 +145,7 @@ func (d *diagnosis) judge() {
 	if !d.notProvisioned() {
 		d.noQuorum()
 	}
+	d.longerMaxTTL()
 }
 
 // listedTwice finds the server among those before it.
@@ -226,6 +233,30 @@ func forgets(x *node.Examination) {
 		x.Add(SeverityRisk, CodeReplicaLag, fmt.Sprintf("min-replicas-max-lag is %v, so without its replicas it may serve for longer than the replica lag of %v", x.MaxLag, x.Conf.Lag),
 			fmt.Sprintf("set WithReplicaLag to %v, in all processes", x.MaxLag+time.Second))
 	}
+}
+
+// longerMaxTTL says that nodes have heard of a longer max TTL, and where from.
+func (d *diagnosis) longerMaxTTL() {
+	var longest *node.Examination
+	names, seen := "", map[int]bool{}
+	for _, x := range d.servers {
+		if x.Longest.TTL <= x.Conf.MaxTTL {
+			continue
+		}
+		if longest == nil || x.Longest.TTL > longest.Longest.TTL {
+			longest = x
+		}
+		if !seen[x.Node] {
+			names, seen[x.Node] = names+", "+node.Name(x.Node, x.Addr), true
+		}
+	}
+	if longest == nil {
+		return
+	}
+	d.Findings = append(d.Findings, Finding{SeverityWarning, CodeLongerMaxTTL,
+		fmt.Sprintf("some process uses, or has used, a longer max TTL than %v: %v, since %v ago. A node that loses its memory does not vote for so long. It is known to %s",
+			longest.Conf.MaxTTL, longest.Longest.TTL, longest.Longest.Age.Round(time.Second), names[2:]),
+		"set it in all processes (WithMaxTTL; --max-ttl of lockctl). If none uses it any more, stop all that lock on these nodes, run lockctl lower-max-ttl, and start them"})
 }
 
 // noQuorum counts the nodes that would vote. What is wrong with a single node says it all.

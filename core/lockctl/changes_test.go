@@ -13,12 +13,14 @@ import (
 
 // changing are the commands that change something, with arguments, and what they change.
 var changing = map[string]struct {
-	args []string
-	what string
+	args  []string
+	what  string
+	first func(*desk) // what is done to the nodes before; may be nil
 }{
-	"release":       {[]string{"k", "--token"}, "the release"},
-	"forget-record": {[]string{"done", "--token"}, "the drop of the record"},
-	"provision":     {nil, "the declaration"},
+	"release":       {[]string{"k", "--token"}, "the release", nil},
+	"forget-record": {[]string{"done", "--token"}, "the drop of the record", nil},
+	"provision":     {nil, "the declaration", nil},
+	"lower-max-ttl": {nil, "the lowering", func(d *desk) { d.hear(time.Hour) }},
 }
 
 // All commands that may write are in the table above: the others only look.
@@ -48,6 +50,9 @@ func TestChangesThatEndEarly(t *testing.T) {
 									t.Fatal(err)
 								}
 							}
+						}
+						if c.first != nil {
+							c.first(d)
 						}
 						for _, n := range d.nodes {
 							n.SlowReplies(50 * time.Millisecond)

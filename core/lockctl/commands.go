@@ -46,7 +46,7 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) erro
 
 func (a *app) commands() []*cli.Command {
 	commands := []*cli.Command{
-		a.doctor(), a.ls(), a.show(), a.leaks(), a.ready(), a.release(), a.forgetRecord(), a.provision(),
+		a.doctor(), a.ls(), a.show(), a.leaks(), a.ready(), a.release(), a.forgetRecord(), a.provision(), a.lowerMaxTTL(),
 	}
 	for _, c := range commands {
 		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lockkit/lockkit/core/admin"
 	"github.com/urfave/cli/v3"
@@ -63,6 +64,9 @@ type nodeHealthJSON struct {
 	Reached bool   `json:"reached"`
 	Votes   bool   `json:"votes"`
 	Error   string `json:"error,omitempty"`
+
+	LongestMaxTTLMS int64 `json:"longest_max_ttl_ms,omitempty"` // that the node has heard of; if it loses its memory, it does not vote for so long
+	LongestForMS    int64 `json:"longest_for_ms,omitempty"`     // how long ago it heard of it
 }
 
 func newDoctorJSON(d admin.Diagnosis) doctorJSON {
@@ -80,7 +84,8 @@ func newDoctorJSON(d admin.Diagnosis) doctorJSON {
 	}
 	add(-1, "", d.Findings)
 	for _, n := range d.Nodes {
-		h := nodeHealthJSON{Node: n.Node, Addr: n.Addr, Reached: n.Reached, Votes: add(n.Node, n.Addr, n.Findings) && !fresh}
+		h := nodeHealthJSON{Node: n.Node, Addr: n.Addr, Reached: n.Reached, Votes: add(n.Node, n.Addr, n.Findings) && !fresh,
+			LongestMaxTTLMS: n.LongestMaxTTL.Milliseconds(), LongestForMS: n.LongestFor.Milliseconds()}
 		if n.Err != nil {
 			h.Error = oneLine(n.Err)
 		}
@@ -93,11 +98,17 @@ func newDoctorJSON(d admin.Diagnosis) doctorJSON {
 	return j
 }
 
+func briefMS(ms int64) string { return brief(time.Duration(ms) * time.Millisecond) }
+
 func (a *app) printDiagnosis(d doctorJSON) {
-	t := table{head: []string{"NODE", "ADDRESS", "REACHED", "VOTES"}}
+	t := table{head: []string{"NODE", "ADDRESS", "REACHED", "VOTES", "LONGEST MAX TTL"}}
 	yes := map[bool]string{true: "yes", false: "no"}
 	for _, n := range d.Nodes {
-		t.add(strconv.Itoa(n.Node), optional(n.Addr), yes[n.Reached], yes[n.Votes])
+		longest := "-"
+		if n.LongestMaxTTLMS > 0 {
+			longest = fmt.Sprintf("%s, heard of %s ago", briefMS(n.LongestMaxTTLMS), briefMS(n.LongestForMS))
+		}
+		t.add(strconv.Itoa(n.Node), optional(n.Addr), yes[n.Reached], yes[n.Votes], longest)
 	}
 	a.table(t)
 	a.say("")

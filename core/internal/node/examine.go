@@ -3,7 +3,6 @@ package node
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -43,8 +42,15 @@ type Examination struct {
 	Clock   ClockReading
 	MaxLag  time.Duration // min-replicas-max-lag; -1 = not known
 	Guard   wire.Guard    // of the guard record that it takes longest to vote by
-	rights  wire.Rights   // that it denies
-	Refusal error         // of writes, unless that is a right
+	Longest LongestTTL
+	rights  wire.Rights // that it denies
+	Refusal error       // of writes, unless that is a right
+}
+
+// A LongestTTL is the longest max TTL that the guard records of a server name.
+type LongestTTL struct {
+	TTL time.Duration // 0 if they name none
+	Age time.Duration // how long ago it was first named
 }
 
 // A ClockReading tells how far the clock of a server is from the clock of this machine.
@@ -234,19 +240,28 @@ func (x *Examination) lookAtGuard() {
 	if !x.Conf.Guarded || x.Info["master_replid"] == "" {
 		return
 	}
-	for _, record := range x.guards() {
-		g := wire.ParseGuard(record, x.Info["master_replid"], wire.NodeTimeOf(time.Now().Add(x.Clock.Offset)), x.Conf.MaxTTL, x.Conf.Lag)
+	now := wire.NodeTimeOf(time.Now().Add(x.Clock.Offset))
+	for _, text := range x.guards() {
+		g := wire.ParseGuard(text.record, x.Info["master_replid"], now, x.Conf.MaxTTL, x.Conf.Lag)
 		if g.State > x.Guard.State || g.State == x.Guard.State && g.Left > x.Guard.Left {
 			x.Guard = g
+		}
+		longest := wire.LongestOf(text.record)
+		age := max(0, now.Since(wire.LongestSince(text.record, text.note)))
+		if longest > x.Longest.TTL || longest == x.Longest.TTL && age > x.Longest.Age {
+			x.Longest = LongestTTL{longest, age}
 		}
 	}
 }
 
+// A guardText is a guard record, and the note beside it; "" = there is none.
+type guardText struct{ record, note string }
+
 // guards are the guard records that the server shows; none where it does not answer.
-func (x *Examination) guards() (records []string) {
+func (x *Examination) guards() (shown []guardText) {
 	cmds := make([]redis.Cmder, len(x.buckets))
 	for i, b := range x.buckets {
-		cmds[i] = redis.NewStringCmd(x.ctx, x.keys.GuardQuery(b)...)
+		cmds[i] = redis.NewSliceCmd(x.ctx, x.keys.GuardsQuery(b)...)
 	}
 	err := x.ask(func(ctx context.Context) error {
 		err := goredis.Pipeline(ctx, x.client, cmds)
@@ -259,11 +274,15 @@ func (x *Examination) guards() (records []string) {
 		return nil
 	}
 	for _, cmd := range cmds {
-		if err := cmd.Err(); err == nil || errors.Is(err, redis.Nil) { // which says that there is none
-			records = append(records, cmd.(*redis.StringCmd).Val())
+		texts := cmd.(*redis.SliceCmd).Val()
+		if cmd.Err() != nil || len(texts) != 2 {
+			continue
 		}
+		record, _ := texts[0].(string)
+		note, _ := texts[1].(string)
+		shown = append(shown, guardText{record, note})
 	}
-	return records
+	return shown
 }
 
 // tryWrites finds out whether the server takes what every lock is. Without the guard, so that it begins no quarantine.

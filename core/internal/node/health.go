@@ -268,8 +268,8 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 		}
 	}
 	if fault == nil && g.Conf.Guarded { // where that fails, the node's replies tell later
-		for _, record := range x.guards() {
-			if longest := wire.LongestOf(record); longest > 0 && g.Learn(longest) {
+		for _, text := range x.guards() {
+			if longest := wire.LongestOf(text.record); longest > 0 && g.Learn(longest) {
 				g.tellLongest(longest, n)
 			}
 		}

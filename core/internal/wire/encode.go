@@ -125,7 +125,7 @@ func (h *Head) alone(r Request, wall time.Time) Call {
 	if r.lock.id != "" {
 		args = append(args, r.lock.id)
 	}
-	if r.op == OpProvision {
+	if r.op == OpProvision || r.op == OpLower {
 		args = append(args, wall.UnixMicro(), h.window, h.maxTTL, h.lag)
 	}
 	return Call{append(args, r.tail...), r.script.source, ""}

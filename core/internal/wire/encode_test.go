@@ -29,6 +29,10 @@ var argumentLists = map[string]string{
 	"release, waiting on":         "p{0}r:k p{0}x:a | bare e 1:a {0} {3000} {0} 0 12:P+p{0}c:me+b {6000000}",
 	"touch":                       "p{0}p p{0}g | head t",
 	"provision":                   "p{0}g | claim 7000001 500 20000 1000 -",
+	"mark":                        "p{0}g | 7000001 500 20000 1000 mark 10000 ",
+	"check a mark":                "p{0}g | 7000001 500 20000 1000 check 0 >10000@7",
+	"lower":                       "p{0}g | 7000001 500 20000 1000 lower 10000 >10000@7",
+	"unmark":                      "p{0}g | 7000001 500 20000 1000 unmark 0 ",
 	"revoke":                      "p{0}r:k p{0}x:a | a 172800000 10800000",
 	"forget":                      "p{0}r:k | 9",
 	"probe":                       "p{0}p | publish p{0}c:",
@@ -71,6 +75,7 @@ func TestArgumentLists(t *testing.T) {
 		"release, leaving the queue": l.Release(Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
 		"release, waiting on":        l.Release(Release{Bury: bury, Channel: me, Waiter: waiter}),
 		"touch":                      k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
+		"mark": k.Mark(0, lease), "check a mark": k.CheckMark(0, ">10000@7"), "lower": k.Lower(0, lease, ">10000@7"), "unmark": k.Unmark(0),
 		"forget": k.Forget("k", 9), "probe": k.Probe(0, false),
 	}
 	for name, want := range argumentLists {

@@ -62,10 +62,23 @@ func readMemory(memory string) (history string, since int64, declared bool) {
 func LongestOf(record string) time.Duration {
 	_, rest, _ := strings.Cut(record, " ")
 	longest, _, _ := strings.Cut(rest, " ")
+	longest, _, _ = strings.Cut(longest, ">") // a mark
 	if ms := number(longest); 0 < ms && ms <= Slack.Milliseconds() {
 		return time.Duration(ms) * time.Millisecond
 	}
 	return 0
+}
+
+// LongestSince is since when a node knows of the longest lease in use that its guard record names. note is what stands beside
+// the record, see lua/guard.lua.
+func LongestSince(record, note string) NodeTime {
+	value, at, _ := strings.Cut(note, " ")
+	if longest := LongestOf(record); number(value) == longest.Milliseconds() && number(at) > 0 {
+		return nodeMillis(number(at))
+	}
+	memory, _, _ := strings.Cut(record, " ")
+	_, began, _ := readMemory(memory)
+	return nodeMillis(began)
 }
 
 // number reads a number, -1 where there is none.

@@ -16,6 +16,7 @@ import (
 //	<prefix>{<bucket>}w:<key>      who waits for it
 //	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
 //	<prefix>{<bucket>}g            guard record of the node
+//	<prefix>{<bucket>}m            since when the node knows of the longest max TTL, where it has changed
 //	<prefix>{<bucket>}p            nothing: what the start-up checks try their rights on
 //
 // and <prefix>{<bucket>}c:<process> is the channel on which a process is told that its turn has come.
@@ -72,6 +73,11 @@ func (k *Keyspace) Guard(bucket int) string { return k.tags[bucket] + "g" }
 // GuardQuery is the command that reads a guard record.
 func (k *Keyspace) GuardQuery(bucket int) []any { return []any{"get", k.Guard(bucket)} }
 
+// GuardsQuery is the command that reads a guard record and the note beside it, since when it names the longest lease in use.
+func (k *Keyspace) GuardsQuery(bucket int) []any {
+	return []any{"mget", k.Guard(bucket), k.tags[bucket] + "m"}
+}
+
 func (k *Keyspace) probe(bucket int) string { return k.tags[bucket] + "p" }
 
 // Channel is where a process is told that its turn has come, as requests name it: how to publish, and where.
@@ -122,8 +128,8 @@ func (k *Keyspace) LockOf(key, attempt string) Lock {
 // Resource is the key's name in Redis.
 func (l *Lock) Resource() string { return l.resource.(string) }
 
-// kinds are what names stand for, by what follows their tag. A guard record has no expiry on purpose.
-var kinds = map[string]string{"r:": "lock", "w:": "waiters", "x:": "tombstone", "g": "guard", "p": "probe"}
+// kinds are what names stand for, by what follows their tag. A guard record, and the note beside it, have no expiry on purpose.
+var kinds = map[string]string{"r:": "lock", "w:": "waiters", "x:": "tombstone", "g": "guard", "m": "guard", "p": "probe"}
 
 // Kind says what a name under the prefix stands for: "lock", "waiters", "tombstone", "guard", "probe", or "foreign", which is
 // nothing that a Locker with this prefix on these nodes reads. Of the first two it also returns the user's key.

@@ -170,7 +170,7 @@ func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) 
 	}
 	record = memory + " " + strconv.FormatInt(maxTTL.Milliseconds(), 10)
 	if d.odd(4) {
-		record = one(d.r, "", memory+" 5", memory+" 90000000", record+" claim", memory+"! 10000", strings.Repeat("ab", 20)+".5 10000", "x", d.history+". 10000")
+		record = one(d.r, "", memory+" 5", memory+" 90000000", record+" claim", memory+"! 10000", record+">5000@7", record+">90000000@"+strconv.FormatInt(d.us, 10), record+">5000@7 claim", strings.Repeat("ab", 20)+".5 10000", "x", d.history+". 10000")
 	}
 	if d.odd(6) {
 		memory = one(d.r, NoMemory, d.history+".17", strings.Repeat("ab", 20)+".5")

@@ -24,7 +24,7 @@ type Reply struct {
 	Place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
 	Owner   string        // held: the attempt that holds it,
 	Hint    string        // and the hint of its holder
-	Claim   string        // provisioned: the node is new, under this claim
+	Claim   string        // provisioned: the node is new, under this claim; to be lowered: its mark
 	Record  *Record       // the completion record on that node, where the reply shows one
 	Revoked bool          // the attempt was ended by Revoke
 	Refused bool          // released: the node has refused a completion of the attempt, or its first release, before
@@ -63,6 +63,9 @@ var grammars = [...]grammar{
 	OpProvision: judged(grammar{
 		"OK": {Granted, "memory"}, "UNUSED": {Granted, "memory claim"}, "NEW": {Quarantined, "claim"},
 		"QUARANTINED": {Quarantined, "now rest [record]"},
+	}),
+	OpLower: judged(grammar{
+		"MARKED": {Granted, "now claim"}, "OK": {Granted, "now"}, "GONE": {Gone, "now"}, "QUARANTINED": {Quarantined, "now rest"},
 	}),
 	OpRelease: {"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, refusedWord: {Gone, ""}, revokedWord: {Gone, ""}, "LATE": {TooLate, ""}},
 	OpRevoke:  {"ENDED": {Granted, "rest"}, "GONE": {Gone, ""}},

@@ -88,6 +88,12 @@ func TestParse(t *testing.T) {
 		}, []string{"OK 5", "LOST 5", "gone", "GONE 5", "REFUSED 5", "REVOKED 5"}},
 		{OpRevoke, good{"ENDED 7000": {Verdict: Granted, Rest: 7000 * ms}, "GONE": {Verdict: Gone}}, []string{"ENDED", "ENDED 5 6", "OK"}},
 		{OpForget, good{"OK": {Verdict: Granted}, "NONE": {Verdict: Gone}, "OTHER": {Verdict: Done}}, []string{"OK 5", "GONE"}},
+		{OpLower, good{
+			"MARKED 5:20000 >10000@7000": {Verdict: Granted, Clock: 5000, Longest: 20 * time.Second, Claim: ">10000@7000"},
+			"OK 5":                       {Verdict: Granted, Clock: 5000}, "GONE 5": {Verdict: Gone, Clock: 5000},
+			"QUARANTINED 5 7000": {Verdict: Quarantined, Clock: 5000, Rest: 7000 * ms},
+			"REPLICA 5":          {Verdict: Replica, Clock: 5000}, "NOGUARD 5": {Verdict: Unguarded, Clock: 5000},
+		}, []string{"OK", "OK 5 >1@2", "MARKED", "MARKED 5", "MARKED 5 a b", "MARKED >1@2", "GONE", "QUARANTINED 5", "QUARANTINED 5 6 7", "NEW a", "LOWERED 5"}},
 		{OpProvision, good{
 			"OK 0123abcd.5": {Verdict: Granted, Memory: "0123abcd.5"}, "UNUSED 0123abcd.5 abc": {Verdict: Granted, Memory: "0123abcd.5", Claim: "abc"},
 			"NEW abc":            {Verdict: Quarantined, Claim: "abc"},
@@ -119,6 +125,7 @@ var said = map[Op]*regexp.Regexp{
 	OpRelease:   forms(`OK`, `AGAIN`, `GONE`, `REVOKED`),
 	OpRevoke:    forms(`ENDED #`, `GONE`),
 	OpForget:    forms(`OK`, `NONE`, `OTHER`),
+	OpLower:     forms(`MARKED ~ [^ ]+`, `(OK|GONE|REPLICA|NOGUARD) ~`, `QUARANTINED ~ #`, `CLOCK #`),
 	OpProvision: forms(`OK @`, `NEW [^ ]+`, `UNUSED @ [^ ]+`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 }
 
@@ -181,7 +188,7 @@ func oddNumbers(reply string) bool {
 func TestGrammarOfEveryScript(t *testing.T) {
 	t.Parallel()
 	said := map[Op]string{OpAcquire: text("acquire", "head"), OpRenew: text("renew", "head"), OpRelease: text("release"), OpComplete: text("complete", "head"),
-		OpTouch: text("touch", "head"), OpProvision: text("provision"), OpRevoke: text("revoke"), OpForget: text("forget")}
+		OpTouch: text("touch", "head"), OpProvision: text("provision"), OpLower: text("lower"), OpRevoke: text("revoke"), OpForget: text("forget")}
 	for op, source := range said {
 		words := map[string]bool{}
 		for _, m := range regexp.MustCompile(`'([A-Z]{2,}) ?'`).FindAllStringSubmatch(source, -1) {

@@ -177,6 +177,26 @@ func (k *Keyspace) Provision(bucket int, claim, found string) Request {
 	return Request{op: OpProvision, script: provisionScript, lock: &Lock{resource: k.Guard(bucket), id: claim}, tail: []any{found}}
 }
 
+// Mark asks a node to be marked by an operator who is about to lower the longest lease in use to so much.
+func (k *Keyspace) Mark(bucket int, to Millis) Request { return k.lowering(bucket, "mark", to, "") }
+
+// CheckMark asks whether a node is marked still as it answered to Mark.
+func (k *Keyspace) CheckMark(bucket int, mark string) Request {
+	return k.lowering(bucket, "check", Millis{}, mark)
+}
+
+// Lower lowers the longest lease in use, on a node that is marked still as it answered to Mark.
+func (k *Keyspace) Lower(bucket int, to Millis, mark string) Request {
+	return k.lowering(bucket, "lower", to, mark)
+}
+
+// Unmark takes away what mark there is.
+func (k *Keyspace) Unmark(bucket int) Request { return k.lowering(bucket, "unmark", Millis{}, "") }
+
+func (k *Keyspace) lowering(bucket int, step string, to Millis, mark string) Request {
+	return Request{op: OpLower, script: lowerScript, lock: &Lock{resource: k.Guard(bucket)}, tail: []any{step, to.ms, mark}}
+}
+
 // Revoke ends somebody else's attempt. Its tombstone outlives every lease, whatever the holder's options are, which may be
 // renewed until a node tells it, and what of that is under way.
 func (l *Lock) Revoke(h *Head) Request {

@@ -43,6 +43,7 @@ var (
 	revokeScript    = newScript(text("int", "resource", "life"), "local due\n", text("queue", "revoke"))
 	forgetScript    = newScript(text("int", "resource", "forget"))
 	provisionScript = newScript(text("int", "guard", "provision"))
+	lowerScript     = newScript(text("int", "guard", "lower"))
 	probeScript     = newScript(text("probe"))
 )
 

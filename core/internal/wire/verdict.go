@@ -45,6 +45,7 @@ const (
 	OpComplete
 	OpTouch
 	OpProvision
+	OpLower
 	OpRevoke
 	OpForget
 	OpProbe

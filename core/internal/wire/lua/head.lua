@@ -15,13 +15,19 @@ margin = window * 2.2
 quarantine, memory, claimed = 0, '-', false
 local since, longest = 0, maxttl
 if guard then
-  local text, of, s, new, m, claim = guarding(call('GET', guard))
+  local text, of, s, new, m, mark, claim = guarding(call('GET', guard))
   m = tonumber(m or 0)
   longest = math.max(maxttl, math.min(m, 86400000)) -- nobody may use more
   local known = of == history
   if not known then s, new, claim, text = now, '', '', history .. '.' .. int(now) end
   since, claimed, memory, unclaimed = tonumber(s), claim ~= '', text, text .. ' ' .. int(longest)
-  if not known or longest ~= m then keep(unclaimed .. (claimed and ' ' .. claim or '')) end
+  local ended = false
+  if mark and mark ~= '' then
+    local to, at = string.match(mark, '^>(%d+)@(%d+)$')
+    ended = not to or maxttl > tonumber(to) or math.abs(us - at) > 600000000
+  end
+  if not known or longest ~= m or ended then keep(unclaimed .. (claimed and ' ' .. claim or '')) end
+  if m > 0 and longest ~= m then noting(guard, longest, now) end
   -- Not fixed at the first contact: the longest lease may become known later.
   if new == '' then quarantine = since + longest + lag end
 end

@@ -21,7 +21,7 @@ if not g then
   redis.call('SET', KEYS[1], h .. '.' .. int(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[1])
   return 'NEW ' .. ARGV[1]
 end
-local memory, of, since, new, m, claim = guarding(g)
+local memory, of, since, new, m, _, claim = guarding(g)
 local known = of == h
 if not known then since = now end
 local longest = math.max(tonumber(ARGV[4]), math.min(tonumber(m or 0), 86400000))

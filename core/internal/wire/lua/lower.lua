@@ -1,0 +1,46 @@
+-- Lowers the longest lease in use that the node knows of.  An operator marks all nodes, looks at all leases, checks that all
+-- nodes are marked still, and then lowers the value on those that are.  See docs/models/maxttl.pml.
+-- KEYS 1 guard record
+-- ARGV 1 client wall clock (us)  2 clock window (ms, 0 = off)  3 longest lease in use (ms)  4 replica lag (ms)
+--      5 'mark' | 'check' | 'lower' | 'unmark' = take away what mark there is  6 to what it is lowered (ms)
+--      7 of check and lower: the mark
+-- Replies  MARKED now mark   OK now = mark: the value is no longer; check: it is marked so; lower, unmark: it is done
+--          GONE now = it is not marked so any more   QUARANTINED now rest = it may have forgotten a lease
+--          CLOCK us | REPLICA now | NOGUARD now
+local t = redis.call('TIME')
+local us, window = t[1] * 1000000 + t[2], tonumber(ARGV[2])
+local now = math.floor(us / 1000)
+if window > 0 and math.abs(us - tonumber(ARGV[1])) > window * 1000 then return 'CLOCK ' .. int(us) end
+local info = redis.call('INFO', 'replication')
+local h = string.match(info, 'master_replid:(%x+)')
+if not h then return 'NOGUARD ' .. int(now) end
+if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
+local memory, of, since, new, m, mark, claim = guarding(redis.call('GET', KEYS[1]))
+m = tonumber(m or 0)
+local named, to, known = tonumber(ARGV[3]), tonumber(ARGV[6]), of == h
+local longest, clock = math.max(named, math.min(m, 86400000)), int(now)
+if longest > named then clock = clock .. ':' .. int(longest) end
+local function keep(value, marked)
+  redis.call('SET', KEYS[1], memory .. ' ' .. int(value) .. marked .. (claim ~= '' and ' ' .. claim or ''))
+  if m > 0 and value ~= m then noting(KEYS[1], value, now) end
+end
+local step = ARGV[5]
+if step == 'unmark' then
+  if known and mark ~= '' then keep(m, '') end
+  return 'OK ' .. clock
+end
+if step ~= 'mark' then
+  if not known or mark == '' or mark ~= ARGV[7] then return 'GONE ' .. clock end
+  if step == 'lower' then keep(to, '') end
+  return 'OK ' .. int(now)
+end
+if longest <= to then return 'OK ' .. clock end
+if not known then memory, since, new, claim = h .. '.' .. int(now), now, '', '' end
+local rest = new == '' and since + longest + tonumber(ARGV[4]) - now or 0
+if rest > 0 then
+  keep(longest, '')
+  return 'QUARANTINED ' .. clock .. ' ' .. int(rest)
+end
+mark = '>' .. int(to) .. '@' .. int(us)
+keep(longest, mark)
+return 'MARKED ' .. clock .. ' ' .. mark
