@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -38,6 +39,19 @@ func everyCommand(t *testing.T, url, addr string) {
 	}
 	wantParts(t, well("provision"), "1 node: every one votes.")
 	wantParts(t, well("ready"), "Ready")
+	wantParts(t, well("lower-max-ttl"), "Nothing has changed")
+	long, err := core.Open([]string{url}, core.TTL(time.Hour), core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := long.Do(t.Context(), "order:41", func(context.Context) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := long.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantParts(t, well("doctor"), "longer_max_ttl", "1h, heard of ")
+	wantParts(t, well("lower-max-ttl"), "is 1m now, and was 1h")
 	l, err := core.Open([]string{url}, core.TTL(time.Minute), core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second))
 	if err != nil {
 		t.Fatal(err)

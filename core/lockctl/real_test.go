@@ -39,6 +39,29 @@ func TestOnRealServers(t *testing.T) {
 	// A busy machine may take its time: the lease is long, and lockctl's own timeout follows from its TTL.
 	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.Note("billing-7f9")}
 	want(well("provision", "--max-ttl", "1m"), "3 nodes: every one votes.")
+	func() {
+		long, err := core.Open(urls, append(opts, core.TTL(time.Hour))...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer long.Close(t.Context())
+		lease, err := long.Acquire(t.Context(), "order:41")
+		if err != nil {
+			t.Fatal(err)
+		}
+		onAll := func() bool { return strings.Contains(ctl(t, env, "ls").out, "3/3") }
+		testutil.Await(t, "the lease is on every node", onAll)
+		got := ctl(t, env, "lower-max-ttl", "--max-ttl", "1m")
+		if got.code != exitWrong {
+			t.Errorf("%+v", got)
+		}
+		want(got.err, "not lowered, because each lease has to end within 1m", "order:41 is leased for another ")
+		if err := lease.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}()
+	want(well("doctor", "--max-ttl", "1m"), "longer_max_ttl", "1h, heard of ")
+	want(well("lower-max-ttl", "--max-ttl", "1m"), "is 1m now, and was 1h")
 	locks, err := core.Open(urls, opts...)
 	if err != nil {
 		t.Fatal(err)

@@ -70,13 +70,16 @@ run quick refuted tokens -DREJOINEARLY
 run quick refuted tokens -DREJOIN -DUNDOHELD
 
 # The length of the quarantine.
+again=(-DLONG=2 -DLOWER -DAGAIN -DLOSSES=1)
 run quick holds   maxttl -DLONG=2
 run quick holds   maxttl -DLONG=2 -DLOWER
-run deep  holds   maxttl -DLONG=2 -DLOWER -DAGAIN
+run quick holds   maxttl "${again[@]}" -DCOARSE
+run deep  holds   maxttl "${again[@]}"
+run deep  holds   maxttl -DLONG=2 -DLOWER -DAGAIN -DLOSSES=2 -DCOARSE
 run deep  holds   maxttl -DLONG=3 -DLOWER
 for flag in OWNMAX FIRST COUNTALL UNHEARD; do run quick refuted maxttl -DLONG=2 -D$flag; done
-for flag in NOWAIT UNSEEN; do run quick refuted maxttl -DLONG=2 -DLOWER -D$flag; done
-run quick refuted maxttl -DLONG=2 -DLOWER -DAGAIN -DKEPT
+for flag in NOWAIT UNSEEN UNCHECKED; do run quick refuted maxttl -DLONG=2 -DLOWER -D$flag; done
+for flag in KEPT SHARED; do run quick refuted maxttl "${again[@]}" -DCOARSE -D$flag; done
 
 # Requests of an attempt that has ended.
 run quick holds   late
