@@ -13,7 +13,8 @@ func WithKeyPrefix(prefix string) Option { return option(func(c *policy) { c.Pre
 // WithMaxTTL sets the longest TTL that any process uses on these nodes, at most 24h: a node that lost its memory does not
 // vote for this long. It must be the same in all processes. Nodes report the longest value to processes that know less, but
 // a process that no answering node has told may be granted a key too soon. To use a longer TTL, raise WithMaxTTL in every
-// process first. The default is the TTL of the Locker.
+// process first. Nodes keep the longest value that any process named, also after it is lowered everywhere, until all processes
+// are stopped and an operator calls "lockctl lower-max-ttl". The default is the TTL of the Locker.
 func WithMaxTTL(d time.Duration) Option { return option(func(c *policy) { c.MaxTTL = d }) }
 
 // WithClockWindow sets how much the wall clocks of a node and this process may differ, request delay included. A node
