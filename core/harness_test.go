@@ -29,9 +29,13 @@ type world struct {
 	nodes []*testutil.Node
 	// serving is the server of a node that a new connection reaches, where that is not always the same.
 	serving     func(i int) *testutil.Node
-	adjust      func(o *redis.Options) // what clients have beside; nil = nothing
-	connections int                    // of each client; 0 = many
-	heeds       bool                   // clients heed deadlines, as those of Open do
+	dialling    func(ctx context.Context, i int) error // before a connection to a node is made; nil = nothing
+	adjust      func(o *redis.Options)                 // what clients have beside; nil = nothing
+	connections int                                    // of each client; 0 = many
+	// known is how many of them the Locker knows of; 0 = all. A client of go-redis cannot wait for a connection in a bubble: it
+	// shares timers with clients outside of it.
+	known int
+	heeds bool // clients heed deadlines, as those of Open do
 }
 
 // A process is a Locker with network links of its own to the nodes.
@@ -101,6 +105,11 @@ func (w *world) stranger(opts ...Option) *process {
 			o.MaxRetries, o.ContextTimeoutEnabled = -1, w.heeds
 			if w.serving != nil {
 				o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+					if w.dialling != nil {
+						if err := w.dialling(ctx, i); err != nil {
+							return nil, err
+						}
+					}
 					return w.serving(i).Dial(ctx, network, addr)
 				}
 			}
@@ -108,6 +117,7 @@ func (w *world) stranger(opts ...Option) *process {
 				w.adjust(o)
 			}
 		})
+		c.Options().MaxActiveConns = w.known // its pool is made, and has no such bound
 		c.AddHook(k)
 		clients, p.links = append(clients, c), append(p.links, k)
 	}

@@ -19,6 +19,7 @@ type simProcess struct {
 	*process
 	mu     sync.Mutex
 	paused time.Time   // until when nothing arrives or leaves in time
+	near   time.Time   // until when each request takes nine tenths of a node timeout
 	cut    []time.Time // by node: until when it is out of reach
 }
 
@@ -29,15 +30,25 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 	p.e.jitter = func(n int64) int64 {
 		mu.Lock()
 		defer mu.Unlock()
+		if n > int64(time.Minute) { // of a renewal after hours, which is to be due between faults
+			return n / 2
+		}
 		return random.Int64N(n)
 	}
 	for j, k := range p.links {
 		k.Together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
 		k.Decide(func(wire.Op, coretest.Sent) coretest.Fate { // called with the link's lock
+			if s.isCalm() {
+				return coretest.Fate{}
+			}
 			f := coretest.Fate{Delay: s.latency(r), ReplyDelay: s.latency(r), Lose: r.Float64() < s.loss, LoseReply: r.Float64() < s.loss, Twice: r.Float64() < s.twin}
+			f.Panic = s.hookPanics(r)
 			sp.mu.Lock()
 			defer sp.mu.Unlock()
+			if time.Now().Before(sp.near) {
+				f = nearlyLate(r, p.p.nodeTimeout)
+			}
 			f.Delay += max(0, time.Until(sp.paused))
 			f.Refuse = time.Now().Before(sp.cut[j])
 			return f
@@ -52,6 +63,26 @@ func (s *simulation) latency(r *rand.Rand) time.Duration {
 		d += exponential(r, s.ttl()*7/10)
 	}
 	return d
+}
+
+// nearlyLate is the fate of a request that takes nine tenths of a node timeout, to the node and back.
+func nearlyLate(r *rand.Rand, timeout time.Duration) coretest.Fate {
+	whole := timeout * 9 / 10
+	there := time.Duration(r.Int64N(int64(whole)))
+	return coretest.Fate{Delay: there, ReplyDelay: whole - there}
+}
+
+// slowDown has each request take nine tenths of a node timeout for a while.
+func (p *simProcess) slowDown(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.near = time.Now().Add(d)
+}
+
+func (p *simProcess) isNear() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return time.Now().Before(p.near)
 }
 
 func (p *simProcess) pause(d time.Duration) {
@@ -73,81 +104,38 @@ func (p *simProcess) cutOff(d time.Duration, from func() bool) {
 
 func always() bool { return true }
 
-// A misconduct is what the observer does now and then besides counting.
-type misconduct int
-
-const (
-	good misconduct = iota
-	panicking
-	slow
-)
-
-// observer counts what only an observer sees, and then misbehaves as the seed says.
-func (s *simulation) observer() Observer {
-	return Observer{
-		Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
-			s.misbehave()
-			return ctx, func(out Outcome) {
-				s.ended(op, out)
-				s.misbehave()
-			}
-		},
-		Node: func(context.Context, OpKind, NodeReply) { s.misbehave() },
-	}
-}
-
-func (s *simulation) ended(op Op, out Outcome) {
-	if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
-		s.count("lost")
-	}
-	for _, n := range out.Nodes {
-		s.count(n.Verdict.String())
-	}
-}
-
-func (s *simulation) misbehave() {
-	s.mu.Lock()
-	now, long := s.whims.IntN(20) == 0, exponential(s.whims, s.ttl()/20)
-	s.mu.Unlock()
-	switch {
-	case !now:
-	case s.callbacks == panicking:
-		s.count("callback panics")
-		panic("observer")
-	case s.callbacks == slow:
-		s.count("callback is slow")
-		time.Sleep(long)
-	}
-}
-
 const simJobs = 6 // keys that are completed, one after the other
 
 // client is one goroutine of a process that locks, works and writes until the end.
 func (s *simulation) client(p *simProcess, i, line int) {
 	r := rand.New(rand.NewPCG(s.seed, uint64(10*(i+1)+line)))
 	for n := 0; time.Now().Before(s.end); n++ {
-		time.Sleep(exponential(r, s.think))
+		time.Sleep(exponential(r, s.think) + s.lullLeft())
 		key, job := fmt.Sprintf("key-%d", r.IntN(2)), false
 		if r.Float64() < s.jobs {
-			turn := simJobs - int(float64(time.Until(s.end))/float64(simTime)*simJobs)
+			turn := simJobs - int(float64(s.left())/float64(simTime)*simJobs)
 			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // this one or the last
 		}
 		w := &work{s: s, p: p, r: r, key: key, job: job, holder: fmt.Sprintf("%d.%d.%d", i, line, n)}
 		ctx, cancel := context.WithCancel(context.Background())
 		patience := time.AfterFunc(exponential(r, s.ttl()), cancel)
 		s.history.Attempt(key, w.holder, time.Now())
+		near := p.isNear()
 		acquire := p.Acquire
 		if r.IntN(4) == 0 {
 			acquire = p.TryAcquire
 		}
 		lease, err := acquire(ctx, key)
+		if err == nil && near && p.isNear() {
+			s.count("granted nearly late")
+		}
 		switch intime := patience.Stop(); {
 		case err != nil:
 			s.refused(key, err)
 			if errors.Is(err, ErrDone) {
 				time.Sleep(exponential(r, s.ttl()/4)) // the next job comes some time later
 			}
-		case lease.Context().Err() != nil && s.callbacks == slow: // it was lost before the caller had it
+		case lease.Context().Err() != nil && s.callbacks.delays(): // it was lost before the caller had it
 			lease.Release(context.Background())
 		case !intime: // the grant came as its patience ran out
 			s.operators.reported(key, lease)
@@ -193,7 +181,12 @@ func (w *work) under(lease *Lease) {
 	s.count("grants")
 	hold := min(exponential(r, s.hold), time.Until(s.end)+s.ttl())
 	back := time.Now()
-	if r.IntN(5) == 0 { // away until the lease has run out, and perhaps somebody else has it
+	if s.isLong(lease) {
+		s.count("lease of hours")
+		if time.Since(s.began) > s.lull+simTime/2 {
+			s.count("granted after hours")
+		}
+	} else if r.IntN(5) == 0 { // away until the lease has run out, and perhaps somebody else has it
 		away := s.ttl()*3/4 + exponential(r, s.ttl()*3/4)
 		w.p.cutOff(away, always)
 		if r.IntN(2) == 0 { // what it sends in the last part of it arrives
@@ -266,9 +259,9 @@ func (w *work) complete(lease *Lease) {
 
 // recovers checks that after the last fault every key becomes free again.
 func (s *simulation) recovers() {
-	p := s.stranger(s.options(s.ttl())...)
+	p := s.promises.witness
 	for _, key := range []string{"key-0", "key-1"} {
-		ctx, cancel := context.WithTimeout(context.Background(), 3*s.ttl())
+		ctx, cancel := context.WithTimeout(context.Background(), 3*s.longest())
 		lease, err := p.Acquire(ctx, key)
 		cancel()
 		if err != nil {

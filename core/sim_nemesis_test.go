@@ -1,6 +1,7 @@
 package core
 
 import (
+	"context"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -19,6 +20,7 @@ type nemesis struct {
 	saved   []*testutil.Snapshot // by node
 	offset  []time.Duration      // by node: what its clock is off by
 	former  [][]*testutil.Node   // by node: primaries that were replaced and still serve
+	dialled []time.Time          // by node: until when dials hang; guarded by mu
 	retired map[*testutil.Node]bool
 
 	mu    sync.Mutex
@@ -41,6 +43,19 @@ type faultKind struct {
 var faultKinds = map[string]faultKind{
 	"down": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Down(); m.mends(long, n) }},
 	"hang": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Hang(); m.mends(long, n) }},
+	"hung greeting": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // connections are made anew, and get no answer
+		m.breaks(n)
+		n.Hang()
+		m.mends(long, n)
+	}},
+	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // connections are not even made
+		m.mu.Lock()
+		m.dialled[i] = time.Now().Add(min(long, time.Until(m.s.end)))
+		m.mu.Unlock()
+		m.breaks(n)
+	}},
+	"move":        {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.move(i) }},
+	"nearly late": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.process().slowDown(2 * long) }},
 	"slow": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		n.Slow(exponential(m.r, m.s.ttl()/10))
 		m.mends(long, n)
@@ -97,11 +112,12 @@ func (m *nemesis) prepare(s *simulation, r *rand.Rand) {
 	m.wishes = make(chan planned, 100)
 	m.former = make([][]*testutil.Node, len(s.world.nodes))
 	m.offset = make([]time.Duration, len(s.world.nodes))
+	m.dialled = make([]time.Time, len(s.world.nodes))
 	m.retired = map[*testutil.Node]bool{}
 	for _, n := range s.world.nodes {
 		m.saved = append(m.saved, n.Snapshot())
 	}
-	s.world.serving = m.serving
+	s.world.serving, s.world.dialling = m.serving, m.dialling
 }
 
 func (m *nemesis) process() *simProcess { return m.s.processes[m.r.IntN(len(m.s.processes))] }
@@ -114,6 +130,7 @@ func (m *nemesis) run() {
 		next = time.Now().Add(exponential(m.r, s.every))
 	}
 	for {
+		next = next.Add(s.lullAt(next))
 		if next.After(s.end) {
 			next = s.end.Add(time.Hour)
 		}
@@ -236,6 +253,51 @@ func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
 	})
 }
 
+// breaks ends all connections to a node.
+func (m *nemesis) breaks(n *testutil.Node) {
+	n.Down()
+	n.Up()
+}
+
+// move has the name of a node lead to a replica of it that was promoted and does not lag. The old server lives on as a replica
+// of that, with all of its connections, and says so in one of several ways.
+func (m *nemesis) move(i int) {
+	if len(m.former[i]) > 0 {
+		return // it is failing over
+	}
+	old, replica := m.s.world.nodes[i], testutil.StartNode()
+	m.s.t.Cleanup(replica.Close)
+	replica.StepClock(m.offset[i])
+	says := []string{"a replica, by the guard", "a replica", "a replica that is cut", "loading", "of a cluster"}[m.r.IntN(5)]
+	m.s.forget(i, func() {
+		notTheOne[says](old)
+		replica.RestartFrom(old.Snapshot())
+		m.retired[old] = true
+		m.mu.Lock()
+		m.s.world.nodes[i] = replica
+		m.mu.Unlock()
+	})
+	old.Up() // so that it says so
+	m.s.count("moved")
+}
+
+// dialling waits while dials of node i hang.
+func (m *nemesis) dialling(ctx context.Context, i int) error {
+	m.mu.Lock()
+	rest := time.Until(m.dialled[i])
+	m.mu.Unlock()
+	if rest <= 0 {
+		return nil
+	}
+	m.s.count("dial hung")
+	select {
+	case <-time.After(rest):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
 // serving is the server that a new connection to node i reaches.
 func (m *nemesis) serving(i int) *testutil.Node {
 	m.mu.Lock()
@@ -246,10 +308,12 @@ func (m *nemesis) serving(i int) *testutil.Node {
 	return m.s.world.nodes[i]
 }
 
-// rest mends everything and waits until nothing of it matters any more.
+// rest mends everything, judges what comes back at once, and waits until nothing of it matters any more.
 func (m *nemesis) rest() {
 	for _, n := range m.s.world.nodes {
 		n.Up()
 	}
-	time.Sleep(5 * m.s.ttl())
+	m.s.mended()
+	m.s.keepsPromises()
+	time.Sleep(time.Until(m.s.end.Add(m.s.settling())))
 }

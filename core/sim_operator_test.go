@@ -77,7 +77,7 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 		return
 	}
 	s.count("revoked")
-	if r.Left > 2*s.ttl() && s.steps() { // by a clock that is off
+	if r.Left > 2*s.longest() && s.steps() { // by a clock that is off
 		return
 	}
 	time.Sleep(r.Left)

@@ -11,6 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
@@ -20,11 +22,17 @@ import (
 // TestSimulation runs the real client and scripts on embedded nodes, in bubbles, under faults drawn from a
 // seed: lost, late and duplicated messages; processes that are paused, die, or reach only some of the nodes;
 // nodes that are down, hung, slow, restarted with all of their memory, an older snapshot or none, flushed, or
-// failed over to a replica that lags while the old primary serves on; clocks that step within the window, and
-// by hours; in each third seed, an operator who ends leases and drops records; observers that panic, or are slow. Each seed draws its own mixture, because a run with everything at once never reaches some states.
-// Goroutines that are ready at the same instant run in any order, so a seed fixes
-// the faults, not every step.
+// failed over to a replica that lags while the old primary serves on; names that move to another server while the old
+// one lives on as its replica; greetings and dials that hang; requests that take nine tenths of a node timeout; clocks
+// that step within the window, and by hours; in each third seed, an operator who ends leases and drops records;
+// observers, loggers and hooks that panic, are slow, or block for a time; leases of hours beside those of seconds. Each
+// seed draws its own mixture, because a run with everything at once never reaches some states.
+//
+// When all is mended, every process is served again at once, and reaches every node.
+//
+// Goroutines that are ready at the same instant run in any order, so a seed fixes the faults, not every step.
 func TestSimulation(t *testing.T) {
+	silenceStderr(t)
 	sim.Seeds(t, 1, append(slices.Clone(outcomes), slices.Collect(maps.Keys(faultKinds))...), func(t *testing.T, seed uint64, reached sim.Counts) {
 		text := simulate(t, seed, reached)
 		if t.Name() == "TestSimulation" { // SEED=n
@@ -38,13 +46,17 @@ var outcomes = []string{
 	"grants", "lost", "completed", "completed late", "completed again", "refused completion", "done", "settled",
 	"healed", "quarantined", "unconfirmed", "record kept", "record excused", "reserved",
 	"revoked", "not revoked", "told of revocation", "record dropped",
-	"callback panics", "callback is slow",
+	"observer panics", "observer is slow", "observer blocks", "logger panics", "logger is slow", "logger blocks", "hook panics",
+	"moved", "dial hung", "granted nearly late", "small pool",
+	"lease of hours", "renewed after hours", "kept through trouble", "granted after hours", "served again", "reached again",
 }
 
 // A mixture is what one seed draws.
 type mixture struct {
 	nodes            int
+	unit             time.Duration   // what all else is measured by: a TTL of seconds
 	ttls             []time.Duration // of each process; the first is the longest
+	lull             time.Duration   // in the middle of the run, where the first has leases of hours
 	window, lag      time.Duration
 	patience         time.Duration // with one node; 0 = the default
 	retention        time.Duration
@@ -55,13 +67,16 @@ type mixture struct {
 	pace             time.Duration // of batches, at least
 	every            time.Duration // mean time between faults
 	faults           []string
-	callbacks        misconduct // of the observer
+	callbacks        misconduct // of observer and logger
+	panics           float64    // probability per message that a hook panics
+	pool             int        // connections of each client, as its Locker knows; 0 = many
 }
 
 func draw(r *rand.Rand) mixture {
 	coin := func() float64 { return float64(r.IntN(2)) }
 	ttl := []time.Duration{2 * time.Second, 4 * time.Second}[r.IntN(2)]
 	m := mixture{
+		unit:      ttl,
 		nodes:     []int{1, 2, 3, 3, 3, 4, 5}[r.IntN(7)],
 		retention: []time.Duration{10 * time.Minute, 24 * time.Hour}[r.IntN(2)],
 		jobs:      []float64{0, 0.5, 0.9}[r.IntN(3)],
@@ -97,10 +112,19 @@ func draw(r *rand.Rand) mixture {
 		}
 		m.faults = append(m.faults, k)
 	}
+	m.callbacks = misconduct(r.IntN(int(misconducts)))
+	m.panics = 0.05 * r.Float64() * coin()
+	if r.IntN(3) == 0 {
+		m.pool = 4 + r.IntN(8)
+	}
+	if r.IntN(12) == 0 {
+		m.drawHours(r)
+	}
 	return m
 }
 
-func (m *mixture) ttl() time.Duration { return m.ttls[0] }
+func (m *mixture) ttl() time.Duration     { return m.unit }
+func (m *mixture) longest() time.Duration { return m.ttls[0] }
 
 func logUniform(r *rand.Rand, lo, hi time.Duration) time.Duration {
 	return time.Duration(float64(lo) * math.Pow(float64(hi)/float64(lo), r.Float64()))
@@ -121,11 +145,14 @@ type simulation struct {
 	records   simRecords
 	nemesis   nemesis
 	operators simOperators
+	promises  simPromises
+	began     time.Time
 	end       time.Time
 
 	mu     sync.Mutex
 	counts sim.Counts
-	whims  *rand.Rand // of the observer
+	whims  *rand.Rand // of observer and logger
+	calm   bool       // nothing breaks any more
 }
 
 const simTime = 20 * time.Second
@@ -135,20 +162,33 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 	var text string
 	synctest.Test(t, func(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0))
-		s := &simulation{mixture: draw(r), seed: seed, end: time.Now().Add(simTime), counts: total}
-		s.callbacks = misconduct(seed / 2 % 3)
+		s := &simulation{mixture: draw(r), seed: seed, began: time.Now(), counts: total}
+		s.end = s.began.Add(simTime + s.lull)
 		s.whims = rand.New(rand.NewPCG(seed, 2))
 		s.operators.holds = map[simHold]*Lease{}
-		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes)}
+		s.promises.served = map[*simProcess]bool{}
+		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes), known: s.pool}
+		s.world.adjust = func(o *redis.Options) { // clients as users have them
+			if seed%2 == 0 {
+				o.MaxRetries, o.DialerRetries = 10, 5
+			}
+		}
+		if s.pool > 0 {
+			s.count("small pool")
+		}
 		s.nemesis.prepare(s, r)
 		for i, ttl := range s.ttls {
-			s.processes = append(s.processes, s.newProcess(i, s.process(s.options(ttl)...)))
+			s.processes = append(s.processes, s.newProcess(i, s.process(append(s.options(ttl), s.quiet(i))...)))
 		}
 		var actors sync.WaitGroup
 		for i, p := range s.processes {
 			for line := range 2 {
 				actors.Go(func() { s.client(p, i, line) })
 			}
+			actors.Go(func() { s.expects(p, i) })
+		}
+		if s.lull > 0 {
+			actors.Go(s.steward)
 		}
 		actors.Go(s.nemesis.run)
 		if seed%3 == 0 {
@@ -161,15 +201,15 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 		if err := s.history.Check(); err != nil {
 			t.Errorf("%+v\n%v\n%s", s.mixture, err, s.history.Report())
 		}
-		text = fmt.Sprintf("%+v\n%v\n%s", s.mixture, s.counts, s.history.Report())
+		text = fmt.Sprintf("%+v\n%v\n%s", s.mixture, s.counted(), s.history.Report())
 	})
 	return text
 }
 
 func (s *simulation) options(ttl time.Duration) []Option {
-	options := []Option{TTL(ttl), WithMaxTTL(s.ttl()), WithRestartGuard(true), WithReplicaLag(s.lag),
+	options := []Option{TTL(ttl), WithMaxTTL(s.longest()), WithRestartGuard(true), WithReplicaLag(s.lag),
 		WithClockWindow(s.window), Retention(s.retention),
-		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), option(func(p *policy) { p.Pace = s.pace }), WithObserver(s.observer())}
+		withRetryDelay(50*time.Millisecond, 500*time.Millisecond), option(func(p *policy) { p.Pace = s.pace }), WithObserver(s.observer()), WithLogger(s.logger())}
 	if s.patience > 0 {
 		options = append(options, withNodeTimeout(s.patience))
 	}
@@ -180,4 +220,11 @@ func (s *simulation) count(what string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.counts[what]++
+}
+
+// counted is what was counted so far. Callbacks may still count.
+func (s *simulation) counted() sim.Counts {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.counts)
 }

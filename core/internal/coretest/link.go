@@ -53,12 +53,13 @@ type Fate struct {
 	Twice      bool          // arrives twice, the second time after delay
 	LoseReply  bool
 	ReplyDelay time.Duration
+	Panic      bool // the hook panics with the answer
 }
 
 // with is the fate of two requests that travel together.
 func (f Fate) with(g Fate) Fate {
 	return Fate{Refuse: f.Refuse || g.Refuse, Lose: f.Lose || g.Lose, Delay: max(f.Delay, g.Delay), Twice: f.Twice || g.Twice,
-		LoseReply: f.LoseReply || g.LoseReply, ReplyDelay: max(f.ReplyDelay, g.ReplyDelay)}
+		LoseReply: f.LoseReply || g.LoseReply, ReplyDelay: max(f.ReplyDelay, g.ReplyDelay), Panic: f.Panic || g.Panic}
 }
 
 // What a Link's requests fail with.
@@ -146,6 +147,9 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		time.Sleep(f.ReplyDelay)
 		if f.LoseReply {
 			return Unanswered(cmd, wake)
+		}
+		if f.Panic {
+			panic("a hook of the client")
 		}
 		return err
 	}

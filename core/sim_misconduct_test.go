@@ -1,0 +1,108 @@
+package core
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+)
+
+// What code of the user's does in the simulation besides what it is called for: observer, logger, and hooks of the clients.
+
+// A misconduct is what observer and logger do now and then.
+type misconduct int
+
+const (
+	good misconduct = iota
+	panicking
+	slow
+	blocking // for longer than a lease lasts
+	misconducts
+)
+
+// delays reports whether a call may return so late that its lease was lost meanwhile.
+func (m misconduct) delays() bool { return m == slow || m == blocking }
+
+// punctual is the context value of a call that the observer does not delay.
+type punctual struct{}
+
+// observer counts what only an observer sees, and then misbehaves as the seed says.
+func (s *simulation) observer() Observer {
+	return Observer{
+		Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			if ctx.Value(punctual{}) != nil {
+				return ctx, func(out Outcome) { s.ended(op, out) }
+			}
+			s.misbehave("observer", 20)
+			return ctx, func(out Outcome) {
+				s.ended(op, out)
+				s.misbehave("observer", 20)
+			}
+		},
+		Node: func(context.Context, OpKind, NodeReply) { s.misbehave("observer", 20) },
+	}
+}
+
+func (s *simulation) ended(op Op, out Outcome) {
+	if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
+		s.count("lost")
+	}
+	for _, n := range out.Nodes {
+		s.count(n.Verdict.String())
+	}
+}
+
+// logger writes nothing, and misbehaves at each second line or so: lines are few.
+func (s *simulation) logger() *slog.Logger {
+	return slog.New(faultyHandler{func(context.Context) { s.misbehave("logger", 2) }})
+}
+
+// misbehave does what the seed says, at one in so many calls.
+func (s *simulation) misbehave(who string, oneIn int) {
+	s.mu.Lock()
+	now, part := s.whims.IntN(oneIn) == 0 && !s.calm, s.whims.ExpFloat64()
+	long := s.whims.IntN(5) == 0
+	s.mu.Unlock()
+	if !now {
+		return
+	}
+
+	switch {
+	case s.callbacks == panicking:
+		s.count(who + " panics")
+		panic(who)
+	case s.callbacks == slow:
+		s.count(who + " is slow")
+		time.Sleep(time.Duration(part * float64(s.ttl()/20)))
+	case s.callbacks == blocking && long:
+		s.count(who + " blocks")
+		time.Sleep(time.Duration((1 + part) * float64(s.ttl())))
+	}
+}
+
+// silenceStderr drops what is written to standard error, where each Locker says once that its logger panics. What ends the
+// test binary is written all the same.
+func silenceStderr(t *testing.T) {
+	stderr := os.Stderr
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	os.Stderr = null
+	t.Cleanup(func() {
+		os.Stderr = stderr
+		null.Close()
+	})
+}
+
+// hookPanics draws whether a hook of the client panics.
+func (s *simulation) hookPanics(r *rand.Rand) bool {
+	panics := r.Float64() < s.panics
+	if panics {
+		s.count("hook panics")
+	}
+	return panics
+}
