@@ -1,0 +1,437 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/examples/internal/stage"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// What happens to nodes.
+
+const (
+	restarted = "restarted"
+	votesOnly = "quarantined"
+)
+
+var oneNode = scene{name: "one node", takes: 28 * time.Second, rows: []*row{{
+	what: "**One of three nodes** dies or restarts empty",
+	promises: []promise{
+		{ofHolder, "Notices nothing", keeps("holder")},
+		{ofHolder, "Its lease is back on the node at the next renewal", backOnNode},
+		{ofCallers, "Locks are granted at once", grantsAtOnce("free", "free2")},
+		{ofCallers, "The node votes again # s after the first request that it gets", func(s seen, f figures) finding {
+			again, ok := s.first(func(e event) bool {
+				return e.Kind == isNode && e.Op == "spare" && e.Text == "gone" && e.Status == 0 && e.At.After(s.struck(restarted))
+			})
+			if !ok {
+				return bad("it does not vote again")
+			}
+			return within(again.At.Sub(s.struck(restarted)), f[0], f[0]+time.Second) // of traffic, and of how often it is looked at
+		}},
+	},
+	left: []left{{ofCallers, "A completion record that only two nodes had", "a permission"}},
+}}, play: func(p *play) error {
+	key := p.key("account")
+	return inOrder(
+		func() error { return p.holds("a", "holder", key) },
+		p.settle,
+		func() error { p.strikes(""); p.nodes[0].Kill(); return nil },
+		func() error { return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}) },
+		func() error { return p.sleep(4 * time.Second) },
+		func() error { return p.nodes[0].RestartEmpty() },
+		func() error {
+			p.strikes(restarted)
+			return p.orders("b", order{Do: acquire, Op: "free2", Key: p.key("free2")}, order{Do: inspect, Op: "held", Key: key}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
+		},
+		func() error { return p.sleep(14 * time.Second) },
+	)
+}}
+
+// renewal is the longest time between two renewals, as the head of the document says: 3.3 s and 10 %.
+const renewal = 3700 * time.Millisecond
+
+// backOnNode judges that node 0 had the lease again with the next renewal after it was restarted. A node that had been away
+// is asked again a little later than others, since its breaker was open.
+func backOnNode(s seen, _ figures) finding {
+	lease, _ := s.first(is(isGranted, "holder"))
+	back, ok := s.first(func(e event) bool {
+		return e.Kind == isNode && e.Op == "held" && e.Status == 0 && e.Token == lease.Token && e.At.After(s.struck(restarted))
+	})
+	if !ok {
+		return bad("it is not back")
+	}
+	return within(back.At.Sub(s.struck(restarted)), 0, renewal+inspectPeriod)
+}
+
+// regranted judges that no other lock was granted for a time, and then soon: by one figure.
+func regranted(s seen, f figures) finding {
+	granted, ok := s.first(is(isGranted, "insists"))
+	if !ok {
+		return bad("no lock is granted again")
+	}
+	took := granted.At.Sub(s.struck(""))
+	if took < f[0]-rounding {
+		return unsafe("granted after %s", seconds(took))
+	}
+	return within(took, f[0], f[0]+1500*time.Millisecond) // the restart itself takes time
+}
+
+// empties plays a fault after which no node votes for 10 s.
+func empties(p *play, fault func() error) error {
+	return inOrder(
+		func() error { return p.holds("a", "holder", p.key("account")) },
+		func() error { return p.holds("b", "before", p.key("counted")) },
+		func() error { return p.orders("b", order{Do: release, Op: "before"}) },
+		func() error { return p.orders("c", order{Do: once, Op: "record", Key: p.key("done")}) },
+		p.settle,
+		func() error {
+			_, err := p.await("the record", patience, is(isOnce, "record"))
+			return err
+		},
+		func() error { return p.holds("a", "completes", p.key("completes")) }, // its first renewal is 3 s away
+		func() error { p.strikes(""); return fault() },
+		func() error {
+			return p.orders("a", order{Do: complete, Op: "completes"})
+		},
+		func() error {
+			return p.orders("b", order{Do: insist, Op: "insists", Key: p.key("counted")},
+				order{Do: acquire, Op: "waits", Key: p.key("waits")},
+				order{Do: acquire, Op: "gives up", Key: p.key("gives up"), MaxWait: 3 * time.Second})
+		},
+		func() error {
+			p.see(16*time.Second, is(isGranted, "insists"))
+			p.see(time.Second, is(isGranted, "waits"))
+			return p.orders("c", order{Do: once, Op: "again", Key: p.key("done")})
+		},
+		func() error {
+			p.see(10*time.Second, is(isOnce, "again"))
+			return p.sleep(renewal)
+		},
+	)
+}
+
+func restartEmpty(p *play, nodes ...int) error {
+	return p.onNodes(nodes, (*testutil.Server).RestartEmpty)
+}
+
+var (
+	callersWait = all(waits("waits", func(s seen) time.Time { return s.struck("").Add(9 * time.Second) }), returns(isRefused, "gives up", "unavailable", ""))
+	forgotten   = returns(isComplete, "completes", "lost", "forgotten")
+	recordLost  = func(s seen, _ figures) finding {
+		e, ok := s.first(is(isOnce, "again"))
+		if !ok || e.Text != "ran" {
+			return bad("not run again: %q", e.Err)
+		}
+		return good("ran again")
+	}
+	recordKept = returns(isOnce, "again", "done", "")
+	tokensGrow = func(s seen, _ figures) finding {
+		before, _ := s.first(is(isGranted, "before"))
+		later, ok := s.first(is(isGranted, "insists"))
+		switch {
+		case !ok:
+			return bad("no lock is granted again")
+		case later.Token <= before.Token:
+			return unsafe("%d after %d", later.Token, before.Token)
+		}
+		return good("%d after %d", later.Token, before.Token)
+	}
+)
+
+var twoEmpty = scene{name: "two empty", takes: 30 * time.Second, forgets: true, rows: []*row{{
+	what: "**Two of three nodes** restart empty",
+	promises: []promise{
+		{ofHolder, "Keeps its lease, which the next renewal brings back to the nodes", keeps("holder")},
+		{ofHolder, "Until then, `Complete` returns `ErrLost` (reason `forgotten`)", forgotten},
+		{ofCallers, "No new lock is granted for # s", regranted},
+		{ofCallers, "callers wait or get `ErrUnavailable`", callersWait},
+		{ofCallers, "A completion record that was on those two only is lost", recordLost},
+	},
+}}, play: func(p *play) error {
+	return inOrder(
+		func() error { p.unreachable(names, []int{2}, false); return nil }, // so that the record is on the others only
+		func() error {
+			return p.orders("c", order{Do: once, Op: "elsewhere", Key: p.key("done")})
+		},
+		func() error {
+			_, err := p.await("the record", patience, is(isOnce, "elsewhere"))
+			p.reachable()
+			return err
+		},
+		func() error { return empties(p, func() error { return restartEmpty(p, 0, 1) }) },
+	)
+}}
+
+var allEmpty = scene{name: "all empty", takes: 30 * time.Second, forgets: true, rows: []*row{{
+	what: "**All nodes** restart empty, without AOF",
+	promises: []promise{
+		{ofHolder, "Keeps its lease, as above", all(keeps("holder"), forgotten)},
+		{ofCallers, "No new lock for # s, as above", all(regranted, callersWait)},
+		{ofCallers, "All completion records are lost", recordLost},
+		{ofCallers, "Tokens go on growing", tokensGrow},
+	},
+}}, play: func(p *play) error {
+	return empties(p, func() error { return restartEmpty(p, 0, 1, 2) })
+}}
+
+var allPersistent = scene{name: "all persistent", takes: 30 * time.Second, rows: []*row{{
+	what: "**All nodes** restart with AOF",
+	promises: []promise{
+		{ofHolder, "Keeps its lease, as above", keeps("holder")},
+		{ofCallers, "No new lock for # s, as above", all(regranted, callersWait)},
+		{ofCallers, "Completion records are kept, with `appendfsync everysec` all but those of the last second", recordKept},
+	},
+}}, play: func(p *play) error {
+	return empties(p, func() error { return p.onNodes([]int{0, 1, 2}, (*testutil.Server).Restart) })
+}}
+
+var single = scene{name: "single", takes: 32 * time.Second, rows: []*row{{
+	what: "**A single Redis** (guard off) restarts empty",
+	promises: []promise{
+		{ofHolder, "the holder learns it at its next renewal, within # s", func(s seen, f figures) finding {
+			e, ok := s.first(is(isEnded, "holder").and(failed("lost")))
+			if !ok {
+				return bad("it does not learn it")
+			}
+			return within(e.At.Sub(s.struck("")), 0, f[0])
+		}},
+		{ofCallers, "The key is granted again at once: two holders for up to # s", all(grantsAtOnce("second"), func(s seen, f figures) finding {
+			second, _ := s.first(is(isGranted, "second"))
+			last := second.At
+			for _, e := range s.all(is(isLive, "holder")) {
+				last = e.At
+			}
+			return within(last.Sub(second.At), -time.Hour, f[0])
+		})},
+		{ofCallers, "`WithRestartGuard(true)` prevents it, and costs # s without locks after each restart", regranted},
+	},
+}}, play: func(p *play) error {
+	alone, err := testutil.StartServer("")
+	if err != nil {
+		return err
+	}
+	defer alone.Close()
+	key := p.key("single")
+	p.alone[key] = true
+	on := func(locks string) func(*order) { return func(o *order) { o.Locks = locks } }
+	return inOrder(
+		func() error { return p.everybody(order{Do: open, Locks: "single", Nodes: urls(alone)}) },
+		func() error { return p.everybody(order{Do: open, Locks: "guarded", Nodes: urls(alone), Guard: true}) },
+		func() error { return p.holds("a", "holder", key, on("single")) },
+		func() error {
+			return p.holds("a", "guarded", p.key("guarded"), on("guarded"), func(o *order) { o.Do = insist })
+		},
+		p.settle,
+		func() error { p.strikes(""); return alone.RestartEmpty() },
+		func() error {
+			return p.orders("b", order{Do: acquire, Op: "second", Key: key, Locks: "single"}, order{Do: insist, Op: "insists", Key: p.key("other"), Locks: "guarded"})
+		},
+		func() error {
+			p.see(8*time.Second, is(isEnded, "holder"))
+			p.see(16*time.Second, is(isGranted, "insists"))
+			return nil
+		},
+	)
+}}
+
+var outOfMemory = scene{name: "out of memory", takes: 28 * time.Second, rows: []*row{{
+	what: "**All nodes are out of memory**",
+	promises: []promise{
+		{ofHolder, "Notices nothing: it is renewed", keeps("holder")},
+		{ofHolder, "`Release` succeeds", returns(isReleased, "releases", "", "")},
+		{ofHolder, "`Complete` fails with `ErrUnavailable` until there is memory", all(returns(isComplete, "completes", "unavailable", ""), func(s seen, _ figures) finding {
+			e, ok := s.first(is(isComplete, "completes").and(after(s.healed(""))))
+			if !ok || e.Err != "" {
+				return bad("with memory again: %q", e.Err)
+			}
+			return good("succeeds with memory again")
+		})},
+		{ofCallers, "No new lock is granted: `Acquire` waits, and returns `ErrUnavailable` after # to # s", fails("caller", "unavailable")},
+	},
+}}, play: func(p *play) error {
+	ops := []string{"holder", "releases", "completes"}
+	for _, op := range ops {
+		if err := p.holds("a", op, p.key(op)); err != nil {
+			return err
+		}
+	}
+	return inOrder(
+		p.settle,
+		func() error { p.strikes(""); return p.setOnNodes(p.ctx, "maxmemory", "1") },
+		func() error {
+			return p.orders("a", order{Do: release, Op: "releases"}, order{Do: complete, Op: "completes"})
+		},
+		func() error { return p.orders("b", order{Do: acquire, Op: "caller", Key: p.key("new")}) },
+		func() error {
+			p.see(15*time.Second, is(isRefused, "caller"))
+			p.see(15*time.Second, is(isComplete, "completes"))
+			return p.setOnNodes(p.ctx, "maxmemory", "0")
+		},
+		func() error { p.heals(""); return p.orders("a", order{Do: complete, Op: "completes"}) },
+		func() error {
+			p.see(10*time.Second, is(isComplete, "completes").and(after(time.Now())))
+			return nil
+		},
+	)
+}}
+
+var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{{
+	what: "**A node's name moves** to another server",
+	promises: []promise{
+		{ofHolder, "Notices nothing", keeps("holder")},
+		{ofHolder, "The node is back at the next renewal or the one after it, within # s", func(s seen, f figures) finding {
+			back, ok := s.first(func(e event) bool {
+				return e.Kind == isNode && e.Status == 0 && (e.Text == "gone" || e.Text == votesOnly || e.Text == "held") && e.At.After(s.struck("").Add(inspectPeriod))
+			})
+			if !ok {
+				return bad("the node is not back")
+			}
+			return within(back.At.Sub(s.struck("")), 0, f[0])
+		}},
+		{ofCallers, "Notices nothing while a quorum of names has not moved", grantsAtOnce("free", "free2")},
+		{ofCallers, "A promoted server is in quarantine", func(s seen, _ figures) finding {
+			e, ok := s.first(func(e event) bool {
+				return e.Kind == isNode && e.Op == "spare" && e.Status == 0 && e.Text == votesOnly && e.At.After(s.struck(""))
+			})
+			if !ok {
+				return bad("it votes without a quarantine")
+			}
+			return good("after %s", seconds(e.At.Sub(s.struck(""))))
+		}},
+	},
+}}, play: func(p *play) error {
+	other, err := testutil.StartServer("")
+	if err != nil {
+		return err
+	}
+	defer other.Close()
+	return inOrder(
+		func() error { return replicate(p.ctx, other, p.nodes[0]) },
+		func() error { return p.holds("a", "holder", p.key("account")) },
+		p.settle,
+		func() error {
+			p.strikes("")
+			for _, name := range names {
+				p.proxies[name][0].Move(other.Addr())
+			}
+			return replicate(p.ctx, other, nil)
+		},
+		func() error { return replicate(p.ctx, p.nodes[0], other) },
+		func() error {
+			return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}, order{Do: inspect, Op: "held", Key: p.key("account")}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
+		},
+		func() error { return p.sleep(6 * time.Second) },
+		func() error { return p.orders("c", order{Do: acquire, Op: "free2", Key: p.key("free2")}) },
+		func() error { return p.sleep(3 * time.Second) },
+		func() error { return replicate(p.ctx, p.nodes[0], nil) },
+	)
+}}
+
+// replicate makes a server a replica of another, and waits until it is; or a primary, if of is nil.
+func replicate(ctx context.Context, s, of *testutil.Server) error {
+	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
+	defer client.Close()
+	if of == nil {
+		return client.SlaveOf(ctx, "no", "one").Err()
+	}
+	host, port := "127.0.0.1", of.Addr()[len("127.0.0.1:"):]
+	if err := client.SlaveOf(ctx, host, port).Err(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		role, err := client.Do(ctx, "role").Slice()
+		if err == nil && len(role) > 3 && role[3] == "connected" {
+			return nil
+		}
+		if err := stage.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return fmt.Errorf("%s does not become a replica: %w", s.Addr(), err)
+		}
+	}
+}
+
+var nonsense = scene{name: "nonsense", takes: 20 * time.Second, rows: []*row{{
+	what: "**One node speaks nonsense**",
+	promises: []promise{
+		{ofHolder, "Notices nothing", keeps("holder")},
+		{ofCallers, "Notices nothing", grantsAtOnce("free", "free2")},
+		{ofCallers, "the log names the node", func(s seen, _ figures) finding {
+			struck, _ := s.first(is(isStruck, ""))
+			if _, ok := s.first(logged(struck.Key).and(after(struck.At))); !ok {
+				return bad("no log names %s", struck.Key)
+			}
+			return good("named")
+		}},
+	},
+}}, play: func(p *play) error {
+	return inOrder(
+		func() error { return p.holds("a", "holder", p.key("account")) },
+		p.settle,
+		func() error {
+			p.world.add(event{Kind: isStruck, Key: p.proxies["a"][0].Addr()})
+			for _, name := range names {
+				p.proxies[name][0].Mangle(testutil.ToClient, func([]byte) []byte { return []byte("HTTP/1.1 400 Bad Request\r\n\r\n") })
+				p.proxies[name][0].Cut()
+			}
+			return nil
+		},
+		func() error { return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}) },
+		func() error { return p.sleep(10 * time.Second) },
+		func() error { return p.orders("c", order{Do: acquire, Op: "free2", Key: p.key("free2")}) },
+		func() error { p.see(2*time.Second, is(isGranted, "free2")); return nil },
+	)
+}}
+
+var newNodes = scene{name: "new nodes", takes: 18 * time.Second, rows: []*row{{
+	what: "**Nodes are new**",
+	promises: []promise{
+		{ofCallers, "Callers wait", waits("first", func(s seen) time.Time { return s.struck("").Add(9 * time.Second) })},
+		{ofCallers, "The first lock is granted after # s", func(s seen, f figures) finding {
+			e, ok := s.first(is(isGranted, "first"))
+			if !ok {
+				return bad("not granted")
+			}
+			if e.At.Sub(s.struck("")) < f[0]-rounding {
+				return unsafe("granted after %s", seconds(e.At.Sub(s.struck(""))))
+			}
+			return within(e.At.Sub(s.struck("")), f[0], f[0]+time.Second)
+		}},
+		{ofCallers, "at once after `lockctl provision`", grantsAtOnce("provisioned")},
+	},
+	left: []left{{ofCallers, "New nodes in the place of old ones are put in", "advice"}},
+}}, play: func(p *play) error {
+	var servers []*testutil.Server
+	defer func() {
+		for _, s := range servers {
+			s.Close()
+		}
+	}()
+	for range 6 {
+		s, err := testutil.StartServer("")
+		if err != nil {
+			return err
+		}
+		servers = append(servers, s)
+	}
+	fresh, declared := urls(servers[:3]...), urls(servers[3:]...)
+	return inOrder(
+		func() error { return stage.Provision(p.ctx, declared) },
+		func() error {
+			p.strikes("") // opening is the first request
+			return p.orders("a", order{Do: open, Locks: "fresh", Nodes: fresh}, order{Do: acquire, Op: "first", Key: p.key("first"), Locks: "fresh"})
+		},
+		func() error {
+			return p.orders("b", order{Do: open, Locks: "declared", Nodes: declared}, order{Do: acquire, Op: "provisioned", Key: p.key("provisioned"), Locks: "declared"})
+		},
+		func() error {
+			p.see(14*time.Second, is(isGranted, "first"))
+			return nil
+		},
+	)
+}}
