@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -359,12 +360,24 @@ var repeated = scene{name: "repeated", takes: 45 * time.Second, rows: []*row{{
 		{ofCallers, "422 if the request is another one", reply("other", http.StatusUnprocessableEntity, fixed(0), fixed(time.Second))},
 	},
 }}, play: func(p *play) error {
-	post := func(op, as, to, query string, more ...func(*call)) {
+	post := func(op, as, to, query string, more ...func(*call)) event {
 		of := call{op: as, to: to, method: http.MethodPost, key: p.key(op), path: "/orders/" + p.key(op) + "/charges?op=" + op + query}
 		for _, change := range more {
 			change(&of)
 		}
-		p.client.do(p.ctx, of)
+		return p.client.do(p.ctx, of)
+	}
+	// again repeats a request until it succeeds: it is refused while the lease of the first one is not over.
+	again := func(op, to string) error {
+		for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+			if post(op, op+" again", to, "").Status == http.StatusOK {
+				break
+			}
+			if err := p.sleep(time.Second); err != nil {
+				return err
+			}
+		}
+		return nil
 	}
 	return inOrder(
 		func() error {
@@ -396,10 +409,7 @@ var repeated = scene{name: "repeated", takes: 45 * time.Second, rows: []*row{{
 				return err
 			}
 			p.see(10*time.Second, is(isReply, "lost"))
-			for range 3 { // the key is free when the lease is over
-				post("lost", "lost again", "b", "")
-			}
-			return nil
+			return again("lost", "b")
 		},
 		func() error {
 			p.background(func(context.Context) { post("death", "death", "a", "&work=1m") })
@@ -407,11 +417,7 @@ var repeated = scene{name: "repeated", takes: 45 * time.Second, rows: []*row{{
 				return err
 			}
 			post("death", "beside", "b", "&work=1m")
-			err := p.kill("a")
-			for range 3 {
-				post("death", "death again", "c", "&work=1m") // 409 while the key is taken
-			}
-			return err
+			return errors.Join(p.kill("a"), again("death", "c"))
 		},
 	)
 }}

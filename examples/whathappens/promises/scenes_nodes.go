@@ -13,59 +13,78 @@ import (
 
 // What happens to nodes.
 
-const (
-	restarted = "restarted"
-	votesOnly = "quarantined"
-)
+// quarantined is the verdict of a node that is.
+const quarantined = "quarantined"
 
-var oneNode = scene{name: "one node", takes: 28 * time.Second, rows: []*row{{
+var oneNode = scene{name: "one node", takes: 45 * time.Second, rows: []*row{{
 	what: "**One of three nodes** dies or restarts empty",
 	promises: []promise{
 		{ofHolder, "Notices nothing", keeps("holder")},
-		{ofHolder, "Its lease is back on the node at the next renewal", backOnNode},
-		{ofCallers, "Locks are granted at once", grantsAtOnce("free", "free2")},
-		{ofCallers, "The node votes again # s after the first request that it gets", func(s seen, f figures) finding {
-			again, ok := s.first(func(e event) bool {
-				return e.Kind == isNode && e.Op == "spare" && e.Text == "gone" && e.Status == 0 && e.At.After(s.struck(restarted))
-			})
-			if !ok {
-				return bad("it does not vote again")
-			}
-			return within(again.At.Sub(s.struck(restarted)), f[0], f[0]+time.Second) // of traffic, and of how often it is looked at
-		}},
+		{ofHolder, "Its lease is back on the node at the next renewal", backOnNode(0, fixed(renewal+inspectPeriod))},
+		{ofHolder, "If the node was away for more than a second and comes back empty, that may have to wait for its quarantine: up to # s", backOnNode(1, figure(0))},
+		{ofCallers, "Locks are granted at once", grantsAtOnce("empty", "dead", "back")},
+		{ofCallers, "The node votes again # s after the first request that it gets", all(votesAgain(0), votesAgain(1))},
 	},
 	left: []left{{ofCallers, "A completion record that only two nodes had", "a permission"}},
 }}, play: func(p *play) error {
-	key := p.key("account")
 	return inOrder(
-		func() error { return p.holds("a", "holder", key) },
+		func() error { return p.holds("a", "holder", p.key("account")) },
+		func() error {
+			return p.orders("b", order{Do: inspect, Op: "held", Key: p.key("account")}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
+		},
 		p.settle,
-		func() error { p.strikes(""); p.nodes[0].Kill(); return nil },
-		func() error { return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}) },
-		func() error { return p.sleep(4 * time.Second) },
 		func() error { return p.nodes[0].RestartEmpty() },
 		func() error {
-			p.strikes(restarted)
-			return p.orders("b", order{Do: acquire, Op: "free2", Key: p.key("free2")}, order{Do: inspect, Op: "held", Key: key}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
+			p.strikes(restartOf(0))
+			return p.orders("b", order{Do: acquire, Op: "empty", Key: p.key("empty")})
 		},
-		func() error { return p.sleep(14 * time.Second) },
+		func() error { return p.sleep(12 * time.Second) },
+		func() error { p.strikes(""); p.nodes[1].Kill(); return nil },
+		func() error { return p.orders("b", order{Do: acquire, Op: "dead", Key: p.key("dead")}) },
+		func() error { return p.sleep(4 * time.Second) },
+		func() error { return p.nodes[1].RestartEmpty() },
+		func() error {
+			p.strikes(restartOf(1))
+			return p.orders("c", order{Do: acquire, Op: "back", Key: p.key("back")})
+		},
+		func() error { return p.sleep(15 * time.Second) },
 	)
 }}
+
+// restartOf names the restart of a node.
+func restartOf(node int) string { return fmt.Sprint("restart of ", node) }
 
 // renewal is the longest time between two renewals, as the head of the document says: 3.3 s and 10 %.
 const renewal = 3700 * time.Millisecond
 
-// backOnNode judges that node 0 had the lease again with the next renewal after it was restarted. A node that had been away
-// is asked again a little later than others, since its breaker was open.
-func backOnNode(s seen, _ figures) finding {
-	lease, _ := s.first(is(isGranted, "holder"))
-	back, ok := s.first(func(e event) bool {
-		return e.Kind == isNode && e.Op == "held" && e.Status == 0 && e.Token == lease.Token && e.At.After(s.struck(restarted))
-	})
-	if !ok {
-		return bad("it is not back")
+// onNode is what a node says of a key that is inspected under a name.
+func onNode(op string, node int) filter {
+	return func(e event) bool { return e.Kind == isNode && e.Op == op && e.Status == node }
+}
+
+// backOnNode judges that a node had the lease of the holder again in time after its restart.
+func backOnNode(node int, limit func(figures) time.Duration) judge {
+	return func(s seen, f figures) finding {
+		lease, _ := s.first(is(isGranted, "holder"))
+		began := s.struck(restartOf(node))
+		back, ok := s.first(onNode("held", node).and(after(began)).and(func(e event) bool { return e.Token == lease.Token }))
+		if !ok {
+			return bad("it is not back on node %d", node)
+		}
+		return within(back.At.Sub(began), 0, limit(f))
 	}
-	return within(back.At.Sub(s.struck(restarted)), 0, renewal+inspectPeriod)
+}
+
+// votesAgain judges when the quarantine of a node was over, by one figure. Traffic sends it a request as soon as it is up.
+func votesAgain(node int) judge {
+	return func(s seen, f figures) finding {
+		began := s.struck(restartOf(node))
+		again, ok := s.first(onNode("spare", node).and(after(began)).and(func(e event) bool { return e.Text == "gone" }))
+		if !ok {
+			return bad("node %d does not vote again", node)
+		}
+		return within(again.At.Sub(began), f[0], f[0]+time.Second)
+	}
 }
 
 // regranted judges that no other lock was granted for a time, and then soon: by one figure.
@@ -81,18 +100,13 @@ func regranted(s seen, f figures) finding {
 	return within(took, f[0], f[0]+1500*time.Millisecond) // the restart itself takes time
 }
 
-// empties plays a fault after which no node votes for 10 s.
+// empties plays a fault after which no node votes for 10 s. The key "done" is completed.
 func empties(p *play, fault func() error) error {
 	return inOrder(
 		func() error { return p.holds("a", "holder", p.key("account")) },
 		func() error { return p.holds("b", "before", p.key("counted")) },
 		func() error { return p.orders("b", order{Do: release, Op: "before"}) },
-		func() error { return p.orders("c", order{Do: once, Op: "record", Key: p.key("done")}) },
 		p.settle,
-		func() error {
-			_, err := p.await("the record", patience, is(isOnce, "record"))
-			return err
-		},
 		func() error { return p.holds("a", "completes", p.key("completes")) }, // its first renewal is 3 s away
 		func() error { p.strikes(""); return fault() },
 		func() error {
@@ -113,6 +127,15 @@ func empties(p *play, fault func() error) error {
 			return p.sleep(renewal)
 		},
 	)
+}
+
+// completes makes a completion record of the key "done".
+func (p *play) completes() error {
+	if err := p.orders("c", order{Do: once, Op: "record", Key: p.key("done")}); err != nil {
+		return err
+	}
+	_, err := p.await("the record", patience, is(isOnce, "record"))
+	return err
 }
 
 func restartEmpty(p *play, nodes ...int) error {
@@ -155,14 +178,8 @@ var twoEmpty = scene{name: "two empty", takes: 30 * time.Second, forgets: true, 
 }}, play: func(p *play) error {
 	return inOrder(
 		func() error { p.unreachable(names, []int{2}, false); return nil }, // so that the record is on the others only
-		func() error {
-			return p.orders("c", order{Do: once, Op: "elsewhere", Key: p.key("done")})
-		},
-		func() error {
-			_, err := p.await("the record", patience, is(isOnce, "elsewhere"))
-			p.reachable()
-			return err
-		},
+		p.completes,
+		func() error { p.reachable(); return nil },
 		func() error { return empties(p, func() error { return restartEmpty(p, 0, 1) }) },
 	)
 }}
@@ -176,7 +193,9 @@ var allEmpty = scene{name: "all empty", takes: 30 * time.Second, forgets: true, 
 		{ofCallers, "Tokens go on growing", tokensGrow},
 	},
 }}, play: func(p *play) error {
-	return empties(p, func() error { return restartEmpty(p, 0, 1, 2) })
+	return inOrder(p.completes, func() error {
+		return empties(p, func() error { return restartEmpty(p, 0, 1, 2) })
+	})
 }}
 
 var allPersistent = scene{name: "all persistent", takes: 30 * time.Second, rows: []*row{{
@@ -187,7 +206,9 @@ var allPersistent = scene{name: "all persistent", takes: 30 * time.Second, rows:
 		{ofCallers, "Completion records are kept, with `appendfsync everysec` all but those of the last second", recordKept},
 	},
 }}, play: func(p *play) error {
-	return empties(p, func() error { return p.onNodes([]int{0, 1, 2}, (*testutil.Server).Restart) })
+	return inOrder(p.completes, func() error {
+		return empties(p, func() error { return p.onNodes([]int{0, 1, 2}, (*testutil.Server).Restart) })
+	})
 }}
 
 var single = scene{name: "single", takes: 32 * time.Second, rows: []*row{{
@@ -285,19 +306,21 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 	promises: []promise{
 		{ofHolder, "Notices nothing", keeps("holder")},
 		{ofHolder, "The node is back at the next renewal or the one after it, within # s", func(s seen, f figures) finding {
-			back, ok := s.first(func(e event) bool {
-				return e.Kind == isNode && e.Status == 0 && (e.Text == "gone" || e.Text == votesOnly || e.Text == "held") && e.At.After(s.struck("").Add(inspectPeriod))
-			})
-			if !ok {
+			back, isBack := s.struck(""), false
+			for _, e := range s.all(onNode("held", 0).and(after(back))) {
+				isBack = e.Text == "gone" || e.Text == quarantined || e.Text == "held"
+				if !isBack {
+					back = e.At.Add(inspectPeriod)
+				}
+			}
+			if !isBack {
 				return bad("the node is not back")
 			}
-			return within(back.At.Sub(s.struck("")), 0, f[0])
+			return within(back.Sub(s.struck("")), 0, f[0])
 		}},
 		{ofCallers, "Notices nothing while a quorum of names has not moved", grantsAtOnce("free", "free2")},
 		{ofCallers, "A promoted server is in quarantine", func(s seen, _ figures) finding {
-			e, ok := s.first(func(e event) bool {
-				return e.Kind == isNode && e.Op == "spare" && e.Status == 0 && e.Text == votesOnly && e.At.After(s.struck(""))
-			})
+			e, ok := s.first(onNode("spare", 0).and(after(s.struck(""))).and(func(e event) bool { return e.Text == quarantined }))
 			if !ok {
 				return bad("it votes without a quarantine")
 			}
@@ -313,6 +336,7 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 	return inOrder(
 		func() error { return replicate(p.ctx, other, p.nodes[0]) },
 		func() error { return p.holds("a", "holder", p.key("account")) },
+		func() error { return p.orders("a", order{Do: inspect, Op: "held", Key: p.key("account")}) },
 		p.settle,
 		func() error {
 			p.strikes("")
@@ -323,7 +347,7 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 		},
 		func() error { return replicate(p.ctx, p.nodes[0], other) },
 		func() error {
-			return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}, order{Do: inspect, Op: "held", Key: p.key("account")}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
+			return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
 		},
 		func() error { return p.sleep(6 * time.Second) },
 		func() error { return p.orders("c", order{Do: acquire, Op: "free2", Key: p.key("free2")}) },

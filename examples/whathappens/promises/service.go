@@ -84,7 +84,8 @@ func (s *service) open() error {
 	if err != nil {
 		return err
 	}
-	options := []core.Option{core.WithObserver(observer), core.WithLogger(slog.New(slog.NewTextHandler(logLines{s.teller}, nil)))}
+	slog.SetDefault(slog.New(slog.NewTextHandler(logLines{s.teller}, nil)))
+	options := []core.Option{core.WithObserver(observer)}
 	if s.Break == breakGuard {
 		options = append(options, core.WithRestartGuard(false))
 	}
@@ -172,7 +173,7 @@ func (s *service) handle(c *gin.Context) {
 func (s *service) charge(c *gin.Context) {
 	if c.Query("task") != "" {
 		run, _ := httplock.FromContext(c.Request.Context())
-		payload, _ := json.Marshal(charge{Op: c.Query("op"), Order: c.Param("id")})
+		payload, _ := json.Marshal(charge{Op: "task of " + c.Query("op"), Order: c.Param("id")})
 		_, err := s.client.EnqueueContext(c.Request.Context(), asynq.NewTask("charge", payload), queuelock.ID("charge", run.Identity))
 		if err != nil && !errors.Is(err, asynq.ErrTaskIDConflict) {
 			answer(c, err)

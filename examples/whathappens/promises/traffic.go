@@ -41,7 +41,7 @@ type call struct {
 }
 
 // do returns when the response is read, and records it.
-func (c *client) do(ctx context.Context, of call) {
+func (c *client) do(ctx context.Context, of call) event {
 	began := time.Now()
 	e := event{Kind: isReply, Op: of.op}
 	addr := c.world.addr(of.to)
@@ -57,6 +57,7 @@ func (c *client) do(ctx context.Context, of call) {
 	}
 	e.Took = time.Since(began)
 	c.world.add(e)
+	return e
 }
 
 func (c *client) answer(req *http.Request, v2 bool) (status int, text, failed string) {
