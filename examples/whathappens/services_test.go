@@ -117,9 +117,22 @@ func requestsWhileAway(t *testing.T, n int) {
 		ask("/order", http.StatusConflict, fullWait) // it waits when the nodes go away
 	}()
 	ask("/order", http.StatusConflict, fullWait)
-	away(30 * time.Second)(l)
-	ask("/order", http.StatusConflict, fullWait) // the holder is known
+	elsewhere := newOrder(t, l.Replica())
+	go func() {
+		time.Sleep(time.Second)
+		away(30 * time.Second)(l)
+	}()
+	asks := make(chan bool)
+	go func() {
+		defer close(asks)
+		status, took := elsewhere.ask("/order") // it has been told of the holder by the nodes, and then by nobody
+		if status != http.StatusServiceUnavailable || took < fullWait.from || took > fullWait.to {
+			t.Errorf("at another replica: %d after %v", status, took)
+		}
+	}()
+	ask("/order", http.StatusConflict, fullWait) // the holder is of this process
 	<-waits
+	<-asks
 	<-stays
 	for range 3 {
 		ask("/order", http.StatusServiceUnavailable, fullWait)

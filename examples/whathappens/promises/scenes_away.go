@@ -109,10 +109,10 @@ var awayLong = scene{name: "away for 30 s", takes: 50 * time.Second, rows: []*ro
 			}},
 			{ofCallers, "503 after # s (`WithMaxWait`), `Retry-After: 1`", all(
 				reply("free", http.StatusServiceUnavailable, figure(0), figure(0), "Retry-After: 1"),
+				reply("held elsewhere", http.StatusServiceUnavailable, figure(0), figure(0), "Retry-After: 1"),
 				reply("held, late", http.StatusServiceUnavailable, figure(0), figure(0), "Retry-After: 1"))},
-			{ofCallers, "If the key was held when Redis went away, they get 409 instead, also after # s", all(
-				reply("held, before", http.StatusConflict, figure(0), figure(0)),
-				reply("held", http.StatusConflict, figure(0), figure(0)))},
+			{ofCallers, "At the replica whose handler has the key they get 409 instead, also after # s, until the context of that handler has ended", all(
+				busyWhileHeld("held, before"), busyWhileHeld("held"))},
 			{ofCallers, "200 once Redis is back", reply("free, back", http.StatusOK, fixed(0), fixed(time.Second))},
 			{ofCallers, "and with an Idempotency-Key", reply("with a key", http.StatusServiceUnavailable, fixed(5*time.Second), fixed(5*time.Second), "Retry-After: 1")},
 		},
@@ -147,16 +147,16 @@ var awayLong = scene{name: "away for 30 s", takes: 50 * time.Second, rows: []*ro
 					return bad("not archived")
 				}
 				asked, _ := s.first(is(isAsked, "last"))
-				return within(e.At.Sub(asked.At), lastTry-time.Second, lastTry)
+				return within(e.At.Sub(asked.At), asked.Took-time.Second, asked.Took)
 			}},
 		},
 	},
 }, play: func(p *play) error {
 	held := p.key("held")
 	runs, ticks := p.key("runs"), p.key("ticks")
-	put := func(op, key, query string) func() error {
+	put := func(op, to, key, query string) func() error {
 		return func() error {
-			p.request(call{op: op, to: "b", method: http.MethodPut, path: "/orders/" + key + "?op=" + strings.ReplaceAll(op, " ", "") + query})
+			p.request(call{op: op, to: to, method: http.MethodPut, path: "/orders/" + key + "?op=" + strings.ReplaceAll(op, " ", "") + query})
 			return nil
 		}
 	}
@@ -171,31 +171,33 @@ var awayLong = scene{name: "away for 30 s", takes: 50 * time.Second, rows: []*ro
 		func() error {
 			return p.everybody(order{Do: addJob, Op: ticks, Period: 5 * time.Second, Work: 100 * time.Millisecond, Starts: 1})
 		},
-		func() error { return p.task("task", charge{Order: p.key("task"), Work: time.Minute}) },
-		put("stays", held, "&work=1m"),
+		func() error { return p.task("task", charge{Order: p.key("task"), Work: time.Minute}, 0) },
+		put("stays", "b", held, "&work=1m"),
 		func() error { _, err := p.await("a task", patience, is(isWork, "task")); return err },
 		func() error { _, err := p.await("a request", patience, is(isWork, "stays")); return err },
 		p.settle,
-		put("held, before", held, ""),
+		put("held, before", "b", held, ""),
 		func() error { return p.sleep(500 * time.Millisecond) }, // it waits when the nodes go away
 		func() error { p.awayFrom(p.coin()); return nil },
-		put("held", held, ""),
+		put("held", "b", held, ""),
+		put("held elsewhere", "c", held, ""),
 		func() error { return p.orders("b", order{Do: acquire, Op: "caller", Key: p.key("caller")}) },
 		func() error { return p.orders("c", order{Do: insist, Op: "insists", Key: p.key("insists")}) },
-		put("free", p.key("free"), ""),
+		put("free", "b", p.key("free"), ""),
 		func() error {
 			p.request(call{op: "with a key", to: "c", method: http.MethodPost, path: "/orders/" + p.key("free") + "/charges?op=key", key: p.key("key")})
 			return nil
 		},
-		func() error { return p.task("waits", charge{Order: p.key("waits")}) },
+		func() error { return p.task("waits", charge{Order: p.key("waits")}, 0) },
 		func() error {
-			return p.task("last", charge{Order: p.key("last")}, asynq.MaxRetry(0), asynq.Deadline(time.Now().Add(lastTry)))
+			has := time.Until(time.Now().Truncate(time.Second).Add(lastTry)) // asynq keeps whole seconds
+			return p.task("last", charge{Order: p.key("last")}, has, asynq.MaxRetry(0))
 		},
 		wait(12*time.Second),
-		put("held, late", held, ""), // the lease is over by now
+		put("held, late", "b", held, ""), // the lease is over by now
 		wait(awayTime),
 		p.back,
-		put("free, back", p.key("free"), ""),
+		put("free, back", "b", p.key("free"), ""),
 		func() error {
 			p.see(10*time.Second, is(isWork, "waits"))
 			return p.sleep(7 * time.Second)
@@ -203,10 +205,35 @@ var awayLong = scene{name: "away for 30 s", takes: 50 * time.Second, rows: []*ro
 	)
 }}
 
-// task enqueues a task, and follows what asynq shows of it.
-func (p *play) task(op string, of charge, opts ...asynq.Option) error {
+// busyWhileHeld judges a request for a key that a handler of the same process has: by one figure, how long it waits.
+func busyWhileHeld(op string) judge {
+	return func(s seen, f figures) finding {
+		e, ok := s.first(is(isReply, op))
+		ended, ok2 := s.first(is(isDone, "stays"))
+		if !ok || !ok2 {
+			return bad("%s: no reply, or the handler did not end", op)
+		}
+		status := http.StatusConflict
+		if e.At.After(ended.At) { // it has asked the nodes since, unless that takes longer
+			status = http.StatusServiceUnavailable
+		}
+		if e.Status != status && !(e.Status == http.StatusConflict && e.At.Before(ended.At.Add(nodeTimeout))) {
+			return bad("%s: %d, and the context of the handler ended %s before", op, e.Status, seconds(e.At.Sub(ended.At)))
+		}
+		return reply(op, e.Status, figure(0), figure(0))(s, f)
+	}
+}
+
+// nodeTimeout is how long a request to a node may take.
+const nodeTimeout = time.Second
+
+// task enqueues a task that has a time if that is not 0, and follows what asynq shows of it.
+func (p *play) task(op string, of charge, has time.Duration, opts ...asynq.Option) error {
 	of.Op = op
-	p.world.add(event{Kind: isAsked, Op: op})
+	p.world.add(event{Kind: isAsked, Op: op, Took: has})
+	if has > 0 {
+		opts = append(opts, asynq.Deadline(time.Now().Add(has)))
+	}
 	id, err := p.client.enqueue(of, opts...)
 	if err != nil {
 		return err
@@ -320,7 +347,7 @@ var workerKilled = scene{name: "worker killed", takes: 185 * time.Second, rows: 
 	},
 }}, play: func(p *play) error {
 	return inOrder(
-		func() error { return p.task("task", charge{Order: p.key("task"), Work: 10 * time.Minute}) },
+		func() error { return p.task("task", charge{Order: p.key("task"), Work: 10 * time.Minute}, 0) },
 		func() error {
 			work, err := p.await("a task", patience, is(isWork, "task"))
 			if err != nil {

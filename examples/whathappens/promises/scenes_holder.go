@@ -128,8 +128,12 @@ var cutOff = scene{name: "cut off", takes: 22 * time.Second, rows: []*row{{
 		func() error { return p.orders("b", order{Do: acquire, Op: "waiter", Key: key}) },
 		func() error { p.strikes(""); p.unreachable([]string{"a"}, []int{0, 1, 2}, hang); return nil },
 		func() error {
-			for _, match := range []filter{is(isGranted, "waiter"), is(isReply, "stream"), is(isReply, "stream2"), is(isEnded, "holder")} {
-				p.see(14*time.Second, match)
+			p.see(14*time.Second, is(isGranted, "waiter"))
+			p.see(time.Second, is(isEnded, "holder"))
+			for _, op := range []string{"stream", "stream2"} {
+				p.see(4*time.Second, is(isReply, op))
+				p.see(time.Second, is(isStream, op))
+				p.see(time.Second, is(isDone, op))
 			}
 			return nil
 		},
