@@ -274,20 +274,24 @@ var outOfMemory = scene{name: "out of memory", takes: 28 * time.Second, rows: []
 		})},
 		{ofCallers, "No new lock is granted: `Acquire` waits, and returns `ErrUnavailable` after # to # s", fails("caller", "unavailable")},
 	},
+	left: []left{{ofCallers, "A lock or a completion may get through", "a permission"}},
 }}, play: func(p *play) error {
-	ops := []string{"holder", "releases", "completes"}
-	for _, op := range ops {
-		if err := p.holds("a", op, p.key(op)); err != nil {
-			return err
-		}
-	}
+	// Nothing else goes over the connections of these Lockers.
+	alone := func(o *order) { o.Locks = "alone" }
 	return inOrder(
+		func() error { return p.orders("a", order{Do: open, Locks: "alone", Nodes: p.urlsOf("a")}) },
+		func() error { return p.orders("b", order{Do: open, Locks: "alone", Nodes: p.urlsOf("b")}) },
+		func() error { return p.holds("a", "holder", p.key("holder")) },
+		func() error { return p.holds("a", "releases", p.key("releases")) },
+		func() error { return p.holds("a", "completes", p.key("completes"), alone) },
 		p.settle,
 		func() error { p.strikes(""); return p.setOnNodes(p.ctx, "maxmemory", "1") },
 		func() error {
 			return p.orders("a", order{Do: release, Op: "releases"}, order{Do: complete, Op: "completes"})
 		},
-		func() error { return p.orders("b", order{Do: acquire, Op: "caller", Key: p.key("new")}) },
+		func() error {
+			return p.orders("b", order{Do: acquire, Op: "caller", Key: p.key("new"), Locks: "alone"})
+		},
 		func() error {
 			p.see(15*time.Second, is(isRefused, "caller"))
 			p.see(15*time.Second, is(isComplete, "completes"))
