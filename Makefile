@@ -24,6 +24,9 @@ LEASES ?=
 SEEDS ?= 20000
 FROM ?= 0
 SHORT_SEEDS := 150
+# How long `promises` plays faults, and in which order; 0 is another one each time.
+DURATION ?= 2m
+SEED ?= 0
 # The packages beside core that have a simulation.
 SIMULATED := ./cronlock ./httplock ./queuelock
 
@@ -165,7 +168,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean servercost soak stalls unit newest vuln fuzz dashboards chaos-cron choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, etcd and PostgreSQL
+campaign: sim lean servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -374,6 +377,11 @@ chaos-cron: tools ## four replicas with cron jobs and clocks of their own, kille
 		CRON_DEMO_PROCESS_SKEW=0 "$$work/cron" -chaos -for 130s $$elector
 	done
 
+.PHONY: promises
+promises: tools ## the faults of docs/what-happens.md on real nodes and processes, and each promise judged (DURATION=2m, SEED=0: a new order)
+	@echo "==> promises: the faults of docs/what-happens.md on three nodes and three processes, for $(DURATION)"
+	go run ./examples/whathappens/promises -for $(DURATION) -seed $(SEED)
+
 .PHONY: servers
 servers: tools ## the tests on each server that SERVERS=DIR has, as DIR/NAME/bin/redis-server
 	@if [ -z "$(SERVERS)" ]; then
@@ -561,7 +569,7 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 		grep '^SKIPPED' "$$log" || true
 	}
 	export -f demo
-	for example in $(patsubst %main.go,%,$(filter-out examples/minimal/% examples/playground/% examples/drivers/choose/%,$(wildcard examples/*/main.go examples/*/*/main.go))); do # those have tests that run them
+	for example in $(patsubst %main.go,%,$(filter-out examples/minimal/% examples/playground/% examples/drivers/choose/% examples/whathappens/%,$(wildcard examples/*/main.go examples/*/*/main.go))); do # those have tests that run them, or take minutes
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;

@@ -137,7 +137,7 @@ func requestsWhileAway(t *testing.T, n int) {
 	for range 3 {
 		ask("/order", http.StatusServiceUnavailable, fullWait)
 	}
-	time.Sleep(10 * time.Second)
+	time.Sleep(11 * time.Second)
 	ask("/order", http.StatusOK, span{0, time.Second})
 }
 

@@ -143,7 +143,8 @@ func (r *runner) rounds(ctx context.Context, o options) error {
 				continue
 			}
 			played++
-			if err := r.judged(ctx, s); err != nil {
+			err := r.judged(func() ([]result, error) { return r.play(ctx, s) })
+			if err != nil {
 				return fmt.Errorf("round %d, %s: %w", round, s.name, err)
 			}
 		}
@@ -167,9 +168,9 @@ func pick(random *rand.Rand, only string) (order []*scene, once bool) {
 }
 
 // judged plays a scene until each of its promises is judged, but not too often.
-func (r *runner) judged(ctx context.Context, s *scene) error {
+func (r *runner) judged(play func() ([]result, error)) error {
 	for try := 1; ; try++ {
-		results, err := r.play(ctx, s)
+		results, err := play()
 		if err != nil {
 			return err
 		}
