@@ -130,7 +130,7 @@ func (s seen) all(match filter) (found []event) {
 	return found
 }
 
-// at returns when a fault began.
+// struck returns when a fault began.
 func (s seen) struck(fault string) time.Time {
 	e, _ := s.first(is(isStruck, fault))
 	return e.At
@@ -266,7 +266,7 @@ func waits(op string, until func(seen) time.Time) judge {
 	}
 }
 
-// fails judges that a call failed, and how long it took, by two figures.
+// fails judges that a call failed with an error of a class, and how long it took, by two figures.
 func fails(op, class string) judge {
 	return func(s seen, f figures) finding {
 		e, ok := s.first(is(isRefused, op))

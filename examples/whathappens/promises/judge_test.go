@@ -36,7 +36,7 @@ func recorded(t *testing.T, name string) seen {
 	}
 }
 
-// of returns the results of a scene that are not kept, as "verdict: passage or what was seen".
+// notKept returns the results that are not kept, as "verdict: passage or what was seen".
 func notKept(results []result) (found []string) {
 	for _, r := range results {
 		switch {

@@ -187,7 +187,7 @@ func (r *runner) play(ctx context.Context, s *scene) ([]result, error) {
 	r.plays++
 	record := r.begin()
 	playing, end := context.WithCancel(ctx)
-	p := &play{world: r.world, client: r.client, ctx: playing, n: r.plays, alone: map[string]bool{}, end: end}
+	p := &play{world: r.world, client: r.client, ctx: playing, n: r.plays, alone: map[string]bool{}}
 	watch, stop := context.WithCancel(ctx)
 	defer stop()
 	go lateWatch{r.world.add}.run(watch)

@@ -12,6 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // An order is what the program tells a process of the service to do, beside its traffic.
@@ -153,6 +154,9 @@ func (c *calls) locks(o order) *core.Locker {
 	return c.locker
 }
 
+// insistPeriod is how often a call that insists is repeated.
+const insistPeriod = 100 * time.Millisecond
+
 func (c *calls) acquire(o order) {
 	l, began := c.locks(o), time.Now()
 	c.say(event{At: began, Kind: isAsked, Op: o.Op, Key: o.Key})
@@ -168,8 +172,7 @@ func (c *calls) acquire(o order) {
 		call = l.TryAcquire
 	}
 	lease, err := call(c.ctx, o.Key, opts...)
-	for o.Do == insist && err != nil && c.ctx.Err() == nil {
-		time.Sleep(100 * time.Millisecond)
+	for o.Do == insist && err != nil && stage.Sleep(c.ctx, insistPeriod) == nil {
 		lease, err = call(c.ctx, o.Key, opts...)
 	}
 	if err != nil {
@@ -201,7 +204,7 @@ const inspectPeriod = 200 * time.Millisecond
 
 // inspect says what each node says of a key, until all is dropped.
 func (c *calls) inspect(o order) {
-	for c.ctx.Err() == nil {
+	for stage.Sleep(c.ctx, inspectPeriod) == nil {
 		ctx, cancel := context.WithTimeout(c.ctx, 2*time.Second)
 		state, _ := c.locks(o).Inspect(ctx, o.Key)
 		cancel()
@@ -212,7 +215,6 @@ func (c *calls) inspect(o order) {
 			}
 			c.say(e)
 		}
-		time.Sleep(inspectPeriod)
 	}
 }
 

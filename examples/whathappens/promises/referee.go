@@ -106,7 +106,7 @@ func writes(events []event) (all []written) {
 	return all
 }
 
-// starts: no tick is started more often than its job allows, and none beside its own run.
+// starts: no tick is started more often than its job allows.
 func (r referee) starts(events []event) (found []string) {
 	type tick struct {
 		job string

@@ -26,7 +26,6 @@ type play struct {
 	n     int             // of the play: keys of different plays are different
 	alone map[string]bool // see referee
 	work  sync.WaitGroup  // of what goes on beside the scene
-	end   context.CancelFunc
 }
 
 // key returns a name that no other play uses.

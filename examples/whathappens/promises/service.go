@@ -21,6 +21,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/gocronlock"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/httplock"
 	"github.com/lockkit/lockkit/otel/otellock"
 	"github.com/lockkit/lockkit/queuelock"
@@ -47,7 +48,7 @@ type service struct {
 	ends   []end
 }
 
-// An end has work come to its end, or leaves it when ctx ends.
+// An end waits until work has ended, or until ctx ends.
 type end func(ctx context.Context) error
 
 // play is main of a process of the service. It ends when its orders do.
@@ -154,7 +155,7 @@ func answer(c *gin.Context, err error) {
 
 // handle works for as long as the query says, and responds as it says.
 func (s *service) handle(c *gin.Context) {
-	s.labour(c.Request.Context(), event{Op: c.Query("op")}, lasts(c.Query("work")))
+	s.works(c.Request.Context(), event{Op: c.Query("op")}, lasts(c.Query("work")))
 	switch status := c.Query("status"); {
 	case c.Query("panic") != "":
 		panic("as told")
@@ -186,7 +187,8 @@ func (s *service) charge(c *gin.Context) {
 // stream writes until that fails.
 func (s *service) stream(c *gin.Context) {
 	op := c.Query("op")
-	go s.labour(c.Request.Context(), event{Op: op}, time.Minute)
+	deaf := context.WithoutCancel(c.Request.Context()) // it is its writes that end it
+	go s.works(c.Request.Context(), event{Op: op}, time.Minute)
 	c.Status(http.StatusOK)
 	for {
 		_, err := c.Writer.WriteString("more\n")
@@ -197,7 +199,7 @@ func (s *service) stream(c *gin.Context) {
 			s.say(event{Kind: isStream, Op: op, Err: classOf(err), Text: err.Error()})
 			return
 		}
-		time.Sleep(100 * time.Millisecond)
+		_ = stage.Sleep(deaf, 100*time.Millisecond)
 	}
 }
 
@@ -225,7 +227,7 @@ func (s *service) work() (end, error) {
 		if err := json.Unmarshal(t.Payload(), &of); err != nil {
 			return err
 		}
-		return s.labour(ctx, event{Op: of.Op}, of.Work)
+		return s.works(ctx, event{Op: of.Op}, of.Work)
 	})
 	server := asynq.NewServer(asynq.RedisClientOpt{Addr: s.Queue}, cfg)
 	return func(ctx context.Context) error {
@@ -259,11 +261,11 @@ func (s *service) schedule() (end, error) {
 // run is the work of a cron job that may start a tick so often.
 func (s *service) run(ctx context.Context, work time.Duration, starts int) error {
 	run, _ := cronlock.FromContext(ctx)
-	return s.labour(ctx, event{Op: run.Job, Tick: run.Tick, Attempt: run.Attempt, Status: starts}, work)
+	return s.works(ctx, event{Op: run.Job, Tick: run.Tick, Attempt: run.Attempt, Status: starts}, work)
 }
 
-// labour works under the lease of a context for as long as that is live, at most d, and says so.
-func (s *service) labour(ctx context.Context, of event, d time.Duration) error {
+// works holds the lease of a context for d, or until the context ends, and says so.
+func (s *service) works(ctx context.Context, of event, d time.Duration) error {
 	lease, ok := core.FromContext(ctx)
 	if !ok {
 		return errors.New("no lease")
