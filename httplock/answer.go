@@ -26,27 +26,38 @@ func (x *exchange) refuse(err error) {
 	if op, ok := errors.AsType[*core.OpError](why.err); ok && op.RetryAfter > 0 {
 		r.RetryAfter = op.RetryAfter
 	}
-	x.answer(r.Status, func(w http.ResponseWriter, request *http.Request) {
+	if !x.reply(r, x.m.reply) { // it panicked
+		x.reply(r, defaults.reply)
+	}
+}
+
+// reply answers with a refusal, and reports whether f returned. If it did not, nothing is sent.
+func (x *exchange) reply(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) (returned bool) {
+	return x.answer(r.Status, func(w http.ResponseWriter) bool {
 		if r.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds(r.RetryAfter)))
 		}
-		x.m.reply(w, request, r)
+		returned, _ := x.call("WithReply", func(request *http.Request) { f(w, request, r) })
+		return returned
 	})
 }
 
 // seconds returns a time in whole seconds. 0 would say at once.
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// answer sends an answer that is not the handler's.
-func (x *exchange) answer(status int, write func(http.ResponseWriter, *http.Request)) {
+// answer sends an answer that is not the handler's, if write returns true, and reports whether it did.
+func (x *exchange) answer(status int, write func(http.ResponseWriter) bool) bool {
 	w := newResponse(x.r.Context(), x, status)
-	defer w.forget() // after a panic
+	defer w.forget() // also if it is not sent
 	if c := x.gin; c != nil {
 		c.Abort()
 		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
 		c.Writer = w
 	}
-	x.show(func(r *http.Request) { write(w, r) })
+	if !write(w) {
+		return false
+	}
 	w.on(begun)
 	w.on(returned)
+	return true
 }

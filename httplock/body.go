@@ -1,13 +1,13 @@
 package httplock
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/gin-gonic/gin"
 )
@@ -15,8 +15,8 @@ import (
 // A body is that of a request, as Lock found it.
 type body struct {
 	content []byte
+	taken   int  // bytes of memory
 	changed bool // it is not what the client sent: somebody further out has read it, or a part of it
-	read    bool // a function of the user's has read it
 }
 
 // errBodyRead is the rejection of a request whose body would have to be what its client sent.
@@ -33,7 +33,7 @@ func (x *exchange) readBody() error {
 		return overloaded
 	}
 	if x.r.Body != nil && x.r.Body != http.NoBody {
-		content, err := io.ReadAll(metered{http.MaxBytesReader(x.w, x.r.Body, limit), x.m})
+		content, err := io.ReadAll(metered{http.MaxBytesReader(x.w, x.r.Body, limit), x})
 		x.body.content = content
 		if err != nil {
 			return bodyError(err)
@@ -94,33 +94,28 @@ func (x *exchange) sentBody() ([]byte, error) {
 	return x.body.content, nil
 }
 
-// rewound returns the body from its beginning. It notes whether anybody reads it.
-func (x *exchange) rewound() io.ReadCloser {
-	x.body.read = false
-	return io.NopCloser(noted{bytes.NewReader(x.body.content), &x.body.read})
-}
-
-// A noted reader notes that somebody has read from it.
+// A noted body notes that somebody has read from it.
 type noted struct {
-	io.Reader
-	read *bool
+	io.ReadCloser
+	read atomic.Bool
 }
 
-func (n noted) Read(p []byte) (int, error) {
-	*n.read = true
-	return n.Reader.Read(p)
+func (n *noted) Read(p []byte) (int, error) {
+	n.read.Store(true)
+	return n.ReadCloser.Read(p)
 }
 
 // A metered body takes memory for what has come of it, and not for what its client has announced.
 type metered struct {
 	io.Reader
-	m *Middleware
+	x *exchange
 }
 
 func (b metered) Read(p []byte) (int, error) {
 	n, err := b.Reader.Read(p)
-	if !b.m.admission.use(memory, n, b.m.memory) {
+	if !b.x.m.admission.use(memory, n, b.x.m.memory) {
 		return 0, overloaded
 	}
+	b.x.body.taken += n
 	return n, err
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/gin-gonic/gin"
@@ -198,5 +199,26 @@ func TestTooLargeABodyIsNotAskedFor(t *testing.T) {
 		}
 		fmt.Fprint(conn, "body")
 		replyOf(http.ReadResponse(in, nil)).ok(w, "ran")
+	})
+}
+
+// What a handler has started may read the body for longer than the handler runs, as a reverse proxy does whose upstream
+// answers early. Meanwhile the request may be refused, since its lease was lost.
+func TestBodyThatIsReadForLonger(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"), WithReply(func(rw http.ResponseWriter, r *http.Request, refusal Refusal) {
+			if b, err := io.ReadAll(r.Body); err != nil || string(b) != "body" {
+				w.Errorf("the body is %q, %v", b, err)
+			}
+			refusal.Write(rw)
+		}))
+		var all sync.WaitGroup
+		h := mount(m.Lock, func(c *gin.Context) {
+			body := c.Request.Body
+			all.Go(func() { _, _ = io.Copy(io.Discard, body) })
+			expire(c.Request.Context())
+		})
+		call(h, "PUT", "/orders/1", "body").expect(w, 503, EventLost)
+		all.Wait()
 	})
 }

@@ -95,8 +95,8 @@
 // response is recorded whatever its status.
 //
 // Of the headers, those are recorded that the handler has set, or set otherwise than a middleware further out. Those that it
-// has removed are removed from repetitions. Cookies, dates, trailers, and headers of a connection are not repeated; headers
-// whose names begin with Idempotent- are the middleware's own.
+// has removed are removed from repetitions. Cookies, dates, trailers, and headers of a connection are not repeated. Nor are
+// headers whose names begin with Idempotent-: in a repetition they are the middleware's own.
 //
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the record
 // for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a repetition runs
@@ -105,6 +105,7 @@
 // # How long a request takes
 //
 //	reading the body                         http.Server.ReadTimeout
+//	the functions of options                 their own time
 //	waiting                                  WithMaxWait; less if the request has a deadline, or the server a WriteTimeout
 //	the handler                              its own time
 //	releasing the leases                     100 ms
@@ -113,6 +114,10 @@
 // These are the longest times. If a request has a deadline, or the server has a WriteTimeout, a wait takes at most three
 // quarters of the time that is left when the wait begins. The time of a WriteTimeout counts from [Arrived], a handler around
 // the whole server, and where there is none from Lock: what a slow middleware further out has used up is then not known.
+//
+// The functions that options are given (ByFunc, ByKey, WithTenant, WithIdempotency, WithReply) may be slow. What they take is
+// no waiting, and delays only their own request. If one of them panics, the log has the stack, the leases of the request are
+// given back, and the request is refused with 500; if WithReply's function panics, the refusal is written as it is by default.
 //
 // A request waits for its resource, and, with an Idempotency-Key or without, for a quorum of nodes. It does not wait for
 // another request with its identity. A lease that is lost meanwhile is a 503 that says that nothing was done. With

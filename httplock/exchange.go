@@ -1,9 +1,11 @@
 package httplock
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -38,13 +40,6 @@ type exchange struct {
 	inner  context.Context // of the last of them, or of the request
 }
 
-// show calls a function of the user's with the request.
-func (x *exchange) show(f func(*http.Request)) {
-	r := x.with(context.WithValue(x.r.Context(), ginKey, x.gin))
-	f(r)
-	x.r.Form, x.r.PostForm, x.r.MultipartForm = r.Form, r.PostForm, r.MultipartForm // net/http removes its files at the end
-}
-
 // A contextKey leads to what the context of a request carries.
 type contextKey string
 
@@ -64,7 +59,7 @@ func GinContext(r *http.Request) (*gin.Context, bool) {
 // with returns the request with a context, and with its body at the beginning.
 func (x *exchange) with(ctx context.Context) *http.Request {
 	if x.body.content != nil || x.body.changed {
-		x.r.Body = x.rewound()
+		x.r.Body = io.NopCloser(bytes.NewReader(x.body.content))
 	}
 	return x.r.WithContext(ctx)
 }

@@ -143,9 +143,51 @@ func TestMemoryOfAnswers(t *testing.T) {
 			fmt.Fprint(rw, "half")
 			panic("in a template")
 		})).Lock)
-		if got := call(r, "PUT", "/broken", strings.Repeat("b", 1001)); got.status != 500 {
-			w.Errorf("%+v", got)
+		call(r, "PUT", "/broken", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
+		if n := len(m.admission.used); n != 0 {
+			w.Errorf("left in use: %v", m.admission.used)
 		}
+	})
+}
+
+// A panicking writer is one of a middleware further out.
+type panicking struct{ gin.ResponseWriter }
+
+func (panicking) Write([]byte) (int, error) { panic("in a writer") }
+
+// A panicking body is one of a middleware further out, which decompresses, say.
+type panickingBody struct{ io.Reader }
+
+func (b panickingBody) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	if err != nil {
+		panic("in a body")
+	}
+	return n, err
+}
+
+// What a request has taken is given back however it ends: also if what is around the Lock panics while the body is read, or
+// while the response is sent. Nothing of it would ever be given back otherwise, and in the end all requests were refused.
+func TestMemoryIsGivenBack(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+		writes := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return panicking{w} })
+		reads := func(c *gin.Context) { c.Request.Body = io.NopCloser(panickingBody{c.Request.Body}); c.Next() }
+		r := router()
+		r.PUT("/writer/:id", writes, m.Lock, func(c *gin.Context) { c.String(200, "answer") })
+		r.PUT("/stream/:id", writes, m.Lock, func(c *gin.Context) { c.String(200, "answer"); c.Writer.Flush() })
+		r.PUT("/body/:id", reads, m.Lock, text("not reached"))
+		s := w.serve(r)
+		for _, path := range []string{"/writer/1", "/stream/1", "/body/1"} {
+			for _, key := range []string{"", "k", "k"} {
+				for _, protocol := range protocols {
+					if got := s.do(context.Background(), protocol, "PUT", path, "body", "Idempotency-Key", key); got.whole() {
+						w.Errorf("%s %s: %+v", protocol, path, got)
+					}
+				}
+			}
+		}
+		synctest.Wait()
 		if n := len(m.admission.used); n != 0 {
 			w.Errorf("left in use: %v", m.admission.used)
 		}

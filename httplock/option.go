@@ -92,8 +92,9 @@ func ByJSON(path ...string) Option {
 }
 
 // ByFunc makes the key of what f returns. An error or an empty string is refused with 400; its text is not sent, and
-// [WithReply] gets it as Refusal.Err. f may read the body; the handler gets it whole. If f reads a body that a middleware
-// further out has read, the request is refused with 500. In gin, [GinContext] returns the context.
+// [WithReply] gets it as Refusal.Err. If the request's context has ended, an error is refused with 503 instead, because f could
+// not look anything up. f may read the body; the handler gets it whole. If f reads a body that a middleware further out has
+// read, or panics, the request is refused with 500. In gin, [GinContext] returns the context.
 func ByFunc(f func(r *http.Request) (string, error)) Option {
 	return func(c *config) { c.parts = append(c.parts, function(c, "ByFunc", f)) }
 }
@@ -118,10 +119,14 @@ func WithTenant(f func(r *http.Request) (string, error)) Option {
 func function(c *config, option string, f func(*http.Request) (string, error)) part {
 	c.faults.Check(f == nil, "%s: the function is nil", option)
 	return func(x *exchange) (value string, err error) {
-		x.body.read = false
-		x.show(func(r *http.Request) { value, err = f(r) })
-		if x.body.read && x.body.changed {
+		returned, readChanged := x.call(option, func(r *http.Request) { value, err = f(r) })
+		switch {
+		case !returned:
+			return "", misconfigured("the function that %s was given panicked", option)
+		case readChanged:
 			return "", errBodyRead
+		case err != nil && x.r.Context().Err() != nil: // so it could not look anything up
+			return "", &rejection{kind: EventGone, err: err}
 		}
 		return value, err
 	}
@@ -158,6 +163,7 @@ func NoSender(*http.Request) (string, error) { return "", errNoSender }
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
 
 // WithMaxWait limits the time that a request spends waiting, after its body was read: for its key, and for a quorum of nodes.
+// What the functions of other options take is no waiting.
 // If it is 0, the request does not wait. If the request's context has a deadline, or the http.Server a WriteTimeout, the
 // limit is three quarters of what they leave, if that is less; see [Arrived]. The default is 5 seconds.
 func WithMaxWait(d time.Duration) Option { return func(c *config) { c.maxWait = d } }
@@ -179,7 +185,8 @@ func WithMemory(bytes int) Option { return func(c *config) { c.memory = bytes } 
 
 // WithReply sets the function that answers requests that are refused, including those whose lease was lost. The header
 // Retry-After is set, and the status is refusal.Status unless reply writes another one. Call refusal.Write for refusals
-// that you do not replace. In gin, [GinContext] returns the context, whose Writer is w. By default Refusal.Write answers.
+// that you do not replace. In gin, [GinContext] returns the context, whose Writer is w. By default Refusal.Write answers. So
+// it does if reply panics; what reply has written is then dropped.
 func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return func(c *config) { c.reply = reply }
 }

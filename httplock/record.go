@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // Record makes the response of the handler of r an outcome, whatever its status. It is for a handler whose effect stands
@@ -44,7 +45,8 @@ const (
 	unset   = "Idempotent-Unset"   // a header that the handler has set to nil, so that net/http does not set it either
 )
 
-var ofRecords = []string{omitted, removed, unset}
+// middlewares reports whether a header is the middleware's own, and not the handler's: one of records, or of repetitions.
+func middlewares(name string) bool { return strings.HasPrefix(name, "Idempotent-") }
 
 // own are headers that belong to one answer, and not to its repetitions.
 var own = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"}
@@ -55,7 +57,7 @@ func (x *exchange) encode(w *response) []byte {
 	outer := x.w.Header()
 	h := maps.Clone(w.fixed)
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return slices.Contains(own, name) || slices.Contains(ofRecords, name) || len(values) == 0 || slices.Equal(values, outer[name])
+		return slices.Contains(own, name) || middlewares(name) || len(values) == 0 || slices.Equal(values, outer[name])
 	})
 	for name := range outer {
 		if _, there := w.fixed[name]; !there {
@@ -108,9 +110,10 @@ func (x *exchange) replay(record []byte) error {
 
 	x.replayed = true
 	x.report(EventReplayed, nil)
-	x.answer(answer.StatusCode, func(w http.ResponseWriter, _ *http.Request) {
+	x.answer(answer.StatusCode, func(w http.ResponseWriter) bool {
 		restore(w.Header(), answer.Header)
 		_, _ = w.Write(body)
+		return true
 	})
 	return nil
 }
@@ -132,7 +135,7 @@ func restore(h, recorded http.Header) {
 		delete(h, name)
 	}
 	for name, values := range recorded {
-		if name != "Content-Length" && !slices.Contains(ofRecords, name) { // what is further out may change the length
+		if name != "Content-Length" && !middlewares(name) { // what is further out may change the length
 			h[name] = values
 		}
 	}

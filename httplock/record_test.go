@@ -132,6 +132,25 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 	})
 }
 
+// Headers that begin with Idempotent- are the middleware's own: a repetition says that it is one, whatever a handler has set,
+// or has passed on from a service that uses the same names.
+func TestRepetitionsSayThatTheyAre(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		h := mount(m.Lock, func(c *gin.Context) {
+			c.Header("Idempotent-Replayed", "false")
+			c.Header("Idempotent-Status", "200")
+			c.String(201, "paid")
+		})
+		for i := range 3 {
+			got := call(h, "POST", "/orders/1", "", "Idempotency-Key", "k")
+			if want := fmt.Sprint(i > 0); got.status != 201 || got.header.Get("Idempotent-Replayed") != want || i > 0 && got.header.Get("Idempotent-Status") != "" {
+				w.Errorf("%+v", got)
+			}
+		}
+	})
+}
+
 // A record tells by a hash alone who has sent the first request.
 func TestRecordsHaveNoCredentials(t *testing.T) {
 	bubble(t, 1, func(w *world) {

@@ -29,14 +29,16 @@ func routeOfGin(c *gin.Context) route {
 	return r
 }
 
-// endsAtLock reports whether gin has no route for the request, and no handler after Lock: Engine.Use has put Lock there, and
-// gin answers with 404 or 405.
+// endsAtLock reports whether gin has no route for the request, and no handler after Lock that is not a Lock: Engine.Use has
+// put it there, and gin answers with 404 or 405.
 func (x *exchange) endsAtLock() bool {
 	if x.gin == nil || x.route.template != "" {
 		return false
 	}
-	lock := runtime.FuncForPC(reflect.ValueOf(x.m.Lock).Pointer())
-	return x.gin.HandlerName() == lock.Name()
+	lock := runtime.FuncForPC(reflect.ValueOf(x.m.Lock).Pointer()).Name()
+	names := x.gin.HandlerNames()
+	first := slices.Index(names, lock)
+	return first >= 0 && !slices.ContainsFunc(names[first:], func(name string) bool { return name != lock })
 }
 
 // routeOf returns the route that a router has left in the request, as http.ServeMux and chi do.

@@ -51,7 +51,7 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 			proxy, used, locked := router(), router(), router()
 			proxy.HandleMethodNotAllowed = true
 			proxy.GET("/read", ran)
-			proxy.NoRoute(m.Lock, ran)
+			proxy.NoRoute(m.Lock, ran, m.Lock)
 			proxy.NoMethod(m.Lock, ran)
 			used.HandleMethodNotAllowed = true
 			used.Use(m.Lock)

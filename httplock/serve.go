@@ -69,8 +69,8 @@ func (x *exchange) serve(next func(http.ResponseWriter, *http.Request)) {
 	}
 	defer m.admission.inside.Leave()
 	defer func() {
-		m.admission.use(memory, -len(x.body.content), 0)
-		_ = x.release(x.leases) // after a panic of an observer, or of a function of the user's
+		m.admission.use(memory, -x.body.taken, 0)
+		_ = x.release(x.leases) // what has ended the goroutine may have left some
 	}()
 
 	err := x.prepare()
@@ -125,26 +125,25 @@ func (x *exchange) prepare() error {
 		return err
 	}
 
-	a := x.m.admission
-	if !a.use(waiters, 1, x.m.maxWaitersTotal) {
-		return overloaded
-	}
-	defer a.use(waiters, -1, 0)
-	until := time.Now().Add(x.patience())
-
 	if x.once {
 		if err := x.identify(); err != nil {
 			return err
 		}
-		if err := x.claimIdentity(until); err != nil || x.replayed {
+	}
+	patience := x.patience()
+	if x.once {
+		began := time.Now()
+		if err := x.claimIdentity(began.Add(patience)); err != nil || x.replayed {
 			return err
 		}
+		patience -= time.Since(began)
 	}
+
 	key, err := x.resourceKey()
 	if key == "" || err != nil {
 		return err
 	}
-	return x.claimResource(key, until)
+	return x.claimResource(key, time.Now().Add(min(patience, x.patience())))
 }
 
 // handle runs the handlers under the leases.
@@ -161,6 +160,7 @@ func (x *exchange) handle(next func(http.ResponseWriter, *http.Request)) {
 	w.connection, w.streams = connection, !x.once && r.ProtoAtLeast(1, 1) && breakable
 
 	panicked := true
+	defer w.forget() // a writer further out may panic when it is sent
 	defer func() {
 		x.r.MultipartForm = r.MultipartForm // its files, too
 		x.end(w, panicked)

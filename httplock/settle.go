@@ -82,9 +82,7 @@ func (x *exchange) record(lease *core.Lease, answer []byte) (loss error) {
 	if err == nil || errors.Is(err, core.ErrLost) {
 		return err
 	}
-	x.report(EventRecordOpen, err)
 	log := x.m.locker.Logger().With("route", x.route.template, "identity", x.identity.name)
-	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again", "err", loggable(err))
 	x.m.admission.inside.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(lease.Context()), recordFor)
 		defer cancel()
@@ -94,5 +92,7 @@ func (x *exchange) record(lease *core.Lease, answer []byte) (loss error) {
 			log.Error("httplock: an answer was not recorded: a repetition of its request may run again", "err", loggable(err))
 		}
 	})
+	x.report(EventRecordOpen, err) // observers and loggers may be slow, and the record does not wait for them
+	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again", "err", loggable(err))
 	return nil
 }

@@ -35,14 +35,17 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 			q.Count("excused: no time to ask")
 			return true
 		}
-		return q.inTrouble(now)
+		tooSoon := q.Is("wait") > 0 && now.Sub(q.whole()) < q.patience()-instant
+		return q.inTrouble(now) && !tooSoon
 	case EventGone:
 		return !q.when(&q.left).IsZero() || !q.when(&q.replica.over).IsZero() || q.With["deadline"] > 0 && q.With["stall"] >= q.With["deadline"]
 	case EventLost:
 		return !q.when(&q.lost).IsZero() && (q.struck || q.anyTrouble())
 	case EventBodyBroken:
 		return q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout") || !q.when(&q.left).IsZero()
-	case EventKeyMissing, EventBodyTooLarge, EventIdempotencyKey:
+	case EventKeyMissing:
+		return slices.Contains(q.invalid(), kind) || q.gone() && !q.recordedBefore()
+	case EventBodyTooLarge, EventIdempotencyKey:
 		return slices.Contains(q.invalid(), kind)
 	case EventAnswerTooLarge:
 		return !q.streams() && q.run != nil && q.With["kilobytes"] > 16<<10
@@ -50,6 +53,14 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 		return q.others(now, func(o *request) bool { return o.identity == q.identity }) > 0
 	}
 	return q.causeOfRecord(kind, got)
+}
+
+// recordedBefore reports whether there was a record of the request's identity when it came.
+func (q *request) recordedBefore() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	id := q.identityOf(q)
+	return id.valid(time.Now()) && id.since.Before(q.sent)
 }
 
 // alike reports whether another request locks the same key.

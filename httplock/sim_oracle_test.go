@@ -101,7 +101,7 @@ func (q *request) invalid() (kinds []core.EventKind) {
 		kinds = append(kinds, EventIdempotencyKey)
 	}
 	locked := q.Is("key") != noKey || q.onceOn() && (given != "" || q.Is("once") == 2)
-	if q.lacksTenant() && q.Is("tenants") > 0 && locked || q.lacksKey() && q.Is("key") > byParam && q.Is("key") != noKey {
+	if q.lacksTenant() && q.Is("tenants") > 0 && locked || (q.lacksKey() || q.gone() && q.identity == "") && q.Is("key") > byParam && q.Is("key") != noKey {
 		kinds = append(kinds, EventKeyMissing)
 	}
 	if len(q.body) > smallBody && q.Is("small") > 0 && locked {
@@ -138,6 +138,10 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 		s.Violation("%v: a second handler", q)
 	case len(q.invalid()) > 0:
 		s.Violation("%v: runs, and is to be refused: %v", q, q.invalid())
+	case q.gone():
+		s.Violation("%v: runs, and nothing makes its key", q)
+	case q.nested():
+		s.Violation("%v: runs within two Locks", q)
 	case !ok || len(leases) != q.locks():
 		s.Violation("%v: runs under %d leases", q, len(leases))
 		return c
@@ -335,6 +339,9 @@ func (q *request) proposes(op core.Op) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.run
+	if c != nil && !q.refuted.IsZero() && q.refuted.Before(c.ended.Add(settled-instant)) {
+		q.Violation("%v: something is recorded, and its release has found a loss", q)
+	}
 	if c == nil || c.lost || c.panicked && !q.host.inside && c.With["record"] == 0 || c.asksAgain() || c.ended.IsZero() {
 		q.Violation("%v: something is recorded that is no outcome", q)
 		return
@@ -460,7 +467,14 @@ var documented = map[core.EventKind]struct {
 func (q *request) judge(got reply) {
 	now := time.Now()
 	q.Tracef("%v: %d %v after %v: %.60q %v", q, got.status, got.header["X-Run"], now.Sub(q.sent), got.body, got.err)
-	if slices.Contains(q.events, EventMisconfigured) {
+	switch wrong := slices.Contains(q.events, EventMisconfigured); {
+	case wrong && q.nested():
+		if got.whole() {
+			q.Violation("%v: %d within two Locks", q, got.status)
+		}
+		q.Count("two Locks")
+		return
+	case wrong:
 		q.Violation("%v: nothing is wrong with the route", q)
 	}
 	if q.free() {
@@ -659,6 +673,9 @@ func (q *request) replayed(got reply) {
 		q.Violation("%v: repeated %v after it was recorded", q, time.Since(id.since))
 	}
 	q.Count("repeated")
+	if q.gone() {
+		q.Count("repeated without its resource")
+	}
 	if c.status >= 400 {
 		q.Count("repeated an error")
 	}

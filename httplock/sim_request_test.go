@@ -68,7 +68,7 @@ type run struct {
 type requestKey struct{}
 
 // others is how many ways there are for a request to differ from the first with its Idempotency-Key.
-const others = 10
+const others = 11
 
 var statuses = []int{200, 201, 204, 400, 401, 403, 404, 407, 408, 409, 422, 423, 425, 429, 500, 503, 507}
 
@@ -126,7 +126,16 @@ func (q *request) safe() bool { return q.With["method"] > 1 }
 // free: it does not lock.
 func (q *request) free() bool { return q.resource+q.identity == "" && len(q.invalid()) == 0 }
 
-func (q *request) lacksKey() bool    { return q.With["lacks"] == 1 }
+func (q *request) lacksKey() bool { return q.With["lacks"] == 1 }
+
+// gone: what makes the key of its resource does not find it any more.
+func (q *request) gone() bool {
+	return q.With["other"] == 11 && (q.Is("key") == byFunc || q.Is("key") == byKey)
+}
+
+// nested: another Lock is inside that of its route.
+func (q *request) nested() bool { return q.With["nested"] > 0 && !q.safe() && !q.free() }
+
 func (q *request) lacksTenant() bool { return q.With["lacks"] == 2 }
 
 func (q *request) path() string {
@@ -197,7 +206,7 @@ func (q *request) send() {
 	req.Host = cmp.Or(q.hostname(), req.Host)
 	c := q.credentials()
 	order := strconv.Itoa(q.With["id"])
-	if q.lacksKey() {
+	if q.lacksKey() || q.gone() {
 		order = ""
 	}
 	for name, value := range map[string]string{"X-Request": strconv.Itoa(q.number), "Idempotency-Key": q.key(), "X-Tenant": q.tenant(),

@@ -95,7 +95,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
 		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 75, 1100)), "flush": rarely(4, 1),
 		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1), "record": rarely(8, 1),
-		"events": rarely(5, 1+r.IntN(5)), "address": rarely(2, 1+r.IntN(3)),
+		"events": rarely(5, 1+r.IntN(5)), "address": rarely(2, 1+r.IntN(3)), "nested": rarely(30, 1),
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
 		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2), "sender": r.IntN(2),
 	}}
@@ -213,7 +213,7 @@ func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 		s.Network(p.Link, uint64(10*generation+i))
 	}
 	p.m = must(New(p.Locker.Locker, p.service, s.opts...))
-	handler := s.around(p, s.host.handler(p.m, s.handle))
+	handler := s.around(p, s.host.handler(p.m, s.inside(p.m)))
 	if s.Is("arrived") > 0 {
 		handler = Arrived(handler)
 	}
@@ -221,6 +221,21 @@ func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 	h.RegisterOnShutdown(p.m.Drain)
 	p.server = s.world.serveWith(h)
 	return p
+}
+
+// inside is the handler within a Lock. Some requests meet another one there.
+func (s *simulation) inside(m *Middleware) http.HandlerFunc {
+	within := m.LockHandler(http.HandlerFunc(s.handle))
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !s.request(r).nested() {
+			s.handle(w, r)
+			return
+		}
+		inner := r.Clone(r.Context())
+		inner.Pattern = "/inner/{id}"
+		inner.SetPathValue("id", "1")
+		within.ServeHTTP(w, inner)
+	}
 }
 
 // step does one step.
@@ -533,6 +548,7 @@ var mustReach = []string{
 	"idempotency_omitted", "broken: its client left", "broken: its replica died", "broken: lost stream", "broken: panic",
 	"broken: short", "told of a loss", "told of its client left", "told of its deadline", "served in order", "job", "closed",
 	"repeated an error", "repeated at another address", "ran again after a response that invites a retry", "streamed events", "lost while waiting",
+	"repeated without its resource", "two Locks",
 	"close in vain", "lose", "lose the first", "revoke", "revoke the first", "leave", "drain", "cut off", "kill", "refuse writes",
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "shut down", "complete",
 }

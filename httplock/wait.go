@@ -21,7 +21,7 @@ import (
 // connection then breaks.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, time.Now())))
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, arrival(r))))
 	})
 }
 
@@ -51,6 +51,12 @@ func left(until time.Time) time.Duration { return max(time.Until(until), time.Mi
 // claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
 // with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
 func (x *exchange) claimIdentity(until time.Time) error {
+	a := x.m.admission
+	if !a.use(waiters, 1, x.m.maxWaitersTotal) {
+		return overloaded
+	}
+	defer a.use(waiters, -1, 0)
+
 	var limits []context.Context
 	if x.m.maxWait > 0 {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), left(until))
@@ -106,6 +112,10 @@ func whyEnded(ctx context.Context) error { return errors.Join(ctx.Err(), context
 // claimResource takes the lease of the request's resource. The request waits for it in a queue.
 func (x *exchange) claimResource(key string, until time.Time) error {
 	a, m := x.m.admission, x.m
+	if !a.use(waiters, 1, m.maxWaitersTotal) {
+		return overloaded
+	}
+	defer a.use(waiters, -1, 0)
 	if !a.use(counted{key: key}, 1, m.maxWaiters) {
 		return &rejection{kind: EventQueueFull}
 	}

@@ -259,3 +259,19 @@ func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
 		})
 	}
 }
+
+// The outermost Arrived counts: one around a part of the server knows of a later moment.
+func TestOutermostArrived(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		began := time.Now()
+		h := Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			time.Sleep(time.Second)
+			Arrived(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				if at := arrival(r); !at.Equal(began) {
+					w.Errorf("arrived after %v", at.Sub(began))
+				}
+			})).ServeHTTP(rw, r)
+		}))
+		call(h, "PUT", "/", "")
+	})
+}

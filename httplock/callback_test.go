@@ -1,0 +1,232 @@
+package httplock
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/logbook"
+)
+
+// A place is where a function of the application is called with a request.
+type place struct {
+	options func(f func(*http.Request)) []Option
+	refused bool // it is called for requests that are refused
+	observe bool // it is an observer of the Locker
+}
+
+// makes is a function for an option, which does something first.
+func makes(f func(*http.Request), value string) func(*http.Request) (string, error) {
+	return func(r *http.Request) (string, error) { f(r); return value, nil }
+}
+
+// places are all of them. The key of the resource is always the same.
+var places = map[string]place{
+	"ByFunc": {options: func(f func(*http.Request)) []Option {
+		return []Option{ByFunc(makes(f, "1")), WithIdempotency(false, NoSender)}
+	}},
+	"ByKey": {options: func(f func(*http.Request)) []Option {
+		return []Option{ByKey(makes(f, "key")), WithIdempotency(false, NoSender)}
+	}},
+	"WithTenant": {options: func(f func(*http.Request)) []Option {
+		return []Option{ByParam("id"), WithTenant(makes(f, "tenant")), WithIdempotency(false, NoSender)}
+	}},
+	"WithIdempotency": {options: func(f func(*http.Request)) []Option {
+		return []Option{ByParam("id"), WithIdempotency(false, makes(f, "sender"))}
+	}},
+	"WithReply": {refused: true, options: func(f func(*http.Request)) []Option {
+		reply := func(w http.ResponseWriter, r *http.Request, refusal Refusal) {
+			w.Header().Set("X-Own", "1")
+			f(r)
+			refusal.Write(w)
+		}
+		return []Option{ByParam("id"), WithIdempotency(false, NoSender), WithReply(reply)}
+	}},
+	"Observer.Event": {refused: true, observe: true, options: func(func(*http.Request)) []Option {
+		return []Option{ByParam("id"), WithIdempotency(false, NoSender)}
+	}},
+}
+
+// A trial calls a function in its place, for a request that has the header X-Bad.
+type trial struct {
+	*world
+	place
+	bad  func() // what the function does
+	m    *Middleware
+	h    http.Handler
+	log  logbook.Book
+	runs int
+}
+
+// everyPlace runs f for each place, by net/http and gin, with and without an Idempotency-Key. One request may wait for a key,
+// and so 16 for all keys.
+func everyPlace(t *testing.T, f func(w *trial, key string)) {
+	for name, p := range places {
+		for _, host := range hosts[:2] {
+			for _, key := range []string{"", "k"} {
+				if key == "" && (name == "WithIdempotency" || p.refused) {
+					continue
+				}
+				if p.refused {
+					key = `"malformed`
+				}
+				bubbleOf(t, fmt.Sprintf("%s, %s, key %q", name, host.name, key), 1, func(w *world) {
+					s := newTrial(w, p, host)
+					f(s, key)
+					if n := len(s.m.admission.used); n != 0 {
+						w.Errorf("left in use: %v", s.m.admission.used)
+					}
+				})
+			}
+		}
+	}
+}
+
+type badKey struct{}
+
+func newTrial(w *world, p place, host host) *trial {
+	s := &trial{world: w, place: p}
+	observer := core.Observer{}
+	if p.observe {
+		observer.Event = func(ctx context.Context, _ core.Event) {
+			if ctx.Value(badKey{}) != nil {
+				s.bad()
+			}
+		}
+	}
+	locker := w.replica(core.WithLogger(s.log.Logger()), core.WithObserver(observer))
+	s.m = middleware(w, locker, append(p.options(func(r *http.Request) {
+		if r.Header.Get("X-Bad") != "" {
+			s.bad()
+		}
+	}), WithMaxWaiters(1))...)
+	inner := host.handler(s.m, func(w http.ResponseWriter, _ *http.Request) { s.runs++; fmt.Fprint(w, "ran") })
+	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("X-Bad") != "" {
+			r = r.WithContext(context.WithValue(r.Context(), badKey{}, true))
+		}
+		inner.ServeHTTP(w, r)
+	})
+	return s
+}
+
+// sends sends a request whose function is as it should be, or is bad.
+func (w *trial) sends(key string, bad bool) reply {
+	var header []string
+	if key != "" {
+		header = append(header, "Idempotency-Key", key)
+	}
+	if bad {
+		header = append(header, "X-Bad", "1")
+	}
+	return call(w.h, "PUT", "/orders/1", "body", header...)
+}
+
+// answered checks what a request gets whose function has returned in the end.
+func (w *trial) answered(got reply) {
+	w.Helper()
+	if w.refused {
+		got.expect(w, 400, EventIdempotencyKey)
+		return
+	}
+	got.ok(w, "ran")
+}
+
+// goesOn checks that other requests for the same resource run at once, and those with the Idempotency-Key of this one.
+func (w *trial) goesOn(key string) {
+	w.Helper()
+	began := time.Now()
+	for _, key := range []string{"another", strings.Trim(key, `"`), ""} {
+		w.sends(key, false).ok(w, "ran")
+	}
+	between(w.world, "what comes afterwards", time.Since(began), 0, 0)
+}
+
+// A function that panics costs its request: that gets a 500, and the log has the stack. If it writes a refusal, the refusal
+// is written as it is by default; if it observes, nothing changes. Neither a key nor a place is left taken.
+func TestFunctionsThatPanic(t *testing.T) {
+	for _, what := range []any{"boom", http.ErrAbortHandler} {
+		everyPlace(t, func(w *trial, key string) {
+			w.bad = func() { panic(what) }
+			got := w.sends(key, true)
+			if w.refused {
+				got.expect(w, 400, EventIdempotencyKey)
+			} else {
+				got.expect(w, 500, EventMisconfigured)
+				w.log.Want(w, 1, "httplock: misconfigured", "panicked")
+			}
+			if got.header.Get("X-Own") != "" || w.runs != 0 {
+				w.Errorf("%d runs, %v", w.runs, got.header)
+			}
+			w.log.Want(w, 1, fmt.Sprint(what), "callback_test.go")
+			w.goesOn(key)
+		})
+	}
+}
+
+// A function that ends its goroutine ends its request, and nothing else.
+func TestFunctionsThatEndTheirGoroutine(t *testing.T) {
+	everyPlace(t, func(w *trial, key string) {
+		w.bad = runtime.Goexit
+		over := make(chan bool)
+		go func() {
+			defer close(over)
+			w.sends(key, true)
+			w.Error("it went on")
+		}()
+		<-over
+		w.log.Want(w, 1, "runtime.Goexit", "callback_test.go")
+		w.goesOn(key)
+	})
+}
+
+// Functions that block delay their own requests, however many these are.
+func TestFunctionsThatBlock(t *testing.T) {
+	everyPlace(t, func(w *trial, key string) {
+		until := make(chan bool)
+		defer close(until)
+		w.bad = func() { <-until }
+		const blocked = 20
+		var replies []func() reply
+		for i := range blocked {
+			each := key
+			if key == "k" {
+				each = fmt.Sprint("blocked", i)
+			}
+			replies = append(replies, background(func() reply { return w.sends(each, true) }))
+			synctest.Wait()
+		}
+		w.goesOn(key)
+		time.Sleep(time.Minute)
+		w.goesOn("later")
+
+		for _, got := range replies {
+			select {
+			case until <- true:
+			case <-time.After(time.Minute):
+				w.Fatal("it does not block")
+			}
+			synctest.Wait()
+			w.answered(got())
+		}
+	})
+}
+
+// What a function takes is no waiting: a request whose function takes longer than it may wait runs all the same.
+func TestFunctionsThatAreSlow(t *testing.T) {
+	everyPlace(t, func(w *trial, key string) {
+		w.bad = func() { time.Sleep(defaults.maxWait + time.Second) }
+		w.nodes[0].Slow(10 * time.Millisecond)
+		began := time.Now()
+		w.answered(w.sends(key, true))
+		between(w.world, "the function", time.Since(began), defaults.maxWait+time.Second, defaults.maxWait+2*time.Second)
+		w.nodes[0].Up()
+		w.goesOn(key)
+	})
+}
