@@ -42,6 +42,9 @@
 // A handler that ignores its context continues after a loss. So does a process that is paused between looking at the
 // context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
+// A handler must write to the ResponseWriter that it is given. With net/http, what it writes to one that a middleware further
+// out has kept for it is sent at once, and a loss cannot take that back. With gin, such a response is broken off.
+//
 // # Idempotency-Key
 //
 // The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not, and parameters after a

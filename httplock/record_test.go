@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -340,4 +341,51 @@ func TestLossWhileRecorded(t *testing.T) {
 			}
 		})
 	})
+}
+
+// A request may run under a lease already, as in a function of core.Locker.Do. If that is lost, the handler is told, its
+// response is no success, and nothing is recorded.
+func TestLossOfALeaseAround(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		for _, flush := range []bool{false, true} {
+			bubbleOf(t, fmt.Sprintf("key %q, flush %v", key, flush), 1, func(w *world) {
+				locker := w.holding()
+				m := middleware(w, locker, ByParam("id"), WithIdempotency(false, NoSender))
+				var around *core.Lease
+				within := func(c *gin.Context) {
+					defer func(r *http.Request) { c.Request = r }(c.Request)
+					_ = locker.Do(c.Request.Context(), "around", func(ctx context.Context) error {
+						around, _ = core.FromContext(ctx)
+						c.Request = c.Request.WithContext(ctx)
+						c.Next()
+						return nil
+					})
+				}
+				runs := 0
+				s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), within, m.Lock, func(c *gin.Context) {
+					runs++
+					c.String(200, "half")
+					if flush {
+						c.Writer.Flush()
+					}
+					if runs%2 == 1 {
+						around.Extend(1)
+						<-c.Request.Context().Done()
+					}
+				}))
+				for _, protocol := range protocols {
+					for i, lost := range []bool{true, false, false} {
+						if i == 2 && key == "" {
+							continue
+						}
+						got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key+protocol[len("HTTP/"):])
+						if got.whole() == lost || (got.header.Get("Idempotent-Replayed") != "") != (i == 2) {
+							w.Errorf("%s, request %d: %+v", protocol, i, got)
+						}
+						time.Sleep(time.Minute)
+					}
+				}
+			})
+		}
+	}
 }

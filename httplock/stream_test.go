@@ -66,6 +66,19 @@ type unwrapping struct{ http.ResponseWriter }
 
 func (u unwrapping) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
+// A buffered writer sends everything at the end, as those do that compress or make an ETag.
+type buffered struct {
+	unwrapping
+	all []byte
+}
+
+func (b *buffered) Write(p []byte) (int, error) {
+	b.all = append(b.all, p...)
+	return len(p), nil
+}
+
+func (b *buffered) Flush() {}
+
 // surroundings are what is around a Lock whose stream loses its lease.
 func surroundings() map[string]func(lock gin.HandlerFunc, h gin.HandlerFunc) http.Handler {
 	gins := func(around ...gin.HandlerFunc) func(lock, h gin.HandlerFunc) http.Handler {
@@ -110,6 +123,16 @@ func surroundings() map[string]func(lock gin.HandlerFunc, h gin.HandlerFunc) htt
 		"Unwrap that leads nowhere": around(func(h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { h.ServeHTTP(unwrapping{delegate{w}}, r) })
 		}),
+		"keeps all of it, with Unwrap": around(func(h http.Handler) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				kept := &buffered{unwrapping: unwrapping{w}}
+				defer func() {
+					_ = recover()
+					_, _ = w.Write(kept.all)
+				}()
+				h.ServeHTTP(kept, r)
+			})
+		}),
 		"swallows everything": around(func(h http.Handler) http.Handler {
 			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				defer func() { _ = recover() }()
@@ -150,10 +173,22 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 	id := 0
 	for name, around := range surroundings() {
 		m := middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { id++; return fmt.Sprint(id), nil }))
+		loses := around(m.Lock, func(c *gin.Context) {
+			if strings.HasPrefix(c.Request.URL.Path, "/orders") {
+				half(c)
+			}
+		})
 		for _, secure := range []bool{false, true} {
-			s := started(around(m.Lock, half), secure)
+			s := started(loses, secure)
 			for _, http2 := range []bool{false, true} {
-				got := replyOf(clientOf(s, secure, http2).Do(must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+"/orders/1", nil))))
+				client := clientOf(s, secure, http2)
+				put := func(path string) reply {
+					return replyOf(client.Do(must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+path, nil))))
+				}
+				if got := put("/refunds/1"); !got.whole() || (got.proto == "HTTP/2.0") != http2 {
+					t.Errorf("%s, TLS %v, HTTP/2 %v: %+v without a loss", name, secure, http2, got)
+				}
+				got := put("/orders/1")
 				if got.whole() || got.err == nil && got.status != 503 {
 					t.Errorf("%s, TLS %v, HTTP/2 %v: a clean %d %q after a loss", name, secure, http2, got.status, got.body)
 				}
@@ -186,6 +221,9 @@ func clientOf(s *httptest.Server, secure, http2 bool) *http.Client {
 	transport.Protocols.SetHTTP2(http2 && secure)
 	transport.Protocols.SetUnencryptedHTTP2(http2 && !secure)
 	transport.ForceAttemptHTTP2 = http2 && secure
+	if secure && !http2 {
+		transport.TLSClientConfig.NextProtos = nil // a server that is offered HTTP/2 speaks it
+	}
 	return &http.Client{Transport: transport}
 }
 
@@ -238,6 +276,56 @@ func TestStreamedAnswerToAPost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A loss resets one stream of an HTTP/2 connection, and the others go on.
+func TestLossInOneOfManyStreams(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"))
+		s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), m.Lock, func(c *gin.Context) {
+			for range 5 {
+				c.String(200, "event")
+				c.Writer.Flush()
+				time.Sleep(time.Second) // of the bubble
+			}
+			if c.Param("id") == "1" {
+				expire(c.Request.Context())
+				return
+			}
+			time.Sleep(3 * time.Second)
+		}))
+		var all []func() reply
+		for id := range 4 {
+			all = append(all, background(func() reply {
+				return s.do(context.Background(), "HTTP/2.0", "PUT", fmt.Sprint("/orders/", id), "")
+			}))
+		}
+		for id, got := range all {
+			if got := got(); got.whole() == (id == 1) {
+				w.Errorf("%d: %d %q %v", id, got.status, got.body, got.err)
+			}
+		}
+	})
+}
+
+// Requests that a client has sent behind one whose stream is broken neither run nor are answered.
+func TestLossInAPipeline(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		runs := 0
+		m := middleware(w, w.holding(), ByParam("id"))
+		s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), m.Lock, func(c *gin.Context) { runs++; half(c) }))
+		conn := must(s.dial())
+		defer conn.Close()
+		one := "PUT /orders/%d HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
+		go fmt.Fprintf(conn, one+one, 1, 2)
+		in := bufio.NewReader(conn)
+		res := must(http.ReadResponse(in, nil))
+		body, err := io.ReadAll(res.Body)
+		rest, _ := io.ReadAll(in)
+		if err == nil || string(body) != "half" || len(rest) > 0 || runs != 1 {
+			w.Errorf("%q %v, then %q; %d runs", body, err, rest, runs)
+		}
+	})
 }
 
 // The server's own writer is found behind whatever can be looked through, and nothing else is taken for it.
