@@ -85,7 +85,7 @@ func (x *exchange) claimIdentity(until time.Time) error {
 			return denied(outage, EventIdempotencyInFlight)
 		}
 
-		ended := pause(ctx)
+		ended := pause(ctx, until)
 		switch {
 		case errors.Is(ended, context.DeadlineExceeded):
 			return denied(outage, EventIdempotencyInFlight)
@@ -95,11 +95,11 @@ func (x *exchange) claimIdentity(until time.Time) error {
 	}
 }
 
-// pause waits for a tenth of a second, more or less. The error says why ctx has ended before.
-func pause(ctx context.Context) error {
+// pause waits for a tenth of a second, more or less, and not beyond until. The error says why ctx has ended before.
+func pause(ctx context.Context, until time.Time) error {
 	d := 75*time.Millisecond + rand.N(50*time.Millisecond)
 	select {
-	case <-time.After(d):
+	case <-time.After(min(d, left(until))):
 		return nil
 	case <-ctx.Done():
 		return whyEnded(ctx)
@@ -127,11 +127,24 @@ func (x *exchange) claimResource(key string, until time.Time) error {
 	}
 	ctx, stop := x.waiting()
 	defer stop()
-	err := x.take(ctx, get, key, core.MaxWait(left(until)))
-	if err != nil {
-		return denied(err, EventBusy)
+	for {
+		err := x.take(ctx, get, key, core.MaxWait(left(until)))
+		if err == nil {
+			return nil
+		}
+		goesOn := core.ClassOf(err) == core.ClassUnavailable && m.maxWait > 0 // Acquire gives up after a TTL without a quorum
+		if !goesOn || !time.Now().Before(until) {
+			return denied(err, EventBusy)
+		}
+
+		ended := pause(ctx, until)
+		switch {
+		case ended != nil:
+			return denied(ended, EventBusy)
+		case !time.Now().Before(until):
+			return denied(err, EventBusy)
+		}
 	}
-	return nil
 }
 
 // waiting returns the context of a request that waits. It ends with the request, when the server drains, with the lease that

@@ -69,6 +69,39 @@ func TestRequestsWithAKeyWaitOutAnOutage(t *testing.T) {
 	}
 }
 
+// A request waits for as long as it may, also if that is longer than the TTL, after which a wait for a lease gives up that no
+// quorum answers.
+func TestOutagesThatAreLongerThanTheTTL(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		bubbleOf(t, fmt.Sprintf("key %q", key), 3, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWait(5*ttl))
+			h := mount(m.Lock, text("ran"))
+			put := func(key string) reply {
+				if key == "" {
+					return call(h, "PUT", "/orders/1", "")
+				}
+				return call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
+			}
+			for _, outage := range []time.Duration{3 * ttl, time.Hour} {
+				for _, n := range w.nodes[:2] {
+					n.Hang()
+					time.AfterFunc(outage, n.Up)
+				}
+				began := time.Now()
+				if outage < 5*ttl {
+					put(key).ok(w, "ran")
+					between(w, "an outage", time.Since(began), outage, outage+ttl)
+				} else {
+					put(strings.Repeat(key, 2)).expect(w, 503, EventUnavailable)
+					between(w, "a long outage", time.Since(began), 5*ttl, 5*ttl+time.Second)
+				}
+				time.Sleep(time.Minute)
+			}
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
 // A repetition that comes while the first request runs does not wait, outage or not; nor does one wait for longer than its own
 // deadline, after its client has left, or while the server drains.
 func TestWhatEndsTheWaitOfARequestWithAKey(t *testing.T) {
