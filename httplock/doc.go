@@ -135,9 +135,10 @@
 //
 // Put the middleware inside Recovery, logging, authentication and rate limits, and inside whatever sets a deadline.
 // Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a response with
-// status 500. What a handler has written before it panics is dropped, unless it was streamed. Put middleware that writes the
-// response after the handler has returned, such as an error renderer, inside this one. Otherwise an empty response would be
-// recorded.
+// status 500. A panic with http.ErrAbortHandler would count as a response with the handler's own status, from gin 1.12 on, and
+// would be recorded. What a handler has written before it panics is dropped, unless it was streamed. Put middleware that
+// writes the response after the handler has returned, such as an error renderer, inside this one. Otherwise an empty response
+// would be recorded.
 //
 // Put the middleware further out than whatever reads the body of a request: a form parser, a check of CSRF tokens,
 // ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less of the body

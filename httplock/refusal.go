@@ -24,7 +24,7 @@ const (
 	EventGone           core.EventKind = "client_gone"      // 503: the context of the request ended before its handler ran
 	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is unknown, unless the detail says that nothing was done
 	EventKeyMissing     core.EventKind = "key_missing"      // 400: the request lacks what makes the key
-	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route
+	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route, or has the stack of a function that panicked
 	EventBodyBroken     core.EventKind = "body_broken"      // 400: the body could not be read to its end
 	EventBodyTooLarge   core.EventKind = "body_too_large"   // 413: see WithBodyLimit
 	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the response is too large to be held back; see the log
