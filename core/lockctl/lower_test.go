@@ -266,6 +266,7 @@ func TestLowerMaxTTLWhileItIsUsed(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			atDesk(t, 3, func(t *testing.T, d *desk) {
 				long := d.service(core.TTL(time.Hour))
+				d.release(d.acquire(long, "before")) // the nodes are new no more
 				d.hook = &meanwhile{step: step, do: func() { d.acquire(long, "k") }}
 				if want := "a process that uses, or has heard of, a longer max TTL than 10s has asked node"; step != "scan" {
 					d.refused(want, "stop all processes")
