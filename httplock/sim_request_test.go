@@ -68,7 +68,7 @@ type run struct {
 type requestKey struct{}
 
 // others is how many ways there are for a request to differ from the first with its Idempotency-Key.
-const others = 11
+const others = 10
 
 var statuses = []int{200, 201, 204, 400, 401, 403, 404, 407, 408, 409, 422, 423, 425, 429, 500, 503, 507}
 
@@ -130,7 +130,7 @@ func (q *request) lacksKey() bool { return q.With["lacks"] == 1 }
 
 // gone: what makes the key of its resource does not find it any more.
 func (q *request) gone() bool {
-	return q.With["other"] == 11 && (q.Is("key") == byFunc || q.Is("key") == byKey)
+	return q.With["gone"] > 0 && (q.Is("key") == byFunc || q.Is("key") == byKey)
 }
 
 // nested: another Lock is inside that of its route.

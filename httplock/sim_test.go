@@ -111,7 +111,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 		s.With["route"] ^= one(10)
 		s.With["tenant"] ^= one(10)
 		s.With["sender"] ^= one(10)
-		s.With["malformed"] = rarely(20, 1+r.IntN(3))
+		s.With["malformed"], s.With["gone"] = rarely(20, 1+r.IntN(3)), rarely(8, 1)
 		if r.IntN(200) == 0 {
 			s.With["kilobytes"] = 17 << 10
 		}
