@@ -40,7 +40,9 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 	case EventGone:
 		return !q.when(&q.left).IsZero() || !q.when(&q.replica.over).IsZero() || q.With["deadline"] > 0 && q.With["stall"] >= q.With["deadline"]
 	case EventLost:
-		return !q.when(&q.lost).IsZero() && (q.struck || q.anyTrouble())
+		// A client may hear of a loss before an observer does; the lease itself knows.
+		known := slices.ContainsFunc(q.held(), func(lease *core.Lease) bool { return lease.Lost() != nil })
+		return (known || !q.when(&q.lost).IsZero()) && (q.struck || q.anyTrouble())
 	case EventBodyBroken:
 		return q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout") || !q.when(&q.left).IsZero()
 	case EventKeyMissing:
