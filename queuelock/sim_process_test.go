@@ -90,7 +90,7 @@ func (s *simulation) start(place int) {
 		retention: simRetentions[s.Is("retention")], link: &testutil.Link{}, gone: make(chan struct{}), up: time.Now()}
 	p.beginContexts(0)
 	p.places = min(p.workers-1, []int{(p.workers + 3) / 4, 0, 1, 9}[s.Is("waiters")])
-	p.locks = s.locks.Replica(core.WithObserver(core.Observer{Start: p.operation, Event: p.event}))
+	p.locks = s.locks.Replica(core.WithObserver(p.misbehaving(core.Observer{Start: p.operation, Event: p.event})))
 	over := false
 	s.locked(func() {
 		if over = s.over; !over {

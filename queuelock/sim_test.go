@@ -33,6 +33,7 @@ var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
 	"recovered", "delivered twice", "archived", "tick", "lost while waiting", "lease lost", "overlap after a loss", "taken back while waiting",
 	"runs again after the retention", "a backlog is given back",
 	"one UUID of two tasks", "given back further out", "stays in its worker",
+	"callback panics", "callback is slow",
 })
 
 const (
@@ -93,6 +94,7 @@ func drawSim(r *rand.Rand) sim.Program {
 			p.Steps = append(p.Steps, drawFault(r, what))
 		}
 	}
+	p.Plan["callbacks"] = sim.Pick(r, 0, 0, 1, 2)
 	return p
 }
 

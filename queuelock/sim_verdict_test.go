@@ -176,7 +176,7 @@ func (o *simOracle) leaves(d *simDelivery, told error) {
 		return
 	}
 	if len(d.held) > 0 {
-		time.AfterFunc(time.Millisecond, func() { o.keeps(d) }) // that one is lost is heard late
+		time.AfterFunc(d.p.hearsLosses(), func() { o.keeps(d) }) // that one is lost is heard late
 	}
 	want, fault := o.unrun(d, told)
 	if d.ran {

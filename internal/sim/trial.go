@@ -41,6 +41,7 @@ func (c Campaign) Test(t *testing.T) {
 		if first.violations == nil {
 			return
 		}
+		t.Logf("seed %d: %s", seed, first.violations[0]) // with -v, at once: whoever ends the run while the program is shrunk has seen it
 		last := first
 		Shrink(first.Program, *shrinks, func(p Program) bool {
 			for range 2 { // see the package's document
