@@ -322,3 +322,74 @@ func TestObserverDerivesNoContext(t *testing.T) {
 		w.release(lease)
 	})
 }
+
+// What nodes reply to the requests of one lease is told one after the other. While the observer does not return, one goroutine
+// waits for it, however many renewals there are, and they succeed.
+func TestRepliesOfALeaseAreToldInTurn(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		until := make(chan struct{})
+		var atOnce, told atomic.Int32
+		p := w.process(WithObserver(Observer{Node: func(_ context.Context, kind OpKind, _ NodeReply) {
+			if kind == OpRenew {
+				atOnce.Add(1)
+				<-until
+				atOnce.Add(-1)
+				told.Add(1)
+			}
+		}}))
+		lease := w.acquire(p, "k")
+		w.pass(5 * p.p.renewEvery)
+		if n := atOnce.Load(); n != 1 {
+			t.Errorf("%d replies are being told at once", n)
+		}
+		if err := lease.Context().Err(); err != nil {
+			t.Errorf("the lease has ended: %v", err)
+		}
+
+		close(until)
+		synctest.Wait()
+		if n := told.Load(); n < 9 {
+			t.Errorf("of the replies to at least three renewals on three nodes, %d were told", n)
+		}
+		w.release(lease)
+	})
+}
+
+// A hook that ends the goroutine of a request ends nothing else: what waits for the only connection is sent at once.
+func TestRequestsGoOnAfterAHookHasEndedItsGoroutine(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		w.known = 1
+		p := w.process(TTL(time.Minute))
+		first, second := w.acquire(p, "a"), w.acquire(p, "b")
+		w.pass(time.Second)
+		until := make(chan struct{})
+		var calls atomic.Int32
+		p.e.Nodes[0].Client.(*redis.Client).AddHook(faultyHook{misbehave: func(context.Context) {
+			if calls.Add(1) == 1 {
+				<-until
+				runtime.Goexit()
+			}
+		}})
+
+		go first.Release(context.Background())
+		synctest.Wait()
+		ended := make(chan time.Time, 1)
+		go func() {
+			second.Release(context.Background())
+			ended <- time.Now()
+		}()
+		synctest.Wait()
+		if n := calls.Load(); n != 1 {
+			t.Fatalf("%d requests are under way over one connection", n)
+		}
+		began := time.Now()
+		close(until)
+		synctest.Wait()
+		if n := calls.Load(); n != 2 {
+			t.Errorf("%d requests were sent by the time that the hook had ended the first one's goroutine", n)
+		}
+		if took := (<-ended).Sub(began); took > 0 {
+			t.Errorf("the second release took %v", took)
+		}
+	})
+}

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -50,7 +51,7 @@ var faultKinds = map[string]faultKind{
 	}},
 	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // connections are not even made
 		m.mu.Lock()
-		m.dialled[i] = time.Now().Add(min(long, time.Until(m.s.end)))
+		m.dialled[i] = time.Now().Add(min(2*long, time.Until(m.s.end)))
 		m.mu.Unlock()
 		m.breaks(n)
 	}},
@@ -281,7 +282,7 @@ func (m *nemesis) move(i int) {
 	m.s.count("moved")
 }
 
-// dialling waits while dials of node i hang.
+// dialling waits while dials of node i hang. One that has begun is lost for good, as a packet is: its end is the client's.
 func (m *nemesis) dialling(ctx context.Context, i int) error {
 	m.mu.Lock()
 	rest := time.Until(m.dialled[i])
@@ -291,8 +292,8 @@ func (m *nemesis) dialling(ctx context.Context, i int) error {
 	}
 	m.s.count("dial hung")
 	select {
-	case <-time.After(rest):
-		return nil
+	case <-time.After(coretest.Patience):
+		return coretest.ErrLost
 	case <-ctx.Done():
 		return ctx.Err()
 	}
