@@ -82,6 +82,9 @@ func (s *simulation) keepsPromises() {
 		s.servesAgain()
 		s.stewardIsFine()
 	}
+	if since, is := s.stewardRenewed(); is && since < time.Since(s.began)-s.lull-simTime/2 {
+		s.count("renewed after hours")
+	}
 
 	time.Sleep(simFound - simBack)
 	for i, p := range s.processes {

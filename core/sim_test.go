@@ -117,7 +117,7 @@ func draw(r *rand.Rand) mixture {
 	if r.IntN(3) == 0 {
 		m.pool = 4 + r.IntN(8)
 	}
-	if r.IntN(12) == 0 {
+	if r.IntN(10) == 0 {
 		m.drawHours(r)
 	}
 	return m
