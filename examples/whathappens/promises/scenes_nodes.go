@@ -179,6 +179,7 @@ var twoEmpty = scene{name: "two empty", takes: 30 * time.Second, forgets: true, 
 	return inOrder(
 		func() error { p.unreachable(names, []int{2}, false); return nil }, // so that the record is on the others only
 		p.completes,
+		func() error { return p.sleep(2 * nodeTimeout) }, // no request is under way to it any more
 		func() error { p.reachable(); return nil },
 		func() error { return empties(p, func() error { return restartEmpty(p, 0, 1) }) },
 	)
