@@ -113,6 +113,8 @@ func failed(class string) filter { return func(e event) bool { return e.Err == c
 
 func after(t time.Time) filter { return func(e event) bool { return !e.At.Before(t) } }
 
+func before(t time.Time) filter { return func(e event) bool { return e.At.Before(t) } }
+
 func (s seen) first(match filter) (event, bool) {
 	i := slices.IndexFunc(s.events, match)
 	if i < 0 {

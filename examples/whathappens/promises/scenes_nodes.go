@@ -312,7 +312,7 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 		{ofHolder, "Notices nothing", keeps("holder")},
 		{ofHolder, "The node is back at the next renewal or the one after it, within # s", func(s seen, f figures) finding {
 			back, isBack := s.struck(""), false
-			for _, e := range s.all(onNode("held", 0).and(after(back))) {
+			for _, e := range s.all(onNode("held", 0).and(after(back)).and(before(s.healed("")))) {
 				isBack = e.Text == "gone" || e.Text == quarantined || e.Text == "held"
 				if !isBack {
 					back = e.At.Add(inspectPeriod)
@@ -357,7 +357,7 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 		func() error { return p.sleep(6 * time.Second) },
 		func() error { return p.orders("c", order{Do: acquire, Op: "free2", Key: p.key("free2")}) },
 		func() error { return p.sleep(3 * time.Second) },
-		func() error { return replicate(p.ctx, p.nodes[0], nil) },
+		func() error { p.heals(""); return replicate(p.ctx, p.nodes[0], nil) },
 	)
 }}
 
