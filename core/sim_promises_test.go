@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 )
@@ -14,8 +15,9 @@ import (
 // than what keeps it waiting.
 
 const (
-	// simBack is how soon after the last fault a call is served that has waited through it: pauses last a second at most.
-	simBack = 3 * time.Second
+	// simBack is how soon after the last fault a call is served that has waited through it. Pauses last a second at most, but
+	// what the client waits for keeps its connections from others for as long as the client's own timeouts say.
+	simBack = coretest.Patience + 3*time.Second
 	// simFound is how soon after it every process reaches every node: one that it found unfit is left alone for a while.
 	simFound = node.RecheckEvery + simBack
 )
