@@ -341,10 +341,12 @@ lean: tools ## what scripts do on a straight way beside their complete code, on 
 	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(call must-run,TestPlainIsComplete) | $(quiet)
 
 .PHONY: soak
-soak: tools ## the core tests 20 times over, and those of the examples, with the race detector
+soak: tools ## the core tests 20 times over, those of the examples, and once all sweeps, with the race detector
 	@echo "==> soak: the core tests 20 times over, and those of the examples, with the race detector"
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on -count=20 -timeout 0 ./core/...
 	$(WITH_TOOLS) GOGC=400 go test $(RACE) -shuffle=on ./examples/...
+	echo "==> soak: with the race detector, the sweeps too"
+	$(WITH_TOOLS) GOGC=400 LOCKKIT_RACE=all go test $(RACE) -shuffle=on -timeout 0 $$(go list ./... | grep -v /examples/)
 
 # A point of internal/stall, and a node for those that concern one.
 STALLS := leave:0 leave:1 call:0 call:1 deliver:0 deliver:1 after:0 after:1 wake timer start

@@ -3,15 +3,16 @@
 package race
 
 import (
+	"os"
 	"testing"
 
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // Campaign leaves a test that tries a great many cases to `make sweeps`, which `make test` runs without the race
-// detector.
+// detector, and to `make soak`, which sets LOCKKIT_RACE=all.
 func Campaign(tb testing.TB) {
-	if Enabled {
+	if Enabled && os.Getenv("LOCKKIT_RACE") != "all" {
 		tb.Skip("a sweep: make sweeps runs it, without the race detector")
 	}
 }
