@@ -42,6 +42,7 @@ type tick struct {
 	ended       bool // it is
 	wrong       bool // with an error
 	late        bool // when its run had lost the lease: another may have started
+	endedAt     time.Time
 	unrecorded  bool // it was told not to be
 }
 
@@ -133,7 +134,7 @@ func (w *world) ended(p *process, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if t, v := w.tick(at), p.closes; !p.dead && v != nil && v.tick == t {
-		t.ended, t.wrong, t.late = true, v.err != nil, v.lease().Err() != nil
+		t.ended, t.wrong, t.late, t.endedAt = true, v.err != nil, v.lease().Err() != nil, time.Now()
 	}
 }
 
@@ -286,10 +287,16 @@ func (w *world) judgeInstant(v *visit) {
 	}
 }
 
+// endedBefore reports whether the end of the tick was on record when a later run could see it. An end that was recorded only
+// after its lease was lost may have come after the next replica, which had the lease by then, had looked for it.
+func (t *tick) endedBefore(v *visit) bool {
+	return t.ended && !(t.late && v.p.granted.Before(t.endedAt))
+}
+
 // judgeStarts: a tick is started n times at most, each start is recorded before, and completed ticks are not started again.
 func (w *world) judgeStarts(v *visit) {
 	t := v.tick
-	if t.ended && w.onNodes(endKey(t.at)) {
+	if t.endedBefore(v) && w.onNodes(endKey(t.at)) {
 		w.Violation("tick %s is started, and its end is on record", clock(v.Tick))
 	}
 	earlier := w.visits[:len(w.visits)-1] // the last is v
@@ -315,7 +322,7 @@ func (w *world) judgeStarts(v *visit) {
 	w.Count("again")
 	w.judgePace(v)
 	switch before := w.last; {
-	case t.ended:
+	case t.endedBefore(v):
 		w.Violation("tick %s is started again after its end was recorded", clock(v.Tick))
 	case before != nil && before.tick == t && before.completed && !t.unrecorded && !before.p.dead && !errors.Is(context.Cause(before.lease()), core.ErrLost):
 		if !t.ending {
