@@ -41,7 +41,7 @@ func TestMembersAggregatedTwice(t *testing.T) {
 				})
 			}
 			srv := r.serve(setup{adjust: adjust, locker: l}, func(ctx context.Context, task *asynq.Task) error {
-				for _, m := range strings.Split(string(task.Payload()), ",") {
+				for m := range strings.SplitSeq(string(task.Payload()), ",") {
 					do := func(ctx context.Context, _ string, run func(context.Context) error) error { return run(ctx) }
 					if byOnce {
 						do = func(ctx context.Context, key string, run func(context.Context) error) error {
