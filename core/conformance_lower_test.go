@@ -119,5 +119,6 @@ var conformanceLower = []conformanceCase{
 		p mark nohistory to=5s -> unguarded
 		! replica
 		p mark to=5s -> replica
+		p mark to=5s wall=U-60000000 -> replica
 		=g h=live s=T-1h m=20s`},
 }

@@ -300,6 +300,7 @@ var conformanceGuard = []conformanceCase{
 		! replica
 		a acquire -> replica
 		p provision -> replica
+		p provision wall=U-60000000 -> replica
 		= none
 		=g h=live s=T m=10s v=1`},
 	{name: "guard: a longer lease that becomes known is waited for, from the beginning of the memory", opts: conformGuarded, frozen: true, play: `

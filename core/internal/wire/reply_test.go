@@ -188,7 +188,7 @@ func oddNumbers(reply string) bool {
 func TestGrammarOfEveryScript(t *testing.T) {
 	t.Parallel()
 	said := map[Op]string{OpAcquire: text("acquire", "head"), OpRenew: text("renew", "head"), OpRelease: text("release"), OpComplete: text("complete", "head"),
-		OpTouch: text("touch", "head"), OpProvision: text("provision"), OpLower: text("lower"), OpRevoke: text("revoke"), OpForget: text("forget")}
+		OpTouch: text("touch", "head"), OpProvision: text("provision", "node"), OpLower: text("lower", "node"), OpRevoke: text("revoke"), OpForget: text("forget")}
 	for op, source := range said {
 		words := map[string]bool{}
 		for _, m := range regexp.MustCompile(`'([A-Z]{2,}) ?'`).FindAllStringSubmatch(source, -1) {

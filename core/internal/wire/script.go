@@ -42,8 +42,8 @@ var (
 
 	revokeScript    = newScript(text("int", "resource", "life"), "local due\n", text("queue", "revoke"))
 	forgetScript    = newScript(text("int", "resource", "forget"))
-	provisionScript = newScript(text("int", "guard", "provision"))
-	lowerScript     = newScript(text("int", "guard", "lower"))
+	provisionScript = newScript(text("int", "node", "guard", "provision"))
+	lowerScript     = newScript(text("int", "node", "guard", "lower"))
 	probeScript     = newScript(text("probe"))
 )
 

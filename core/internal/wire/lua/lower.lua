@@ -7,14 +7,8 @@
 -- Replies  MARKED now mark   OK now = mark: the value is no longer; check: it is marked so; lower, unmark: it is done
 --          GONE now = it is not marked so any more   QUARANTINED now rest = it may have forgotten a lease
 --          CLOCK us | REPLICA now | NOGUARD now
-local t = redis.call('TIME')
-local us, window = t[1] * 1000000 + t[2], tonumber(ARGV[2])
-local now = math.floor(us / 1000)
-if window > 0 and math.abs(us - tonumber(ARGV[1])) > window * 1000 then return 'CLOCK ' .. int(us) end
-local info = redis.call('INFO', 'replication')
-local h = string.match(info, 'master_replid:(%x+)')
-if not h then return 'NOGUARD ' .. int(now) end
-if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
+local refusal, us, now, h = asked(tonumber(ARGV[1]), tonumber(ARGV[2]))
+if refusal then return refusal end
 local memory, of, since, new, m, mark, claim = guarding(redis.call('GET', KEYS[1]))
 m = tonumber(m or 0)
 local named, to, known = tonumber(ARGV[3]), tonumber(ARGV[6]), of == h

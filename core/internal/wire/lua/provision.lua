@@ -7,15 +7,9 @@
 --          NEW claim = it has granted nothing, and does not vote yet
 --          QUARANTINED now rest = it may have forgotten something: it does not vote yet
 --          CLOCK us | REPLICA now | NOGUARD now
-local t = redis.call('TIME')
-local us, window = t[1] * 1000000 + t[2], tonumber(ARGV[3])
-local now = math.floor(us / 1000)
--- A claim notes when the node's memory begins.
-if window > 0 and math.abs(us - tonumber(ARGV[2])) > window * 1000 then return 'CLOCK ' .. int(us) end
-local info = redis.call('INFO', 'replication')
-local h = string.match(info, 'master_replid:(%x+)')
-if not h then return 'NOGUARD ' .. int(now) end
-if not string.find(info, 'role:master', 1, true) then return 'REPLICA ' .. int(now) end
+-- A claim notes when the node's memory begins, so the clock must be right.
+local refusal, _, now, h = asked(tonumber(ARGV[2]), tonumber(ARGV[3]))
+if refusal then return refusal end
 local g = redis.call('GET', KEYS[1])
 if not g then
   redis.call('SET', KEYS[1], h .. '.' .. int(now) .. ' ' .. ARGV[4] .. ' ' .. ARGV[1])
