@@ -47,7 +47,7 @@ func chaos(ctx context.Context, begin time.Time, length time.Duration, rs *repli
 	fmt.Printf("\n%d kills, %d stops, %d nodes emptied\n\n", len(rs.rec.these(isKilled)), len(rs.rec.these(isStopped)), len(rs.rec.these(isEmptied)))
 	var judges []*judge
 	for _, j := range chaosJobs {
-		judge := newJudge(rs.rec.copied(), j, rs.mode, begin, end)
+		judge := newJudge(rs.rec.kept.All(), j, rs.mode, begin, end)
 		judges = append(judges, judge)
 		err = errors.Join(err, judge.check())
 	}

@@ -104,7 +104,7 @@ func demo(ctx context.Context, begin time.Time, rs *replicas) error {
 
 	var judges []*judge
 	for _, j := range jobs {
-		judges = append(judges, newJudge(rs.rec.copied(), j, rs.mode, begin, end))
+		judges = append(judges, newJudge(rs.rec.kept.All(), j, rs.mode, begin, end))
 	}
 	fmt.Printf("\n%s\n%s\n", table(judges, rs.rec.these(isKilled, leaves)), sums(judges))
 	for _, j := range judges {
@@ -142,7 +142,7 @@ func plot(ctx context.Context, begin time.Time, rs *replicas) error {
 func midReport(ctx context.Context, from time.Time, rec *record) (event, error) {
 	waiting, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	e, err := rec.wait(waiting, func(e event) bool {
+	e, err := rec.kept.Wait(waiting, func(e event) bool {
 		return e.Kind == runStarts && e.Job == "report" && !e.Tick.Before(from)
 	})
 	if err != nil {

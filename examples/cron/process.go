@@ -62,7 +62,7 @@ func (rs *replicas) ready(ctx context.Context) (time.Time, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for name := range rs.all {
-		if _, err := rs.rec.wait(ctx, func(e event) bool { return e.Kind == isReady && e.Replica == name }); err != nil {
+		if _, err := rs.rec.kept.Wait(ctx, func(e event) bool { return e.Kind == isReady && e.Replica == name }); err != nil {
 			return time.Time{}, fmt.Errorf("waiting for replica %s to start: %w", name, err)
 		}
 	}

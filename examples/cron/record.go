@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // An event is a line that a replica writes, or what the demo does to it.
@@ -45,23 +46,19 @@ type record struct {
 	out   io.Writer
 	brief bool // what happens to jobs is not printed
 	start time.Time
+	kept  stage.Events[event]
 
-	mu     sync.Mutex
-	events []event
-	more   chan struct{} // closed by the next event
+	printing sync.Mutex // events are printed in the order in which they are kept
 }
 
 func newRecord(out io.Writer, brief bool) *record {
-	return &record{out: out, brief: brief, start: time.Now(), more: make(chan struct{})}
+	return &record{out: out, brief: brief, start: time.Now()}
 }
 
 func (r *record) add(e event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-	close(r.more)
-	r.more = make(chan struct{})
-
+	r.printing.Lock()
+	defer r.printing.Unlock()
+	r.kept.Add(e)
 	text := e.Text
 	switch {
 	case e.Kind == runEnds && text == "", e.Kind == isAsking, e.Kind == isFree, r.brief && e.Job != "":
@@ -74,24 +71,6 @@ func (r *record) add(e event) {
 		tick = clockTime(e.Tick)
 	}
 	fmt.Fprintf(r.out, "%6.2fs  %-2s %-8s %-7s%-9s %s\n", e.At.Sub(r.start).Seconds(), e.Replica, e.Kind, e.Job, tick, text)
-}
-
-// wait returns the first event that matches, which may have come already.
-func (r *record) wait(ctx context.Context, match func(event) bool) (event, error) {
-	for seen := 0; ; {
-		r.mu.Lock()
-		events, more := r.events, r.more
-		r.mu.Unlock()
-		if i := slices.IndexFunc(events[seen:], match); i >= 0 {
-			return events[seen+i], nil
-		}
-		seen = len(events)
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return event{}, context.Cause(ctx)
-		}
-	}
 }
 
 // A run of a job, put together from its events.
@@ -149,16 +128,9 @@ func (r *run) hear(e event, stopped time.Time) {
 	}
 }
 
-// copied returns the events so far, in the order in which they came.
-func (r *record) copied() []event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return slices.Clone(r.events)
-}
-
 // these returns the events of some kinds.
 func (r *record) these(kinds ...string) []event {
-	return slices.DeleteFunc(r.copied(), func(e event) bool { return !slices.Contains(kinds, e.Kind) })
+	return slices.DeleteFunc(r.kept.All(), func(e event) bool { return !slices.Contains(kinds, e.Kind) })
 }
 
 // save writes all events to a file, and says where, as an error.
@@ -168,9 +140,7 @@ func (r *record) save() error {
 		return err
 	}
 	out := json.NewEncoder(f)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, e := range r.events {
+	for _, e := range r.kept.All() {
 		err = errors.Join(err, out.Encode(e))
 	}
 	return errors.Join(err, f.Close(), fmt.Errorf("all events are in %s", f.Name()))

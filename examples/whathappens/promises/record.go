@@ -7,10 +7,10 @@ import (
 	"errors"
 	"os"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
 // An event is something that a process of the service was told or did, or that the program did or saw. All processes run on
@@ -64,45 +64,11 @@ const (
 )
 
 // A record has the events of a scene.
-type record struct {
-	mu     sync.Mutex
-	events []event
-	more   chan struct{} // closed and replaced by the next event
-}
-
-func newRecord() *record { return &record{more: make(chan struct{})} }
-
-func (r *record) add(e event) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.events = append(r.events, e)
-	close(r.more)
-	r.more = make(chan struct{})
-}
-
-// wait returns the first event that matches, which may have come already.
-func (r *record) wait(ctx context.Context, match func(event) bool) (event, error) {
-	for seen := 0; ; {
-		r.mu.Lock()
-		events, more := r.events, r.more
-		r.mu.Unlock()
-		if i := slices.IndexFunc(events[seen:], match); i >= 0 {
-			return events[seen+i], nil
-		}
-		seen = len(events)
-		select {
-		case <-more:
-		case <-ctx.Done():
-			return event{}, context.Cause(ctx)
-		}
-	}
-}
+type record struct{ stage.Events[event] }
 
 // sorted returns the events so far by their times.
 func (r *record) sorted() []event {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	events := slices.Clone(r.events)
+	events := r.All()
 	slices.SortStableFunc(events, func(a, b event) int { return a.At.Compare(b.At) })
 	return events
 }

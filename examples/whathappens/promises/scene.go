@@ -55,7 +55,7 @@ func (p *play) request(of call) { p.background(func(ctx context.Context) { p.cli
 func (p *play) await(what string, limit time.Duration, match filter) (event, error) {
 	ctx, cancel := context.WithTimeout(p.ctx, limit)
 	defer cancel()
-	e, err := p.record().wait(ctx, match)
+	e, err := p.record().Wait(ctx, match)
 	if err != nil {
 		return event{}, fmt.Errorf("%s: %w", what, err)
 	}

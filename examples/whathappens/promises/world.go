@@ -44,7 +44,7 @@ type process struct {
 const patience = time.Minute
 
 func newWorld(ctx context.Context, random *rand.Rand, breaks string) (*world, error) {
-	w := &world{random: random, breaks: breaks, proxies: map[string][]*testutil.Proxy{}, processes: map[string]*process{}, rec: newRecord()}
+	w := &world{random: random, breaks: breaks, proxies: map[string][]*testutil.Proxy{}, processes: map[string]*process{}, rec: new(record)}
 	err := w.start(ctx)
 	if err != nil {
 		w.close()
@@ -182,14 +182,14 @@ func (w *world) add(e event) {
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
-	rec.add(e)
+	rec.Add(e)
 }
 
 // begin begins the record of a scene.
 func (w *world) begin() *record {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rec = newRecord()
+	w.rec = new(record)
 	return w.rec
 }
 
@@ -276,7 +276,7 @@ func (w *world) healProcess(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	_, err := w.record().wait(ctx, func(e event) bool { return e.Kind == isIdle && e.Process == name })
+	_, err := w.record().Wait(ctx, func(e event) bool { return e.Kind == isIdle && e.Process == name })
 	if err != nil {
 		return fmt.Errorf("process %s does not end its calls: %w", name, err)
 	}
