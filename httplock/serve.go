@@ -126,14 +126,19 @@ func (x *exchange) prepare() error {
 	}
 
 	if x.once {
-		if err := x.identify(); err != nil {
+		err := x.identify()
+		if err != nil {
 			return err
 		}
 	}
+
+	// The request waits twice, and may do so for as long as it may wait in all. What the functions of options take before each
+	// wait counts for neither, but it brings the end of the server's WriteTimeout nearer.
 	patience := x.patience()
 	if x.once {
 		began := time.Now()
-		if err := x.claimIdentity(began.Add(patience)); err != nil || x.replayed {
+		err := x.claimIdentity(began.Add(patience))
+		if err != nil || x.replayed {
 			return err
 		}
 		patience -= time.Since(began)
