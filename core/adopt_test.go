@@ -49,6 +49,23 @@ func TestCutShortIsAdopted(t *testing.T) {
 	})
 }
 
+// A record that is on one node may count, if a node that does not answer has it, too. Nobody holds the key then, and the error of
+// a call whose time ends meanwhile does not say so.
+func TestRecordThatMayCountIsNoHolder(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		w.cutShort(w.process(), "k", "result")
+		p := w.process()
+		p.links[2].Set(coretest.Fate{Lose: true})
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+
+		_, err := p.TryAcquire(ctx, "k")
+		if ClassOf(err) != ClassUnavailable || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("one node has a record, one granted the key, and one is silent: %v (%v)", err, ClassOf(err))
+		}
+	})
+}
+
 // Whoever settles a record waits for that no longer than for the key, whatever ends the wait; what it has offered may
 // stand.
 func TestWaitEndsWhileARecordIsSettled(t *testing.T) {

@@ -53,13 +53,16 @@ func heldKind(t *quorum.Tally) HeldKind {
 
 var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
 
+// errUnsettled is of an attempt that found a completion record which no quorum is known to have. Nobody need hold the key.
+var errUnsettled = fmt.Errorf("%w: a node has a completion record, and too few nodes answered to tell whether it counts", ErrUnavailable)
+
 // refusalErrors are the errors of an attempt, by its outcome.
 var refusalErrors = [...]error{
 	quorum.Held:        ErrHeld,
 	quorum.Queued:      ErrHeld,
 	quorum.SharedTurn:  ErrHeld,
 	quorum.Split:       ErrHeld,
-	quorum.Unsettled:   ErrHeld,
+	quorum.Unsettled:   errUnsettled,
 	quorum.Quarantined: ErrUnavailable,
 	quorum.OutOfReach:  ErrUnavailable,
 	quorum.Done:        ErrDone,
