@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -365,9 +366,9 @@ func (c *claim) Call() error {
 	j := c.job
 	j.service.begins(c)
 	c.begun, c.err = true, errPanicked
-	j.service.event(c.ctx, j.name, EventRun)
+	j.event(c.ctx, EventRun)
 	if c.attempt() > 1 {
-		j.service.event(c.ctx, j.name, EventRerun)
+		j.event(c.ctx, EventRerun)
 	}
 	j.supersedes(c.ctx, c.superseded)
 	j.outage.over()
@@ -424,7 +425,7 @@ func (c *claim) End() (err error) {
 			err = c.record()
 		}
 		if c.begun && errors.Is(errors.Join(context.Cause(c.work), c.lease.Lost()), core.ErrLost) {
-			c.job.service.event(c.ctx, c.job.name, EventLost)
+			c.job.event(c.ctx, EventLost)
 		}
 	})
 	return err
@@ -493,9 +494,9 @@ func (c *claim) isDismissed() bool {
 func (c *claim) unrecorded(err error) error {
 	j := c.job
 	if err != nil && j.starts > 1 {
-		j.service.event(c.ctx, j.name, EventUnrecorded)
-		j.service.locker.Logger().Error("cronlock: the end of a run was not recorded: another replica may start its tick again",
-			"job", j.name, "tick", stamp(c.tick), "attempt", c.attempt(), "err", err)
+		j.event(c.ctx, EventUnrecorded)
+		j.log(slog.LevelError, "cronlock: the end of a run was not recorded: another replica may start its tick again",
+			"tick", stamp(c.tick), "attempt", c.attempt(), "err", err)
 	}
 	return err
 }
@@ -532,7 +533,7 @@ func (c *claim) refuse(err error) error {
 	event, expected := meaningOf(err)
 	refusal := &Error{Job: j.name, Tick: c.tick, Err: err}
 	if !j.service.waitsForNewNodes(err) {
-		j.service.event(c.ctx, j.name, event)
+		j.event(c.ctx, event)
 		if !c.byHand {
 			j.outage.note(j, event, refusal)
 		}

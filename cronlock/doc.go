@@ -109,8 +109,8 @@
 // At most one look of a job is under way on a replica. A look begins when a tick is due, when a run has ended, and when the
 // leadership begins; after a failure not before a second has passed; and in any case not within 50 ms of the last one. So a
 // replica looks at a job at most 60 times a minute, beside the looks for ticks and after runs. A look asks each node about five
-// times, because what a replica knows it does not ask for, and 40 times at most. Slow nodes and slow observers make looks
-// rarer. So from a replica, a job that is due every minute costs a node about 10 requests a minute as a rule, at most 300 if
+// times, because what a replica knows it does not ask for, and 40 times at most. Slow nodes, and an observer whose Start is slow, make
+// looks rarer. So from a replica, a job that is due every minute costs a node about 10 requests a minute as a rule, at most 300 if
 // each look fails, and at most 2400 whatever goes wrong. Beside that, a replica that does not know a job yet, or was without
 // nodes for many ticks, reads once the records of those ticks, 100 at most and two of each, before it takes the job's lease.
 // A look lasts for a TTL at most, and the next one goes on where it was.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/internal/hosting"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // A Job is a function with a schedule, whose ticks run on one of the replicas of its Service. It is safe for concurrent
@@ -28,6 +29,9 @@ type Job struct {
 	memory   memory
 	outage   outage
 	passing  passing
+
+	events callback.Queue // what the observer is told
+	lines  callback.Queue // of the log
 }
 
 // A JobOption configures a job.

@@ -2,6 +2,7 @@ package cronlock
 
 import (
 	"context"
+	"log/slog"
 	"runtime/debug"
 	"time"
 
@@ -89,7 +90,7 @@ func (j *Job) settled(due time.Time) error {
 // recovered keeps a panic of a run that the engine began, of the schedule or of the host from ending the process.
 func (j *Job) recovered() {
 	if p := recover(); p != nil {
-		j.service.locker.Logger().Error("cronlock: a run panicked", "job", j.name, "panic", p, "stack", string(debug.Stack()))
+		j.log(slog.LevelError, "cronlock: a run panicked", "panic", p, "stack", string(debug.Stack()))
 		j.looks.within(lookAnyway)
 	}
 }

@@ -3,6 +3,7 @@ package cronlock
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -173,3 +174,35 @@ func TestObserverPanicsAtEvents(t *testing.T) {
 		})
 	}
 }
+
+// An observer and a logger that never return from the first event and the first line cost no tick, and the lease of no run.
+func TestObserverThatBlocksCostsNoTick(t *testing.T) {
+	for name, host := range map[string]bool{"engine": false, "host": true} {
+		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
+			release := make(chan struct{})
+			w.replica("a", plan{host: host, core: []core.Option{
+				core.WithObserver(core.Observer{Event: func(context.Context, core.Event) { <-release }}),
+				core.WithLogger(slog.New(blockingHandler{slog.DiscardHandler, release})),
+			}})
+
+			till(90 * time.Second)
+			w.each((*testutil.Node).Down)
+			till(2*time.Minute + 30*time.Second) // a tick cannot start, and the log has it
+			w.each((*testutil.Node).Up)
+			till(5*time.Minute + 30*time.Second)
+			close(release)
+			w.want(ticks(at(0), time.Minute, 6)...)
+		})
+	}
+}
+
+// A blockingHandler is a slog.Handler that does not return before it is released.
+type blockingHandler struct {
+	slog.Handler
+	release chan struct{}
+}
+
+func (h blockingHandler) Enabled(context.Context, slog.Level) bool  { return true }
+func (h blockingHandler) Handle(context.Context, slog.Record) error { <-h.release; return nil }
+func (h blockingHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
+func (h blockingHandler) WithGroup(string) slog.Handler             { return h }

@@ -180,9 +180,10 @@ func (w *world) held(p *process) {
 func (w *world) heard(p *process, kind core.EventKind) {
 	switch kind {
 	case cronlock.EventRun:
-		p.superseded = 0
+		w.judgeSuperseded(p)
+		p.superseded = append(p.superseded, 0)
 	case cronlock.EventSuperseded:
-		p.superseded++
+		p.superseded[len(p.superseded)-1]++ // after the event of its run
 	case cronlock.EventUnrecorded:
 		gives := func(v *visit) bool { return v.p == p && v.tick != nil && v.completed && v.lease().Err() == nil }
 		if i := slices.IndexFunc(w.visits, gives); i >= 0 && !p.closed {
@@ -223,6 +224,7 @@ func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit 
 	v := &visit{Run: run, p: p, job: p.job, ctx: ctx, began: time.Now()}
 	w.Tracef("%s runs %s, attempt %d, previous %s", p.name, clock(run.Tick), run.Attempt, clock(run.Previous))
 	p.running++
+	p.between = append(p.between, -1)
 	if p.under != nil || p.scheduler != nil {
 		if p.listened--; p.listened < 0 {
 			w.Violation("%s runs %s, and its listeners have not heard of that", p.name, clock(run.Tick))
@@ -373,8 +375,20 @@ func (w *world) judgeOrder(v *visit) {
 	if v.tick == before.tick || between >= 99 {
 		return
 	}
-	if !doubt && v.p.running == 1 && v.Attempt == 1 && v.p.superseded != between {
-		w.Violation("tick %s: %d ticks are superseded, %d told", clock(v.Tick), between, v.p.superseded)
+	if !doubt && v.p.running == 1 && v.Attempt == 1 {
+		v.p.between[len(v.p.between)-1] = between
+	}
+}
+
+// judgeSuperseded: the observer is told of each tick that the last run superseded, soon after that has begun, and before it
+// is told of another run.
+func (w *world) judgeSuperseded(p *process) {
+	run := len(p.superseded) - 1
+	if run < 0 || run >= len(p.between) || p.between[run] < 0 {
+		return
+	}
+	if told := p.superseded[run]; told != p.between[run] {
+		w.Violation("run %d of %s: %d ticks are superseded, %d told", run, p.name, p.between[run], told)
 	}
 }
 

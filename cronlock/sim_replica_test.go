@@ -57,7 +57,8 @@ type process struct {
 	attempt       int       // which start that was
 	closes        *visit    // whose end it records
 	wrote         time.Time // the one whose start was being recorded when it left
-	superseded    int       // ticks, as the events say
+	between       []int     // of each run, how many ticks it superseded; -1 where that is in doubt
+	superseded    []int     // of each run, of how many the observer was told
 	listened      int       // runs that gocron's listeners were told of, beyond those that began
 	reigns        int       // calls of OnElected that go on
 	answers       int       // runs by hand, and what else may have become of one

@@ -3,17 +3,31 @@ package cronlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// event tells the observer what happens.
-func (s *Service) event(ctx context.Context, job string, kind core.EventKind) {
-	if kind != "" {
-		s.locker.Event(ctx, core.Event{Source: "cronlock", Name: job, Kind: kind})
+// event tells the observer what happens to the job. Neither a look nor a run waits for the observer.
+func (j *Job) event(ctx context.Context, kind core.EventKind) {
+	if kind == "" {
+		return
 	}
+	locker := j.service.locker
+	callback.Of(locker).Post(&j.events, func() {
+		locker.Event(ctx, core.Event{Source: "cronlock", Name: j.name, Kind: kind})
+	})
+}
+
+// log writes a line about the job. Neither a look nor a run waits for the logger.
+func (j *Job) log(level slog.Level, message string, attrs ...any) {
+	locker := j.service.locker
+	callback.Of(locker).Post(&j.lines, func() {
+		locker.Logger().With("job", j.name).Log(context.Background(), level, message, attrs...)
+	})
 }
 
 // waitsForNewNodes reports whether nothing starts only because the nodes are new to this process and do not vote yet, though
@@ -52,7 +66,7 @@ func (o *outage) note(j *Job, reason core.EventKind, refusal *Error) {
 	o.since = reason
 	o.mu.Unlock()
 	if before != reason {
-		j.service.locker.Logger().Warn("cronlock: a tick cannot start", "job", j.name, "err", refusal.Err) // a key is in the text of the refusal
+		j.log(slog.LevelWarn, "cronlock: a tick cannot start", "err", refusal.Err) // a key is in the text of the refusal
 	}
 }
 
@@ -75,10 +89,10 @@ const quietly = time.Hour
 // supersedes tells of ticks that will never start because a later one does.
 func (j *Job) supersedes(ctx context.Context, ticks int) {
 	for range ticks {
-		j.service.event(ctx, j.name, EventSuperseded)
+		j.event(ctx, EventSuperseded)
 	}
 	if n := j.passing.add(ticks); n > 0 {
-		j.service.locker.Logger().Warn("cronlock: ticks were superseded: they never start, because a later tick was due when the job could start", "job", j.name, "ticks", n)
+		j.log(slog.LevelWarn, "cronlock: ticks were superseded: they never start, because a later tick was due when the job could start", "ticks", n)
 	}
 }
 
