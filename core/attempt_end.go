@@ -150,7 +150,7 @@ func (a *attempt) tellLater(i int, debt releaseDebt, after time.Duration) {
 }
 
 // repeatEnd tells a node that the attempt is over, if that is still owed. If telling it again fails, too, the lease runs out
-// by itself, and the clock window refuses what is still under way.
+// by itself, unless the node names the attempt as a holder before, and the clock window refuses what is still under way.
 func (a *attempt) repeatEnd(node int) {
 	a.mu.Lock()
 	tell, first := a.nodes[node].takeDue()

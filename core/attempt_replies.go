@@ -35,6 +35,9 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	if got.Revoked {
 		a.lease.declareLost(LossRevoked)
 	}
+	if op == wire.OpAcquire {
+		a.e.releaseLeftover(got)
+	}
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -102,8 +105,11 @@ func (a *attempt) hearRenew(n *nodeState, got node.Reply) (slept bool) {
 // hearRelease notes a reply to a release, and returns what its verdict amounts to. Called with the lock.
 func (a *attempt) hearRelease(n *nodeState, got node.Reply) wire.Verdict {
 	verdict, again := n.released(got, a.lease.cooldownLeft() > 0)
-	if again {
+	switch {
+	case again:
 		a.tellLater(got.Node, releaseAgain, a.p.nodeTimeout)
+	case n.debt == releaseInVain:
+		a.e.leftovers.add(a)
 	}
 	return verdict
 }

@@ -14,12 +14,13 @@ import (
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
 type engine struct {
 	*node.Group
-	lines    *queue.Local[refusal]
-	waits    queue.Board
-	jitter   func(n int64) int64 // uniform in [0, n)
-	attempts atomic.Uint64       // made so far, to name them
-	watchdog watchdog
-	hangUp   func() error // closes the clients, once; nil = they are the caller's
+	lines     *queue.Local[refusal]
+	waits     queue.Board
+	jitter    func(n int64) int64 // uniform in [0, n)
+	attempts  atomic.Uint64       // made so far, to name them
+	watchdog  watchdog
+	leftovers leftovers
+	hangUp    func() error // closes the clients, once; nil = they are the caller's
 
 	// Calls under way, and leases. What acquires enters, and is refused once the engine is closing; any other call joins,
 	// and is refused once nothing is left that it could belong to.
