@@ -10,7 +10,6 @@ import (
 	"crypto/rand"
 	"log/slog"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,42 +84,6 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	return g
 }
 
-// A Bucket is what a Group holds under one hash tag, with a guard record and a way of its own to each node. A plain server has
-// one; a Redis Cluster has many, to spread the load over its shards. [Group.Bucket] chooses it by the key. Whoever has it need
-// not know how many there are.
-type Bucket struct {
-	*Group
-	Channel wire.Channel // where nodes tell this process that the turn of one of its calls has come
-
-	index    int
-	tagged   string // a name under the hash tag, by which a Cluster client finds the shard
-	lanes    []*lane
-	memories []atomic.Pointer[string] // what nodes remember, as last heard; nil = not heard yet
-	asked    clock.AtomicInstant      // when nodes were last asked something that begins a quarantine
-}
-
-// Bucket is that of a key of the user's.
-func (g *Group) Bucket(key string) *Bucket { return g.Buckets[g.Keys.Bucket(key)] }
-
-// heardMemory notes what a node remembers.
-func (b *Bucket) heardMemory(node int, memory string) {
-	if memory != "" && memory != b.Memory(node) {
-		heard := strings.Clone(memory) // not all of the reply
-		b.memories[node].Store(&heard)
-	}
-}
-
-// Memory is what a node was last heard to remember.
-func (b *Bucket) Memory(node int) string {
-	if m := b.memories[node].Load(); m != nil {
-		return *m
-	}
-	return wire.NoMemory
-}
-
-// NoAnswer is the error of a request that a node has not answered in time.
-func (b *Bucket) NoAnswer(node int) error { return b.Nodes[node].noAnswer(b.tagged) }
-
 // KeysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
 func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	if slices.ContainsFunc(clients, func(c redis.UniversalClient) bool { return goredis.ClusterOf(c) != nil }) {
@@ -192,27 +155,4 @@ func (g *Group) Pause(ctx context.Context, d time.Duration, told <-chan struct{}
 	case <-g.Closing.Done():
 	}
 	return ctx.Err() == nil && !g.IsClosing()
-}
-
-// Guarantee 1 needs the longest max TTL of all processes: a node that lost its memory grants nothing for so long. A user
-// with failovers beyond the default sets WithMaxTTL, in one process after the other, so each learns it from the nodes.
-
-// Learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
-// nodes that have forgotten it wait for it, too. It reports whether an operator is to be told: the first time.
-func (g *Group) Learn(longest time.Duration) (first bool) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	known := g.Head.Load()
-	if longest <= known.MaxTTL {
-		return false
-	}
-	g.Head.Store(known.WithMaxTTL(longest))
-	return known.MaxTTL == g.Conf.MaxTTL
-}
-
-func (g *Group) tellLongest(longest time.Duration, from *Node) {
-	g.Callbacks.Post(&from.lines, func() {
-		g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
-			from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
-	})
 }

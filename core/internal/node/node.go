@@ -50,15 +50,6 @@ type Node struct {
 	doubtful bool // as counted by the group
 }
 
-// A fitness says what examinations have found of a node's server. The node's lock guards it.
-type fitness struct {
-	fault   error         // why the server is unfit, so that the node must not take part; nil if it is fit
-	unsure  error         // why nothing is known of the server yet, or again; nil once it was examined
-	away    bool          // the server did not answer, so that it is examined at its first answer
-	checkAt clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
-	runID   string        // the server's own name for its run; "" while unknown
-}
-
 // attrs names the node in a log line.
 func (n *Node) attrs() slog.Attr {
 	return slog.Group("", slog.Int("node", n.Index), slog.String("addr", n.Addr))

@@ -10,7 +10,6 @@ import (
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/callback"
-	"github.com/lockkit/lockkit/internal/stall"
 )
 
 // A Round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
@@ -59,24 +58,6 @@ type Reply struct {
 	quorum.Vote
 	Node int
 	Sent clock.Instant
-}
-
-// A request is what a round asks of one node.
-type request struct {
-	r *Round
-	b *breaker // that has admitted it
-
-	losses int  // how often the connection broke that it was sent over
-	most   int  // bound of the size of its batch; 0 = none. A request that was lost travels with fewer than before.
-	again  bool // it was lost, and waits to be sent once more
-}
-
-// weight is how much of a batch the request takes. A request that must travel alone takes all of it.
-func (q request) weight() int {
-	if q.r.op.Alone() {
-		return MaxBatch
-	}
-	return 1 + q.r.Bulk/bulkOfOne
 }
 
 // Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
@@ -139,49 +120,6 @@ func (r *Round) unlock() {
 	}
 }
 
-// A waiter is what somebody waits for a round with. It is used again.
-type waiter struct {
-	over  chan struct{} // has room for one
-	timer *time.Timer
-}
-
-func (g *Group) newWaiter(d time.Duration) *waiter {
-	w, _ := g.waiters.Get().(*waiter)
-	if w == nil {
-		return &waiter{make(chan struct{}, 1), time.NewTimer(d)}
-	}
-	w.timer.Reset(d)
-	return w
-}
-
-// Wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
-// caller's from then on.
-func (r *Round) Wait(ctx context.Context) bool {
-	w := r.newWaiter(r.Timeout)
-	r.mu.Lock()
-	if !r.over {
-		r.waiter = w
-	} else {
-		w.over <- struct{}{}
-	}
-	r.mu.Unlock()
-	cancelled := false
-	select {
-	case <-w.over:
-	case <-w.timer.C:
-		r.Expire()
-		<-w.over
-	case <-ctx.Done():
-		r.Leave()
-		<-w.over
-		cancelled = true
-	}
-	stall.At(stall.Wake, stall.Anywhere, r.Group)
-	w.timer.Stop()
-	r.waiters.Put(w)
-	return !cancelled
-}
-
 // Leave ends the round without waiting for it.
 func (r *Round) Leave() {
 	r.mu.Lock()
@@ -230,45 +168,3 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	told, ctx := *v, observedContext{r.nodeContext.Context, r.deadline}
 	r.Group.Callbacks.Post(calls, func() { observe(ctx, r.op, n, &told) })
 }
-
-// worth is how long a request may wait to be sent, from when the round began. What ends an attempt is not sent when the lease
-// has run out on the node, or it would pile up for a node that hangs. Nothing waits without a bound.
-func (r *Round) worth() time.Duration {
-	switch r.op {
-	case wire.OpAcquire: // half the time is for the answer
-		return r.Timeout / 2
-	case wire.OpRelease, wire.OpComplete:
-		return max(r.Lease, r.Timeout)
-	default:
-		return r.Timeout
-	}
-}
-
-// stale reports whether a request has waited for so long that it is not to be sent any more.
-func (r *Round) stale(now clock.Instant) bool { return now.Since(r.Sent) > r.worth() }
-
-// drop votes for a node that is not asked.
-func (r *Round) drop(n *Node, b *breaker, now clock.Instant) {
-	v := quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
-	n.leave(b, 0, v.Err)
-	r.hear(n.Index, v)
-	if r.stale(now) { // else the attempt or the lease has ended
-		r.tellReply(n, &v)
-	}
-}
-
-// departs notes that the request to a node is sent, and reports whether it is to be. It is not where the asker has ended, where
-// it comes too late, or where the node has its vote already, for not having been asked in time: nobody would release what it
-// grants then.
-func (r *Round) departs(node int, now clock.Instant) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.stale(now) || !r.ends() && r.Votes[node].Verdict != wire.Pending || r.asker != nil && !r.asker.Sends(r.op, node) {
-		return false
-	}
-	r.queued = r.queued.Without(node)
-	return true
-}
-
-// ends reports whether the round ends an attempt: it is sent also when the round is over.
-func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }

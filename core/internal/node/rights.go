@@ -1,0 +1,73 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/lockkit/lockkit/core/internal/goredis"
+	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/faults"
+)
+
+// probing tries what scripts call.
+func (x *Examination) probing() wire.Call { return x.call(x.keys.Probe(x.buckets[0], x.asCluster)) }
+
+// tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
+func (x *Examination) tryRights() {
+	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
+	switch err := x.do(cmd); { // what cannot be told is not guessed
+	case err == nil:
+		_ = x.denied(wire.ParseRights(cmd.Val(), x.Conf.Prefix))
+	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
+		_ = x.denied(wire.Rights{"~" + x.Conf.Prefix + "*"})
+	case goredis.Denied(err):
+		_ = x.denied(wire.Rights{"+eval"})
+	}
+}
+
+// denied books what scripts were denied, and what no script can find out: INFO, and whether the user may subscribe. The
+// error is why that cannot be told.
+func (x *Examination) denied(inScripts wire.Rights) error {
+	x.rights = inScripts
+	if x.Info == nil {
+		x.rights = append(x.rights, "+info")
+	}
+	err := x.within(func(ctx context.Context) error { // on a connection of its own, so its silence says nothing
+		deadline, _ := ctx.Deadline()
+		subscription, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
+		if err == nil {
+			_, _, err = subscription.Receive(max(time.Until(deadline), time.Millisecond))
+		}
+		subscription.Close()
+		return err
+	})
+	switch {
+	case !goredis.Denied(err):
+		return err
+	case strings.Contains(err.Error(), "channel"):
+		x.rights = append(x.rights, "&"+x.Conf.Prefix+"*")
+	case x.asCluster:
+		x.rights = append(x.rights, "+ssubscribe")
+	default:
+		x.rights = append(x.rights, "+subscribe")
+	}
+	return nil
+}
+
+// LacksRights notes what the user of the client may not do.
+func (x *Examination) LacksRights() {
+	user, rules := goredis.UserOf(x.client), faults.Clip(x.rights.String())
+	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
+		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
+	switch {
+	case rules == "":
+	case rules == "+info" && !x.Conf.Guarded:
+		x.Add(mild, rights, "denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", mend)
+	default:
+		x.Add(severe, rights, fmt.Sprintf("denies its user %s what nothing works without", user), mend)
+	}
+}
