@@ -16,6 +16,15 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
+const (
+	// MaxBatch keeps a batch at about a millisecond of the server's time, where each request counts for one, and for
+	// one more per bulkOfOne bytes that it brings along.
+	MaxBatch  = 128
+	bulkOfOne = 512
+	// So often a request is sent again at once because its connection broke.
+	maxLosses = 2
+)
+
 // A batch is requests that travel to a node together.
 type batch struct {
 	l        *lane
@@ -91,21 +100,28 @@ func (f *batch) run() {
 		runtime.Gosched()
 	}
 	l.mu.Lock()
-	loaded := l.Clock.Now()
-	if len(l.urgent) >= manyQueued && loaded.Since(l.swept) >= l.Conf.Timeout { // those worth less time may wait behind others
-		l.urgent, l.swept = f.sweep(l.urgent, loaded), loaded
-	}
-	l.urgent = f.load(l.urgent, loaded)
-	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
-		l.asking = f.load(l.asking, loaded)
-	}
-	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
+	f.take(l.Clock.Now())
 	l.mu.Unlock()
-	sent, wall := l.Clock.Now(), time.Now()
+	sent := l.Clock.Now()
+	wall := time.Now()
 	f.filter(sent)
 	stall.At(stall.Call, l.n.Index, l.Group)
 	defer f.finish(sent) // also if a hook of the client ends the goroutine
 	f.call(sent, wall)
+}
+
+func (f *batch) take(now clock.Instant) {
+	l := f.l
+	many := len(l.urgent) >= manyQueued
+	if many && now.Since(l.swept) >= l.Conf.Timeout { // those worth less time may wait behind others
+		l.urgent = f.sweep(l.urgent, now)
+		l.swept = now
+	}
+	l.urgent = f.load(l.urgent, now)
+	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
+		l.asking = f.load(l.asking, now)
+	}
+	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
 }
 
 // errNoReturn is the error of a batch whose hook has ended the goroutine.
@@ -118,11 +134,13 @@ func (f *batch) finish(sent clock.Instant) {
 		f.err = errNoReturn
 		f.votes = slices.Repeat([]quorum.Vote{failed(errNoReturn)}, len(f.requests))
 	}
-	now, clock := l.Clock.Now(), time.Now()
+	now := l.Clock.Now()
+	clock := time.Now()
 	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
 	l.mu.Lock()
 	l.took += (now.Since(sent) - l.took) / 4
-	if l.underWay--; answered {
+	l.underWay--
+	if answered {
 		l.answered.Store(now)
 	} else {
 		l.urgent = append(l.urgent, f.salvage(now)...)
@@ -151,13 +169,12 @@ func (f *batch) salvage(now clock.Instant) (lost []request) {
 	}
 	for i := range f.requests {
 		q := &f.requests[i]
-		r := q.r
-		if r.op.Alone() || r.op == wire.OpAcquire || q.losses == maxLosses || now.Since(r.Sent) >= r.Timeout {
+		if !q.goesAgain(now) {
 			continue
 		}
 		f.l.n.count(q.b, 1)
 		q.again = true
-		lost = append(lost, request{r: r, b: q.b, losses: q.losses + 1, most: max(1, len(f.requests)/2)})
+		lost = append(lost, request{r: q.r, b: q.b, losses: q.losses + 1, most: max(1, len(f.requests)/2)})
 	}
 	return lost
 }
@@ -165,13 +182,15 @@ func (f *batch) salvage(now clock.Instant) (lost []request) {
 // filter leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
 // its attempt looks older to the node than the tombstone.
 func (f *batch) filter(now clock.Instant) {
-	n, kept := f.l.n, f.requests[:0]
+	n := f.l.n
+	kept := f.requests[:0]
 	for _, q := range f.requests {
-		if !q.r.departs(n.Index, now) {
+		departs := q.r.departs(n.Index, now)
+		if departs {
+			kept = append(kept, q)
+		} else {
 			q.r.drop(n, q.b, now)
-			continue
 		}
-		kept = append(kept, q)
 	}
 	clear(f.requests[len(kept):])
 	f.requests = kept
@@ -179,23 +198,12 @@ func (f *batch) filter(now clock.Instant) {
 
 // call sends the requests.
 func (f *batch) call(sent clock.Instant, wall time.Time) {
-	l, n := f.l, f.l.n
 	if len(f.requests) == 0 {
 		return
 	}
-	first := f.requests[0].r
-	ctx := &first.nodeContext
-	if len(f.requests) > 1 || sent.Since(first.Sent) > first.Timeout/4 { // it has waited for its turn
-		ctx = &nodeContext{Context: context.Background(), of: l.deadlines} //nolint:forbidigo // it belongs to no caller
-		if len(f.requests) == 1 {
-			ctx.Context = first.Context
-		}
-		for _, q := range f.requests {
-			if deadline := wall.Add(q.r.Timeout); deadline.After(ctx.deadline) {
-				ctx.deadline = deadline
-			}
-		}
-	}
+	l := f.l
+	n := l.n
+	ctx := f.context(sent, wall)
 	request := func(i int) wire.Request { return f.requests[i].r.to(n.Index) }
 	call := l.Head.Load().Encode(len(f.requests), request, l.Memory(n.Index), wall)
 	reply, err := run(ctx, n.Client, call)
@@ -207,12 +215,34 @@ func (f *batch) call(sent clock.Instant, wall time.Time) {
 	for i := range f.requests {
 		if err != nil {
 			f.votes = append(f.votes, failed(err))
-		} else if reply, err := answers.Next(request(i)); err != nil {
+			continue
+		}
+		reply, err := answers.Next(request(i))
+		if err != nil {
 			f.votes = append(f.votes, failed(err))
-		} else {
-			f.votes = append(f.votes, quorum.Vote{Reply: reply})
+			continue
+		}
+		f.votes = append(f.votes, quorum.Vote{Reply: reply})
+	}
+}
+
+func (f *batch) context(sent clock.Instant, wall time.Time) *nodeContext {
+	first := f.requests[0].r
+	alone := len(f.requests) == 1
+	if alone && sent.Since(first.Sent) <= first.Timeout/4 { // it has not waited for its turn
+		return &first.nodeContext
+	}
+	ctx := &nodeContext{Context: context.Background(), of: f.l.deadlines} //nolint:forbidigo // it belongs to no caller
+	if alone {
+		ctx.Context = first.Context
+	}
+	for _, q := range f.requests {
+		deadline := wall.Add(q.r.Timeout)
+		if deadline.After(ctx.deadline) {
+			ctx.deadline = deadline
 		}
 	}
+	return ctx
 }
 
 // deliver gives the answers to those who wait for them.
@@ -221,7 +251,7 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 	var longest time.Duration // the max TTL that a node was the first to tell of
 	for i, q := range f.requests {
 		v := &f.votes[i]
-		if f.err != nil && i > 0 && q.b == f.requests[i-1].b || q.losses > 0 && !goredis.Answered(v.Err) {
+		if f.isCounted(i) {
 			n.count(q.b, -1) // they failed as one, or with the batch that they were in before
 		} else {
 			n.leave(q.b, now, v.Err)
@@ -229,8 +259,10 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 		if q.again {
 			continue
 		}
-		v.Waited, v.Latency = sent.Since(q.r.Sent), now.Since(sent)
-		if f.read(v, q.r, clock) {
+		v.Waited = sent.Since(q.r.Sent)
+		v.Latency = now.Since(sent)
+		first := f.read(v, q.r, clock)
+		if first {
 			longest = v.Longest
 		}
 		q.r.hear(n.Index, *v)
@@ -251,6 +283,14 @@ func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
 	}
 }
 
+func (f *batch) isCounted(i int) bool {
+	q := f.requests[i]
+	if f.err != nil && i > 0 && q.b == f.requests[i-1].b {
+		return true
+	}
+	return q.losses > 0 && !goredis.Answered(f.votes[i].Err)
+}
+
 // read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
 // first to tell of a longer max TTL.
 func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
@@ -263,12 +303,15 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 		}
 	}
 	f.l.heardMemory(n.Index, v.Memory)
-	if known := f.l.Memory(n.Index); v.Memory == known {
+	known := f.l.Memory(n.Index)
+	if v.Memory == known {
 		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
 	first = v.Longest > 0 && f.l.Learn(v.Longest)
-	if r.op == wire.OpAcquire && v.Verdict == wire.Granted && v.Clock.Lead(v.Token) > wire.Slack {
-		v.Verdict, v.Err = wire.Failed, errAhead
+	granted := r.op == wire.OpAcquire && v.Verdict == wire.Granted
+	if granted && v.Clock.Lead(v.Token) > wire.Slack {
+		v.Verdict = wire.Failed
+		v.Err = errAhead
 	}
 	return first
 }

@@ -25,7 +25,16 @@ type breaker struct {
 
 // troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
 func (b *breaker) troubled(now clock.Instant, timeout time.Duration) bool {
-	return b.failures >= MaxFailures || b.inFlight > 0 && now.Since(b.since) > timeout
+	silent := b.inFlight > 0 && now.Since(b.since) > timeout
+	return silent || b.failures >= MaxFailures
+}
+
+func (b *breaker) enter(now clock.Instant) {
+	if b.inFlight == 0 {
+		b.since = clock.Never
+	}
+	b.since = min(b.since, now)
+	b.inFlight++
 }
 
 // leave books the end of a request.
@@ -33,7 +42,9 @@ func (b *breaker) leave(err error) {
 	b.inFlight--
 	switch {
 	case goredis.Answered(err):
-		b.since, b.failures, b.cause = clock.Never, 0, nil
+		b.since = clock.Never
+		b.failures = 0
+		b.cause = nil
 	case !goredis.Unsent(err):
 		b.failures++
 		if b.cause == nil || !goredis.TimedOut(err) {

@@ -22,15 +22,25 @@ type Bucket struct {
 	asked    clock.AtomicInstant      // when nodes were last asked something that begins a quarantine
 }
 
+func newBucket(g *Group, i int, process string) *Bucket {
+	b := &Bucket{Group: g, Channel: g.Keys.Channel(i, process), index: i, tagged: g.Keys.Guard(i)}
+	b.memories = make([]atomic.Pointer[string], len(g.Nodes))
+	for _, n := range g.Nodes {
+		b.lanes = append(b.lanes, newLane(b, n))
+	}
+	return b
+}
+
 // Bucket is that of a key of the user's.
 func (g *Group) Bucket(key string) *Bucket { return g.Buckets[g.Keys.Bucket(key)] }
 
 // heardMemory notes what a node remembers.
 func (b *Bucket) heardMemory(node int, memory string) {
-	if memory != "" && memory != b.Memory(node) {
-		heard := strings.Clone(memory) // not all of the reply
-		b.memories[node].Store(&heard)
+	if memory == "" || memory == b.Memory(node) {
+		return
 	}
+	heard := strings.Clone(memory) // not all of the reply
+	b.memories[node].Store(&heard)
 }
 
 // Memory is what a node was last heard to remember.

@@ -57,42 +57,63 @@ func (g *Group) check(n *Node) {
 	}
 	runID, fault, err := g.examine(n)
 	if lasts := goredis.Lasting(err); lasts != nil {
-		fault, err = lasts, nil
+		fault = lasts
+		err = nil
 	}
-	g.mu.Lock()
-	if err == nil && fault == nil {
-		fault = g.twin(n, runID)
-	}
-	n.mu.Lock()
-	was := n.fault
-	n.unsure, n.checkAt = err, g.Clock.Now().Add(RecheckEvery)
-	n.away = runID == "" && !goredis.Answered(err)
+	before, after := g.setFitness(n, runID, fault, err)
 	if err == nil {
-		n.fault, n.runID = fault, runID
-	}
-	if err == nil && fault == nil {
-		n.checkAt = clock.Never
-	}
-	n.mu.Unlock()
-	g.mu.Unlock()
-	switch {
-	case err != nil:
-	case fault != nil && was == nil:
-		g.Callbacks.Post(&n.lines, func() {
-			g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", fault)
-		})
-	case fault == nil && was != nil:
-		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.attrs()) })
+		g.logFitness(n, before, after)
 	}
 	g.plan()
+}
+
+func (g *Group) setFitness(n *Node, runID string, fault, err error) (before, after error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	isFit := err == nil && fault == nil
+	if isFit {
+		fault = g.twin(n, runID)
+		isFit = fault == nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before = n.fault
+	n.unsure = err
+	n.checkAt = g.Clock.Now().Add(RecheckEvery)
+	if isFit {
+		n.checkAt = clock.Never
+	}
+	n.away = runID == "" && !goredis.Answered(err)
+	if err == nil {
+		n.fault = fault
+		n.runID = runID
+	}
+	return before, fault
+}
+
+func (g *Group) logFitness(n *Node, before, after error) {
+	switch {
+	case after != nil && before == nil:
+		g.Callbacks.Post(&n.lines, func() {
+			g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", after)
+		})
+	case after == nil && before != nil:
+		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.attrs()) })
+	}
 }
 
 // twin says which other node that takes part is the same server. That one is examined, too: the two may have changed places.
 // Called with the lock, so that of two nodes that are one server only one is found to be the second.
 func (g *Group) twin(n *Node, runID string) (fault error) {
+	if n.Cluster != nil || runID == "" {
+		return nil
+	}
 	for _, other := range g.Nodes {
+		if other == n {
+			continue
+		}
 		other.mu.Lock()
-		if other != n && n.Cluster == nil && runID != "" && other.runID == runID && other.fault == nil {
+		if other.runID == runID && other.fault == nil {
 			fault = fmt.Errorf("%w, it is also %v", ErrSameServer, other)
 			other.checkAt = min(other.checkAt, g.Clock.Now())
 		}
@@ -120,12 +141,9 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 	if err := x.lookAtInfo(); err != nil {
 		return "", nil, err
 	}
-	if x.Outside(); x.Flaws == nil {
-		reply, err := run(ctx, n.Client, x.probing())
-		if err == nil {
-			text, _ := reply.(string)
-			err = x.denied(wire.ParseRights(text, g.Conf.Prefix))
-		}
+	x.Outside()
+	if x.Flaws == nil {
+		err := x.probe()
 		if err != nil {
 			return x.Info["run_id"], nil, err
 		}
@@ -137,13 +155,19 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 		}
 	}
 	if fault == nil && g.Conf.Guarded { // where that fails, the node's replies tell later
-		for _, text := range x.guards() {
-			if longest := wire.LongestOf(text.record); longest > 0 && g.Learn(longest) {
-				g.tellLongest(longest, n)
-			}
-		}
+		g.learnFrom(x, n)
 	}
 	return x.Info["run_id"], fault, nil
+}
+
+func (g *Group) learnFrom(x *Examination, n *Node) {
+	for _, text := range x.guards() {
+		longest := wire.LongestOf(text.record)
+		first := g.Learn(longest)
+		if first {
+			g.tellLongest(longest, n)
+		}
+	}
 }
 
 // A fitness says what examinations have found of a node's server. The node's lock guards it.

@@ -15,7 +15,8 @@ func (b *Bucket) Claim(ctx context.Context, found []quorum.Vote) ([]quorum.Vote,
 	claim := rand.Text()
 	var r Round
 	r.Init(b, wire.OpProvision, b.Conf.Timeout, nil, nil)
-	r.Must, r.Each = true, func(i int) wire.Request {
+	r.Must = true
+	r.Each = func(i int) wire.Request {
 		was := wire.NoMemory
 		if found != nil {
 			was = found[i].Claim

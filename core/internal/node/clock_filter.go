@@ -24,7 +24,8 @@ type clockSample struct {
 // seen before is forgotten.
 func (f *clockFilter) add(s clockSample) {
 	b, known := f.best()
-	if known && (s.ahead-b.ahead).Abs() > (s.latency+b.latency)/2+clockSlack {
+	explained := (s.latency+b.latency)/2 + clockSlack
+	if known && (s.ahead-b.ahead).Abs() > explained {
 		*f = (*f)[:0]
 	}
 	if len(*f) == clockSamples {

@@ -78,21 +78,28 @@ func Examine(ctx context.Context, index int, client redis.UniversalClient, conf 
 		return []*Examination{x}
 	}
 	masters := make([]*redis.Client, keys.Buckets())
-	x.Err = x.within(func(ctx context.Context) (err error) {
-		for b := 0; b < len(masters) && err == nil; b++ {
-			masters[b], err = cluster.MasterFor(ctx, keys.Guard(b))
+	x.Err = x.within(func(ctx context.Context) error {
+		for b := range masters {
+			master, err := cluster.MasterFor(ctx, keys.Guard(b))
+			if err != nil {
+				return err
+			}
+			masters[b] = master
 		}
-		return err
+		return nil
 	})
-	if x.Reached = goredis.Answered(x.Err); x.Err != nil {
+	x.Reached = goredis.Answered(x.Err)
+	if x.Err != nil {
 		return []*Examination{x}
 	}
 	for b, master := range masters { // each has the guard buckets whose keys it has
 		i := slices.IndexFunc(all, func(m *Examination) bool { return m.client == master })
 		if i < 0 {
 			m := newExamination(ctx, index, master, conf, keys)
-			m.asCluster, m.buckets = true, nil
-			i, all = len(all), append(all, m)
+			m.asCluster = true
+			m.buckets = nil
+			i = len(all)
+			all = append(all, m)
 		}
 		all[i].buckets = append(all[i].buckets, b)
 	}
@@ -165,27 +172,43 @@ func (x *Examination) lookAtInfo() error {
 // run finds out all that the server tells.
 func (x *Examination) run() {
 	x.Err = x.lookAtInfo()
-	if x.Reached = goredis.Answered(x.Err); x.Err != nil {
+	x.Reached = goredis.Answered(x.Err)
+	if x.Err != nil {
 		return
 	}
-	if x.Info.mode() == "sentinel" || x.Info.mode() == "cluster" && !x.asCluster {
+	if x.Info.isOtherKind(x.asCluster) {
 		return // it is no node, whatever else it tells
 	}
-	clock, sent := redis.NewTimeCmd(x.ctx, "time"), time.Now()
-	if x.do(clock) == nil {
-		exact := time.Since(sent) / 2
-		x.Clock = ClockReading{Known: true, Exact: exact, Offset: wire.NodeTimeOf(clock.Val()).Skew(sent.Add(exact))}
-	}
-	lag := redis.NewMapStringStringCmd(x.ctx, "config", "get", "min-replicas-max-lag")
-	if x.do(lag) == nil {
-		if seconds, err := strconv.Atoi(lag.Val()["min-replicas-max-lag"]); err == nil {
-			x.MaxLag = time.Duration(seconds) * time.Second
-		}
-	}
+	x.readClock()
+	x.readMaxLag()
 	x.tryRights()
 	x.lookAtGuard()
 	x.tryWrites()
 	x.Err = x.silent
+}
+
+func (x *Examination) readClock() {
+	clock := redis.NewTimeCmd(x.ctx, "time")
+	sent := time.Now()
+	err := x.do(clock)
+	if err != nil {
+		return
+	}
+	half := time.Since(sent) / 2
+	x.Clock = ClockReading{Known: true, Offset: wire.NodeTimeOf(clock.Val()).Skew(sent.Add(half)), Exact: half}
+}
+
+func (x *Examination) readMaxLag() {
+	const name = "min-replicas-max-lag"
+	reply := redis.NewMapStringStringCmd(x.ctx, "config", "get", name)
+	err := x.do(reply)
+	if err != nil {
+		return
+	}
+	seconds, err := strconv.Atoi(reply.Val()[name])
+	if err == nil {
+		x.MaxLag = time.Duration(seconds) * time.Second
+	}
 }
 
 // lookAtGuard finds the guard record that it takes longest to vote by.
@@ -196,15 +219,29 @@ func (x *Examination) lookAtGuard() {
 	now := wire.NodeTimeOf(time.Now().Add(x.Clock.Offset))
 	for _, text := range x.guards() {
 		g := wire.ParseGuard(text.record, x.Info["master_replid"], now, x.Conf.MaxTTL, x.Conf.Lag)
-		if g.State > x.Guard.State || g.State == x.Guard.State && g.Left > x.Guard.Left {
+		if votesLater(g, x.Guard) {
 			x.Guard = g
 		}
-		longest := wire.LongestOf(text.record)
 		age := max(0, now.Since(wire.LongestSince(text.record, text.note)))
-		if longest > x.Longest.TTL || longest == x.Longest.TTL && age > x.Longest.Age {
-			x.Longest = LongestTTL{longest, age}
+		longest := LongestTTL{TTL: wire.LongestOf(text.record), Age: age}
+		if longest.exceeds(x.Longest) {
+			x.Longest = longest
 		}
 	}
+}
+
+func votesLater(g, than wire.Guard) bool {
+	if g.State != than.State {
+		return g.State > than.State
+	}
+	return g.Left > than.Left
+}
+
+func (l LongestTTL) exceeds(other LongestTTL) bool {
+	if l.TTL != other.TTL {
+		return l.TTL > other.TTL
+	}
+	return l.Age > other.Age
 }
 
 // A guardText is a guard record, and the note beside it; "" = there is none.
@@ -248,9 +285,10 @@ func (x *Examination) tryWrites() {
 			return err
 		}
 		answers, err := call.Answers(reply)
-		if err == nil {
-			_, err = answers.Next(touch)
+		if err != nil {
+			return err
 		}
+		_, err = answers.Next(touch)
 		return err
 	})
 	switch {
@@ -270,11 +308,7 @@ func (x *Examination) Add(severity, code, what, mend string) {
 // Outside reports whether a server cannot be a node, whatever else is to be said of it.
 func (x *Examination) Outside() (out bool) {
 	if x.Err != nil && x.Info == nil {
-		t, code, mend := goredis.TroubleOf(x.Err), unreachable, "start the server, check its address, and what is between (firewall; TLS on one side only)"
-		if x.Reached {
-			code, mend = refused, "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log"
-		}
-		x.Add(severe, cmp.Or(t.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(t.Mend, mend))
+		x.addSilence()
 		return true
 	}
 	x.Flaws = append(x.Flaws, x.Info.unfit(x.Conf.Guarded, x.asCluster)...)
@@ -284,4 +318,15 @@ func (x *Examination) Outside() (out bool) {
 		return true
 	}
 	return out
+}
+
+func (x *Examination) addSilence() {
+	code := unreachable
+	mend := "start the server, check its address, and what is between (firewall; TLS on one side only)"
+	if x.Reached {
+		code = refused
+		mend = "it may pass by itself (BUSY, LOADING); if it does not, look at the server's log"
+	}
+	known := goredis.TroubleOf(x.Err)
+	x.Add(severe, cmp.Or(known.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(known.Mend, mend))
 }

@@ -65,20 +65,17 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
 	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf), deadlines: newDeadlines(conf.Timeout)}
 	g.Callbacks = callback.NewBackground(conf.Logger, &g.Tasks)
-	g.Closing, g.close = context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
+	closing, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
+	g.Closing = closing
+	g.close = cancel
 	for i, c := range clients {
 		n := newNode(i, goredis.Bounded(c, conf.Timeout))
-		n.found, n.left = context.WithCancel(g.Closing)
+		n.awaitReturn(g.Closing)
 		g.Nodes = append(g.Nodes, n)
 	}
 	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
 	for i := range g.Keys.Buckets() {
-		b := &Bucket{Group: g, Channel: g.Keys.Channel(i, process), index: i, tagged: g.Keys.Guard(i)}
-		b.memories = make([]atomic.Pointer[string], len(g.Nodes))
-		for _, n := range g.Nodes {
-			b.lanes = append(b.lanes, newLane(b, n))
-		}
-		g.Buckets = append(g.Buckets, b)
+		g.Buckets = append(g.Buckets, newBucket(g, i, process))
 	}
 	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
 	return g

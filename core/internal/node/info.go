@@ -17,9 +17,16 @@ type Flaw struct {
 }
 
 const (
-	severe, mild                           = "fault", "warning"
-	unreachable, refused, rights           = "unreachable", "refused", "rights"
-	noNode, isReplica, evicting, oldServer = "no_node", "replica", "evicting", "too_old"
+	severe = "fault"
+	mild   = "warning"
+
+	unreachable = "unreachable"
+	refused     = "refused"
+	rights      = "rights"
+	noNode      = "no_node"
+	isReplica   = "replica"
+	evicting    = "evicting"
+	oldServer   = "too_old"
 )
 
 // A serverInfo is what a server says of itself; nil = nothing.
@@ -51,20 +58,31 @@ func (info serverInfo) unfit(guarded, asCluster bool) (faults []Flaw) {
 	if info == nil || faults != nil {
 		return faults
 	}
-	role, policy := info["role"], info["maxmemory_policy"]
-	bad(role != "" && role != "master", isReplica, fmt.Sprintf("is a %s of another server", role),
+	bad(info.isReplica(), isReplica, fmt.Sprintf("is a %s of another server", info["role"]),
 		"a node must be a master of its own")
+	policy := info["maxmemory_policy"]
 	bad(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", evicting,
 		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", policy), "set it to noeviction")
 	bad(guarded && info["master_replid"] == "", noNode, "INFO has no master_replid, which the restart guard needs",
 		"turn the guard off knowing what it protects from")
-	bad(tooOld(info["redis_version"]), oldServer, fmt.Sprintf("is Redis %s, which does not apply min-replicas-to-write to scripts", info["redis_version"]),
+	version := info["redis_version"]
+	bad(tooOld(version), oldServer, fmt.Sprintf("is Redis %s, which does not apply min-replicas-to-write to scripts", version),
 		"it must be 6.2.7 or newer")
 	return faults
 }
 
 // mode is what kind of a server it is; Valkey calls it otherwise.
 func (info serverInfo) mode() string { return cmp.Or(info["redis_mode"], info["server_mode"]) }
+
+func (info serverInfo) isOtherKind(asCluster bool) bool {
+	mode := info.mode()
+	return mode == "sentinel" || mode == "cluster" && !asCluster
+}
+
+func (info serverInfo) isReplica() bool {
+	role := info["role"]
+	return role != "" && role != "master"
+}
 
 // tooOld reports whether a version is older than 6.2.7, the first that applies min-replicas-to-write to scripts.
 func tooOld(version string) bool {

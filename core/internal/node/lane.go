@@ -11,16 +11,10 @@ import (
 )
 
 const (
-	// MaxBatch keeps a batch at about a millisecond of the server's time, where each request counts for one, and for
-	// one more per bulkOfOne bytes that it brings along.
-	MaxBatch  = 128
-	bulkOfOne = 512
 	// While a batch is under way the next one waits for it, but not for longer than this, at least.
 	MinPace = 200 * time.Microsecond
 	// After a batch of several so many wait a moment to be of several, too.
 	companyLasts = 16
-	// So often a request is sent again at once because its connection broke.
-	maxLosses = 2
 	// So long a goroutine that has led waits to lead again.
 	idleTime = time.Second
 	// Where half of the connections are taken, the next batch waits for this part of a node timeout.
@@ -68,7 +62,8 @@ func (l *lane) submit(requests ...request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, q := range requests {
-		if l.slots = q.b.slots; q.r.op == wire.OpAcquire {
+		l.slots = q.b.slots
+		if q.r.op == wire.OpAcquire {
 			l.asking = append(l.asking, q)
 		} else {
 			l.urgent = append(l.urgent, q)
@@ -96,24 +91,34 @@ func (l *lane) ready() *batch {
 	if len(l.urgent)+len(l.asking) == 0 || l.underWay >= l.n.Connections {
 		return nil
 	}
-	if at := l.left.Add(l.pace()); at > now {
-		if l.wakes == 0 || at < l.wakes {
-			l.wakes = at
-			l.timer.Reset(at.Since(now))
-		}
+	at := l.left.Add(l.pace())
+	if at > now {
+		l.wakeAt(at, now)
 		return nil
 	}
 	var s *slots
 	if len(l.urgent) == 0 {
-		if s = l.slots; !s.enter(l) {
+		s = l.slots
+		entered := s.enter(l)
+		if !entered {
 			return nil
 		}
 	}
 	f := batchPool.Get().(*batch)
-	f.l, f.slots, f.company = l, s, l.company > 0
+	f.l = l
+	f.slots = s
+	f.company = l.company > 0
 	l.underWay++
 	l.left = now
 	return f
+}
+
+func (l *lane) wakeAt(at, now clock.Instant) {
+	if l.wakes != 0 && l.wakes <= at {
+		return
+	}
+	l.wakes = at
+	l.timer.Reset(at.Since(now))
 }
 
 // lead runs a batch, then what came meanwhile, and then what comes before long: a goroutine that has done it once has a stack
@@ -133,17 +138,25 @@ func (l *lane) lead(f *batch) {
 		l.mu.Lock()
 		f = l.ready()
 		l.mu.Unlock()
-		if f != nil || !l.waits.CompareAndSwap(false, true) { // one that waits is enough
-			continue
+		if f == nil {
+			f = l.awaitBatch(timer)
 		}
-		timer.Reset(idleTime)
-		select {
-		case f = <-l.idle:
-		case <-timer.C:
-		case <-l.Closing.Done():
-		}
-		l.waits.Store(false)
 	}
+}
+
+func (l *lane) awaitBatch(timer *time.Timer) (f *batch) {
+	first := l.waits.CompareAndSwap(false, true)
+	if !first { // one that waits is enough
+		return nil
+	}
+	timer.Reset(idleTime)
+	select {
+	case f = <-l.idle:
+	case <-timer.C:
+	case <-l.Closing.Done():
+	}
+	l.waits.Store(false)
+	return f
 }
 
 // pace is how long the next batch waits for those under way, and it grows with the square of how many they are: over a

@@ -27,7 +27,8 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 	if goredis.Answered(err) {
 		b.answered.Store(now)
 	}
-	v.Err, v.Latency = err, now.Since(sent)
+	v.Err = err
+	v.Latency = now.Since(sent)
 	if err == nil {
 		n.HeardClock(v.Skew, v.Latency)
 	}
@@ -61,22 +62,27 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 		}
 	}
 
-	clock, text = wire.NodeTimeOf(cmds[0].(*redis.TimeCmd).Val()), cmds[1].(*redis.StringCmd).Val()
+	clock = wire.NodeTimeOf(cmds[0].(*redis.TimeCmd).Val())
+	text = cmds[1].(*redis.StringCmd).Val()
 	if text == "" && cmds[1].Err() == nil {
 		text = "\x00" // an empty text is as foreign as this
 	}
 
-	v.Verdict, v.Skew = wire.Gone, clock.Skew(time.Now())
+	v.Verdict = wire.Gone
+	v.Skew = clock.Skew(time.Now())
 	if b.Conf.Guarded {
-		info := ParseInfo(cmds[3].(*redis.StringCmd).Val())
-		guard := wire.ParseGuard(cmds[2].(*redis.StringCmd).Val(), info["master_replid"], clock, b.Conf.MaxTTL, b.Conf.Lag)
-		role := info["role"]
-		switch {
-		case role != "" && role != "master":
-			v.Verdict = wire.Replica
-		case guard.State > wire.GuardVoting:
-			v.Verdict, v.Rest = wire.Quarantined, guard.Left
-		}
+		b.judge(&v, cmds[2].(*redis.StringCmd).Val(), ParseInfo(cmds[3].(*redis.StringCmd).Val()), clock)
 	}
 	return text, clock, v, nil
+}
+
+func (b *Bucket) judge(v *quorum.Vote, record string, info serverInfo, clock wire.NodeTime) {
+	guard := wire.ParseGuard(record, info["master_replid"], clock, b.Conf.MaxTTL, b.Conf.Lag)
+	switch {
+	case info.isReplica():
+		v.Verdict = wire.Replica
+	case guard.State > wire.GuardVoting:
+		v.Verdict = wire.Quarantined
+		v.Rest = guard.Left
+	}
 }

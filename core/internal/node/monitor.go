@@ -64,9 +64,14 @@ func (g *Group) touches() bool { return g.Conf.Guarded && !g.Conf.Looking }
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
 func (g *Group) idlest() (idlest *Bucket, due clock.Instant) {
 	oldest := clock.Never
+	if !g.touches() {
+		return nil, oldest
+	}
 	for _, b := range g.Buckets {
-		if at := b.asked.Load(); g.touches() && at < oldest {
-			idlest, oldest = b, at
+		at := b.asked.Load()
+		if at < oldest {
+			idlest = b
+			oldest = at
 		}
 	}
 	return idlest, oldest.Add(g.TouchEvery())
@@ -76,21 +81,27 @@ func (g *Group) idlest() (idlest *Bucket, due clock.Instant) {
 func (g *Group) look() {
 	now := g.Clock.Now()
 	for _, n := range g.Nodes {
-		n.mu.Lock()
-		due := n.checkAt <= now
-		if due {
-			n.checkAt = clock.Never
-		}
-		n.mu.Unlock()
+		due := n.takeCheck(now)
 		if due {
 			g.Tasks.Go(func() { g.check(n) })
 		}
 	}
-	if b, due := g.idlest(); due <= now {
+	b, due := g.idlest()
+	if due <= now {
 		b.asked.Store(now)
 		b.Touch(quorum.All(len(g.Nodes)))
 	}
 	g.plan()
+}
+
+func (n *Node) takeCheck(now clock.Instant) (due bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	due = n.checkAt <= now
+	if due {
+		n.checkAt = clock.Never
+	}
+	return due
 }
 
 // Touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.

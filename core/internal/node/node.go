@@ -76,18 +76,14 @@ func (n *Node) admit(now clock.Instant, timeout time.Duration, must bool, name s
 	b := n.breaker(name)
 	if b.troubled(now, timeout) {
 		n.follow(now)
+		if !must && now < b.probeAt {
+			return nil, b.because(ErrNotAsked)
+		}
 		if !must {
-			if now < b.probeAt {
-				return nil, b.because(ErrNotAsked)
-			}
 			b.probeAt = now.Add(timeout)
 		}
 	}
-	if b.inFlight == 0 {
-		b.since = clock.Never
-	}
-	b.since = min(b.since, now)
-	b.inFlight++
+	b.enter(now)
 	return b, nil
 }
 

@@ -42,14 +42,27 @@ func (b *Bucket) track(n *Node, v *quorum.Vote) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case v.Verdict == wire.Replica || v.Err != nil && goredis.TroubleOf(v.Err).Elsewhere:
+	case isElsewhere(v):
 		n.astray = true
 		b.seek(n)
 	case n.astray && v.Err == nil:
 		n.astray = false
 		n.left()
-		n.found, n.left = context.WithCancel(b.Closing)
+		n.awaitReturn(b.Closing)
 	}
+}
+
+func isElsewhere(v *quorum.Vote) bool {
+	if v.Verdict == wire.Replica {
+		return true
+	}
+	return v.Err != nil && goredis.TroubleOf(v.Err).Elsewhere
+}
+
+func (w *whereabouts) awaitReturn(parent context.Context) {
+	found, left := context.WithCancel(parent)
+	w.found = found
+	w.left = left
 }
 
 // seek closes the connections of a node, so that the next request looks for its server anew. Called with the node's lock.

@@ -27,6 +27,14 @@ func (q request) weight() int {
 	return 1 + q.r.Bulk/bulkOfOne
 }
 
+func (q request) goesAgain(now clock.Instant) bool {
+	r := q.r
+	if r.op.Alone() || r.op == wire.OpAcquire {
+		return false
+	}
+	return q.losses < maxLosses && now.Since(r.Sent) < r.Timeout
+}
+
 // worth is how long a request may wait to be sent, from when the round began. What ends an attempt is not sent when the lease
 // has run out on the node, or it would pile up for a node that hangs. Nothing waits without a bound.
 func (r *Round) worth() time.Duration {
@@ -59,8 +67,17 @@ func (r *Round) drop(n *Node, b *breaker, now clock.Instant) {
 func (r *Round) departs(node int, now clock.Instant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stale(now) || !r.ends() && r.Votes[node].Verdict != wire.Pending || r.asker != nil && !r.asker.Sends(r.op, node) {
+	if r.stale(now) {
 		return false
+	}
+	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
+		return false
+	}
+	if r.asker != nil {
+		sends := r.asker.Sends(r.op, node)
+		if !sends {
+			return false
+		}
 	}
 	r.queued = r.queued.Without(node)
 	return true

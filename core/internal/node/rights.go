@@ -19,14 +19,29 @@ func (x *Examination) probing() wire.Call { return x.call(x.keys.Probe(x.buckets
 // tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
 func (x *Examination) tryRights() {
 	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
-	switch err := x.do(cmd); { // what cannot be told is not guessed
+	err := x.do(cmd)
+	switch { // what cannot be told is not guessed
 	case err == nil:
 		_ = x.denied(wire.ParseRights(cmd.Val(), x.Conf.Prefix))
-	case goredis.Denied(err) && strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key"):
+	case !goredis.Denied(err):
+	case deniesKey(err):
 		_ = x.denied(wire.Rights{"~" + x.Conf.Prefix + "*"})
-	case goredis.Denied(err):
+	default:
 		_ = x.denied(wire.Rights{"+eval"})
 	}
+}
+
+func deniesKey(err error) bool {
+	return strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key")
+}
+
+func (x *Examination) probe() error {
+	reply, err := run(x.ctx, x.client, x.probing())
+	if err != nil {
+		return err
+	}
+	text, _ := reply.(string)
+	return x.denied(wire.ParseRights(text, x.Conf.Prefix))
 }
 
 // denied books what scripts were denied, and what no script can find out: INFO, and whether the user may subscribe. The
@@ -36,15 +51,7 @@ func (x *Examination) denied(inScripts wire.Rights) error {
 	if x.Info == nil {
 		x.rights = append(x.rights, "+info")
 	}
-	err := x.within(func(ctx context.Context) error { // on a connection of its own, so its silence says nothing
-		deadline, _ := ctx.Deadline()
-		subscription, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
-		if err == nil {
-			_, _, err = subscription.Receive(max(time.Until(deadline), time.Millisecond))
-		}
-		subscription.Close()
-		return err
-	})
+	err := x.within(x.trySubscribe) // on a connection of its own, so its silence says nothing
 	switch {
 	case !goredis.Denied(err):
 		return err
@@ -56,6 +63,16 @@ func (x *Examination) denied(inScripts wire.Rights) error {
 		x.rights = append(x.rights, "+subscribe")
 	}
 	return nil
+}
+
+func (x *Examination) trySubscribe(ctx context.Context) error {
+	deadline, _ := ctx.Deadline()
+	subscription, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
+	if err == nil {
+		_, _, err = subscription.Receive(max(time.Until(deadline), time.Millisecond))
+	}
+	subscription.Close()
+	return err
 }
 
 // LacksRights notes what the user of the client may not do.

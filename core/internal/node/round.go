@@ -62,15 +62,21 @@ type Reply struct {
 
 // Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
 func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, decided func(*Round) bool) {
-	r.Bucket, r.op, r.Timeout, r.asker, r.Decided = b, op, timeout, asker, decided
+	r.Bucket = b
+	r.op = op
+	r.Timeout = timeout
+	r.asker = asker
+	r.Decided = decided
 }
 
 // Begin sets out to ask some nodes: trust starts.
 func (r *Round) Begin(ctx context.Context, to quorum.Set) {
-	r.Sent, r.head = r.Clock.Now(), r.Head.Load()
+	r.Sent = r.Clock.Now()
+	r.head = r.Head.Load()
 	r.nodeContext = nodeContext{Context: ctx, deadline: time.Now().Add(r.Timeout), of: r.Group.deadlines}
 	r.Tally = quorum.New(r.only[:0], len(r.Nodes), to)
-	r.queued, r.over = to, to == 0
+	r.queued = to
+	r.over = to == 0
 }
 
 // to is what a node is asked.
@@ -86,15 +92,24 @@ func (r *Round) hear(i int, v quorum.Vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		v.Verdict, v.Slept = r.asker.Hear(r.op, Reply{v, i, r.Sent.Add(v.Waited)})
+		verdict, slept := r.asker.Hear(r.op, Reply{v, i, r.Sent.Add(v.Waited)})
+		v.Verdict = verdict
+		v.Slept = slept
 	}
 	if r.over {
 		return
 	}
 	r.Take(i, v)
-	if r.Pending == 0 || r.Decided != nil && r.Decided(r) {
+	if r.isDecided() {
 		r.finish()
 	}
+}
+
+func (r *Round) isDecided() bool {
+	if r.Pending == 0 {
+		return true
+	}
+	return r.Decided != nil && r.Decided(r)
 }
 
 // finish ends the round. Called with its lock.
@@ -112,7 +127,8 @@ func (r *Round) finish() {
 func (r *Round) unlock() {
 	var tell func()
 	if r.over {
-		tell, r.OnOver = r.OnOver, nil
+		tell = r.OnOver
+		r.OnOver = nil
 	}
 	r.mu.Unlock()
 	if tell != nil {
@@ -131,25 +147,28 @@ func (r *Round) Leave() {
 func (r *Round) Expire() {
 	r.mu.Lock()
 	defer r.unlock()
+	if r.over {
+		return
+	}
 	for i := range r.Votes {
-		if r.over {
-			return
-		}
 		if r.Asked.Has(i) && r.Votes[i].Verdict == wire.Pending {
-			v := quorum.Said(wire.TimedOut, r.NoAnswer(i))
-			v.Latency = r.Timeout
-			switch {
-			case !r.queued.Has(i):
-				if r.asker != nil {
-					r.asker.Hear(r.op, Reply{v, i, r.Sent})
-				}
-			case !r.ends(): // it is not sent any more
-				v = quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
-			}
-			r.Take(i, v)
+			r.Take(i, r.expired(i))
 		}
 	}
 	r.finish()
+}
+
+func (r *Round) expired(i int) quorum.Vote {
+	queued := r.queued.Has(i)
+	if queued && !r.ends() { // it is not sent any more
+		return quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
+	}
+	v := quorum.Said(wire.TimedOut, r.NoAnswer(i))
+	v.Latency = r.Timeout
+	if !queued && r.asker != nil {
+		r.asker.Hear(r.op, Reply{v, i, r.Sent})
+	}
+	return v
 }
 
 // Outdated reports whether a longer lease is known by now than when the round began.
@@ -165,6 +184,7 @@ func (r *Round) tellReply(n *Node, v *quorum.Vote) {
 	if r.asker != nil {
 		calls = r.asker.Callbacks()
 	}
-	told, ctx := *v, observedContext{r.nodeContext.Context, r.deadline}
+	told := *v
+	ctx := observedContext{r.nodeContext.Context, r.deadline}
 	r.Group.Callbacks.Post(calls, func() { observe(ctx, r.op, n, &told) })
 }

@@ -23,11 +23,11 @@ func newSlots(connections int) *slots { return &slots{free: max(1, connections/2
 func (s *slots) enter(by sleeper) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case s.free > 0:
+	if s.free > 0 {
 		s.free--
 		return true
-	case !slices.Contains(s.waiting, by):
+	}
+	if !slices.Contains(s.waiting, by) {
 		s.waiting = append(s.waiting, by)
 	}
 	return false

@@ -39,7 +39,8 @@ func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 		if !proof {
 			return false
 		}
-		v, s.proven = wire.Granted, true
+		v = wire.Granted
+		s.proven = true
 	}
 	news = s.now != v
 	s.now = v
@@ -52,38 +53,75 @@ func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	r.track(n, &v)
 	n.mu.Lock()
 	back := n.away && goredis.Answered(v.Err)
-	n.away = n.away && !back
-	counts := v.Claim == "" && !aboutKey(v.Err) // Provision knows best whether a new node shall vote
-	news := counts && n.voting.see(v.Verdict, proves(r.op, v.Verdict))
+	if back {
+		n.away = false
+	}
+	news := n.noteVerdict(&v, r.op)
 	now := n.voting.now
-	if r.op == wire.OpRenew && (v.Verdict == wire.Healed || v.Verdict == wire.Passed) {
-		n.voting.proven = false // it may be in quarantine
-	}
-	if doubtful := !n.voting.proven; doubtful != n.doubtful {
-		n.doubtful = doubtful
-		g.doubtful.Add(map[bool]int32{true: 1, false: -1}[doubtful])
-	}
+	g.countDoubtful(n)
 	n.mu.Unlock()
 
-	// A request puts off the touch of nodes if it asks for votes, or as long as all nodes have shown that they vote. A process
-	// that only renews would else not hear whether a node that was away votes again.
-	shows := r.op == wire.OpAcquire || r.op == wire.OpTouch || g.doubtful.Load() == 0
-	if goredis.Answered(v.Err) && r.asker != nil && r.op != wire.OpRelease && shows {
+	if g.putsOffTouch(&v, r) {
 		r.Bucket.asked.Store(g.Clock.Now())
 	}
 	if back {
 		g.Tasks.Go(func() { g.check(n) })
 	}
-	switch {
-	case !news:
-	case now == wire.Granted:
-		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node votes again", n.attrs()) })
-	default:
-		why := v.Why()
-		g.Callbacks.Post(&n.lines, func() {
-			g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", why)
-		})
+	if news {
+		g.logVoting(n, now, &v)
 	}
+}
+
+func (n *Node) noteVerdict(v *quorum.Vote, op wire.Op) (news bool) {
+	counts := v.Claim == "" && !aboutKey(v.Err) // Provision knows best whether a new node shall vote
+	if counts {
+		news = n.voting.see(v.Verdict, proves(op, v.Verdict))
+	}
+	healed := v.Verdict == wire.Healed || v.Verdict == wire.Passed
+	if op == wire.OpRenew && healed {
+		n.voting.proven = false // it may be in quarantine
+	}
+	return news
+}
+
+func (g *Group) countDoubtful(n *Node) {
+	doubtful := !n.voting.proven
+	if doubtful == n.doubtful {
+		return
+	}
+	n.doubtful = doubtful
+	if doubtful {
+		g.doubtful.Add(1)
+	} else {
+		g.doubtful.Add(-1)
+	}
+}
+
+// A request puts off the touch of nodes if it asks for votes, or as long as all nodes have shown that they vote. A process
+// that only renews would else not hear whether a node that was away votes again.
+func (g *Group) putsOffTouch(v *quorum.Vote, r *Round) bool {
+	if !goredis.Answered(v.Err) || r.asker == nil {
+		return false
+	}
+	switch r.op {
+	case wire.OpAcquire, wire.OpTouch:
+		return true
+	case wire.OpRelease:
+		return false
+	default:
+		return g.doubtful.Load() == 0
+	}
+}
+
+func (g *Group) logVoting(n *Node, now wire.Verdict, v *quorum.Vote) {
+	if now == wire.Granted {
+		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node votes again", n.attrs()) })
+		return
+	}
+	why := v.Why()
+	g.Callbacks.Post(&n.lines, func() {
+		g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", why)
+	})
 }
 
 // aboutKey reports whether a request failed because of what the node stores for its key: for all other keys the node votes.
