@@ -294,20 +294,21 @@ func (f *batch) isCounted(i int) bool {
 // read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
 // first to tell of a longer max TTL.
 func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
-	n := f.l.n
+	l := f.l
+	n := l.n
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(clock)
 		n.HeardClock(v.Skew, v.Latency)
-		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= f.l.Conf.Window { // the clocks agree
+		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= l.Conf.Window { // the clocks agree
 			v.Verdict = wire.TooLate
 		}
 	}
-	f.l.heardMemory(n.Index, v.Memory)
-	known := f.l.Memory(n.Index)
+	l.heardMemory(n.Index, v.Memory)
+	known := l.Memory(n.Index)
 	if v.Memory == known {
 		v.Memory = known // a lease keeps it, and would keep all of the reply
 	}
-	first = v.Longest > 0 && f.l.Learn(v.Longest)
+	first = v.Longest > 0 && l.Learn(v.Longest)
 	granted := r.op == wire.OpAcquire && v.Verdict == wire.Granted
 	if granted && v.Clock.Lead(v.Token) > wire.Slack {
 		v.Verdict = wire.Failed
@@ -318,7 +319,8 @@ func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
 
 // errAhead is what a granted token means that is more than a day ahead of the node's clock, which no counter comes to by
 // itself. Taken for good, it would leave the key without tokens.
-var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: delete this node's data of the key when no process holds it")
+var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: " +
+	"delete this node's data of the key when no process holds it")
 
 // failed is the vote of a node that answers with an error, or not at all.
 func failed(err error) quorum.Vote {

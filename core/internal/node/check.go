@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/goredis"
@@ -13,6 +12,15 @@ import (
 
 // ErrSameServer is why a server has no second vote.
 var ErrSameServer = errors.New("the same server is listed twice")
+
+// A fitness says what examinations have found of a node's server. The node's lock guards it.
+type fitness struct {
+	fault   error         // why the server is unfit, so that the node must not take part; nil if it is fit
+	unsure  error         // why nothing is known of the server yet, or again; nil once it was examined
+	away    bool          // the server did not answer, so that it is examined at its first answer
+	checkAt clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
+	runID   string        // the server's own name for its run; "" while unknown
+}
 
 // Check examines all nodes at once, and names those that are unfit. Nodes that do not answer within the
 // node timeout are examined later.
@@ -135,8 +143,7 @@ func (g *Group) Doubt(n *Node) {
 // examine asks a server who it is, and whether it runs what lockkit's scripts call. A fault lasts until somebody mends it;
 // with an error, not all is known.
 func (g *Group) examine(n *Node) (runID string, fault, err error) {
-	ctx := &nodeContext{Context: context.Background(), deadline: time.Now().Add(g.Conf.Timeout), of: g.deadlines} //nolint:forbidigo // bounded by the node timeout
-	x := newExamination(ctx, n.Index, n.Client, &g.Conf, g.Keys)
+	x := newExamination(g.timeoutContext(), n.Index, n.Client, &g.Conf, g.Keys)
 	x.waits = true
 	if err := x.lookAtInfo(); err != nil {
 		return "", nil, err
@@ -168,13 +175,4 @@ func (g *Group) learnFrom(x *Examination, n *Node) {
 			g.tellLongest(longest, n)
 		}
 	}
-}
-
-// A fitness says what examinations have found of a node's server. The node's lock guards it.
-type fitness struct {
-	fault   error         // why the server is unfit, so that the node must not take part; nil if it is fit
-	unsure  error         // why nothing is known of the server yet, or again; nil once it was examined
-	away    bool          // the server did not answer, so that it is examined at its first answer
-	checkAt clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
-	runID   string        // the server's own name for its run; "" while unknown
 }

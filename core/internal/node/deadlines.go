@@ -19,6 +19,14 @@ type nodeContext struct {
 	step            atomic.Int64 // the one of the deadlines in which it ends; 0 = nobody has asked yet
 }
 
+func (g *Group) timeoutContext() *nodeContext {
+	return &nodeContext{
+		Context:  context.Background(), //nolint:forbidigo // bounded by the node timeout
+		deadline: time.Now().Add(g.Conf.Timeout),
+		of:       g.deadlines,
+	}
+}
+
 func (c *nodeContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
 func (c *nodeContext) Done() <-chan struct{} {

@@ -51,6 +51,13 @@ type LongestTTL struct {
 	Age time.Duration // how long ago it was first named
 }
 
+func (l LongestTTL) exceeds(other LongestTTL) bool {
+	if l.TTL != other.TTL {
+		return l.TTL > other.TTL
+	}
+	return l.Age > other.Age
+}
+
 // A ClockReading tells how far the clock of a server is from the clock of this machine.
 type ClockReading struct {
 	Known  bool          // the server was asked, and has answered
@@ -111,6 +118,24 @@ func Examine(ctx context.Context, index int, client redis.UniversalClient, conf 
 	return all
 }
 
+// run finds out all that the server tells.
+func (x *Examination) run() {
+	x.Err = x.lookAtInfo()
+	x.Reached = goredis.Answered(x.Err)
+	if x.Err != nil {
+		return
+	}
+	if x.Info.isOtherKind(x.asCluster) {
+		return // it is no node, whatever else it tells
+	}
+	x.readClock()
+	x.readMaxLag()
+	x.tryRights()
+	x.lookAtGuard()
+	x.tryWrites()
+	x.Err = x.silent
+}
+
 // within waits for f; where the examination does not wait for clients, no longer than the node timeout. What f leaves
 // behind is read only where the error is nil.
 func (x *Examination) within(f func(context.Context) error) error {
@@ -153,7 +178,8 @@ func (x *Examination) do(cmd redis.Cmder) error {
 
 // call is a request without the clock window, so that it is not refused for that.
 func (x *Examination) call(r wire.Request) wire.Call {
-	return wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag).Encode(1, wire.One(r), wire.NoMemory, time.Now())
+	head := wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag)
+	return head.Encode(1, wire.One(r), wire.NoMemory, time.Now())
 }
 
 // lookAtInfo reads what the server says of itself, unless its user may not ask.
@@ -169,24 +195,6 @@ func (x *Examination) lookAtInfo() error {
 	return err
 }
 
-// run finds out all that the server tells.
-func (x *Examination) run() {
-	x.Err = x.lookAtInfo()
-	x.Reached = goredis.Answered(x.Err)
-	if x.Err != nil {
-		return
-	}
-	if x.Info.isOtherKind(x.asCluster) {
-		return // it is no node, whatever else it tells
-	}
-	x.readClock()
-	x.readMaxLag()
-	x.tryRights()
-	x.lookAtGuard()
-	x.tryWrites()
-	x.Err = x.silent
-}
-
 func (x *Examination) readClock() {
 	clock := redis.NewTimeCmd(x.ctx, "time")
 	sent := time.Now()
@@ -195,7 +203,8 @@ func (x *Examination) readClock() {
 		return
 	}
 	half := time.Since(sent) / 2
-	x.Clock = ClockReading{Known: true, Offset: wire.NodeTimeOf(clock.Val()).Skew(sent.Add(half)), Exact: half}
+	offset := wire.NodeTimeOf(clock.Val()).Skew(sent.Add(half))
+	x.Clock = ClockReading{Known: true, Offset: offset, Exact: half}
 }
 
 func (x *Examination) readMaxLag() {
@@ -213,12 +222,13 @@ func (x *Examination) readMaxLag() {
 
 // lookAtGuard finds the guard record that it takes longest to vote by.
 func (x *Examination) lookAtGuard() {
-	if !x.Conf.Guarded || x.Info["master_replid"] == "" {
+	history := x.Info["master_replid"]
+	if !x.Conf.Guarded || history == "" {
 		return
 	}
 	now := wire.NodeTimeOf(time.Now().Add(x.Clock.Offset))
 	for _, text := range x.guards() {
-		g := wire.ParseGuard(text.record, x.Info["master_replid"], now, x.Conf.MaxTTL, x.Conf.Lag)
+		g := wire.ParseGuard(text.record, history, now, x.Conf.MaxTTL, x.Conf.Lag)
 		if votesLater(g, x.Guard) {
 			x.Guard = g
 		}
@@ -235,13 +245,6 @@ func votesLater(g, than wire.Guard) bool {
 		return g.State > than.State
 	}
 	return g.Left > than.Left
-}
-
-func (l LongestTTL) exceeds(other LongestTTL) bool {
-	if l.TTL != other.TTL {
-		return l.TTL > other.TTL
-	}
-	return l.Age > other.Age
 }
 
 // A guardText is a guard record, and the note beside it; "" = there is none.

@@ -115,6 +115,9 @@ func (g *Group) BeginClose() {
 	}
 }
 
+// IsClosing reports whether BeginClose was called.
+func (g *Group) IsClosing() bool { return g.Closing.Err() != nil }
+
 // WaitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
 func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	if stop != nil {
@@ -137,9 +140,6 @@ func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 		}
 	}
 }
-
-// IsClosing reports whether BeginClose was called.
-func (g *Group) IsClosing() bool { return g.Closing.Err() != nil }
 
 // Pause waits for d, or until somebody tells; it reports false where ctx has ended, or BeginClose was called.
 func (g *Group) Pause(ctx context.Context, d time.Duration, told <-chan struct{}) bool {

@@ -35,6 +35,9 @@ type lane struct {
 	*Bucket
 	n *Node
 
+	idle  chan *batch // to a goroutine that waits to lead
+	waits atomic.Bool // there is one
+
 	mu       sync.Mutex
 	urgent   []request
 	swept    clock.Instant // when urgent was last swept
@@ -44,8 +47,6 @@ type lane struct {
 	took     time.Duration // from there to the answer, lately
 	company  int           // so many more wait a moment for it; none if it is not positive
 	slots    *slots
-	idle     chan *batch // to a goroutine that waits to lead
-	waits    atomic.Bool // there is one
 	timer    *time.Timer
 	wakes    clock.Instant // when the timer fires; 0 = it does not run
 }

@@ -21,7 +21,8 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 	if err != nil {
 		return "", 0, quorum.Said(wire.CircuitOpen, err)
 	}
-	text, clock, v, err = b.read(&nodeContext{Context: ctx, deadline: time.Now().Add(timeout), of: b.deadlines}, n, key)
+	bounded := &nodeContext{Context: ctx, deadline: time.Now().Add(timeout), of: b.deadlines}
+	text, clock, v, err = b.read(bounded, n, key)
 	now := b.Clock.Now()
 	n.leave(admitted, now, err)
 	if goredis.Answered(err) {
@@ -39,7 +40,8 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 // read asks the server; in a Cluster, the one that has the key. All reads go over one connection, with the guard last, so that
 // the server cannot lose its memory in between unnoticed.
 func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
-	client, resource := n.Client, b.Keys.Resource(key)
+	client := n.Client
+	resource := b.Keys.Resource(key)
 	if n.Cluster != nil {
 		client, err = n.Cluster.MasterFor(ctx, resource)
 		if err != nil {
@@ -47,9 +49,14 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 		}
 	}
 
-	cmds := []redis.Cmder{redis.NewTimeCmd(ctx, "time"), redis.NewStringCmd(ctx, "get", resource)}
+	timeCmd := redis.NewTimeCmd(ctx, "time")
+	getCmd := redis.NewStringCmd(ctx, "get", resource)
+	cmds := []redis.Cmder{timeCmd, getCmd}
+	var guardCmd, infoCmd *redis.StringCmd
 	if b.Conf.Guarded {
-		cmds = append(cmds, redis.NewStringCmd(ctx, b.Keys.GuardQuery(b.index)...), redis.NewStringCmd(ctx, "info", "replication"))
+		guardCmd = redis.NewStringCmd(ctx, b.Keys.GuardQuery(b.index)...)
+		infoCmd = redis.NewStringCmd(ctx, "info", "replication")
+		cmds = append(cmds, guardCmd, infoCmd)
 	}
 	err = goredis.Pipeline(ctx, client, cmds)
 	if err != nil {
@@ -62,16 +69,16 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 		}
 	}
 
-	clock = wire.NodeTimeOf(cmds[0].(*redis.TimeCmd).Val())
-	text = cmds[1].(*redis.StringCmd).Val()
-	if text == "" && cmds[1].Err() == nil {
+	clock = wire.NodeTimeOf(timeCmd.Val())
+	text = getCmd.Val()
+	if text == "" && getCmd.Err() == nil {
 		text = "\x00" // an empty text is as foreign as this
 	}
 
 	v.Verdict = wire.Gone
 	v.Skew = clock.Skew(time.Now())
 	if b.Conf.Guarded {
-		b.judge(&v, cmds[2].(*redis.StringCmd).Val(), ParseInfo(cmds[3].(*redis.StringCmd).Val()), clock)
+		b.judge(&v, guardCmd.Val(), ParseInfo(infoCmd.Val()), clock)
 	}
 	return text, clock, v, nil
 }

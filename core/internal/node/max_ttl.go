@@ -19,8 +19,8 @@ func (g *Group) Learn(longest time.Duration) (first bool) {
 }
 
 func (g *Group) tellLongest(longest time.Duration, from *Node) {
+	const text = "lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them"
 	g.Callbacks.Post(&from.lines, func() {
-		g.Conf.Logger.Warn("lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them",
-			from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
+		g.Conf.Logger.Warn(text, from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
 	})
 }

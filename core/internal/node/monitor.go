@@ -30,7 +30,8 @@ func (g *Group) TouchEvery() time.Duration {
 
 // LookAfter has the nodes looked after until BeginClose. The guard records of a Cluster get their turns evenly.
 func (g *Group) LookAfter() {
-	now, every := g.Clock.Now(), g.TouchEvery()
+	now := g.Clock.Now()
+	every := g.TouchEvery()
 	for i, b := range g.Buckets {
 		b.asked.Store(now.Add(every * time.Duration(i) / time.Duration(len(g.Buckets))))
 	}
@@ -62,7 +63,7 @@ func (g *Group) plan() {
 func (g *Group) touches() bool { return g.Conf.Guarded && !g.Conf.Looking }
 
 // idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
-func (g *Group) idlest() (idlest *Bucket, due clock.Instant) {
+func (g *Group) idlest() (next *Bucket, due clock.Instant) {
 	oldest := clock.Never
 	if !g.touches() {
 		return nil, oldest
@@ -70,11 +71,11 @@ func (g *Group) idlest() (idlest *Bucket, due clock.Instant) {
 	for _, b := range g.Buckets {
 		at := b.asked.Load()
 		if at < oldest {
-			idlest = b
+			next = b
 			oldest = at
 		}
 	}
-	return idlest, oldest.Add(g.TouchEvery())
+	return next, oldest.Add(g.TouchEvery())
 }
 
 // look does what is due. Of the guard records of a Cluster, it takes one at a time.

@@ -34,6 +34,9 @@ type Node struct {
 	Connections int              // to one server
 	Repeats     bool             // the client may send a request again by itself
 
+	lines   callback.Queue // of the log, about the node
+	touches callback.Queue // what the observer hears of requests that belong to no operation
+
 	mu       sync.Mutex
 	breakers map[*redis.Client]*breaker // by the master of a Cluster's shard, as far as known; else one, by nil
 	routed   bool                       // it has answered, so a Cluster client knows a topology
@@ -44,21 +47,18 @@ type Node struct {
 	fitness
 	voting voting
 
-	lines   callback.Queue // of the log, about the node
-	touches callback.Queue // what the observer hears of requests that belong to no operation
-
 	doubtful bool // as counted by the group
-}
-
-// attrs names the node in a log line.
-func (n *Node) attrs() slog.Attr {
-	return slog.Group("", slog.Int("node", n.Index), slog.String("addr", n.Addr))
 }
 
 func newNode(i int, c redis.UniversalClient) *Node {
 	return &Node{Index: i, Addr: goredis.AddrOf(c), Client: c, Cluster: goredis.ClusterOf(c), Connections: goredis.Connections(c),
 		Repeats: goredis.Repeats(c), breakers: map[*redis.Client]*breaker{},
 		fitness: fitness{unsure: ErrNoAnswer, checkAt: clock.Never}, voting: voting{now: wire.Granted, proven: true}}
+}
+
+// attrs names the node in a log line.
+func (n *Node) attrs() slog.Attr {
+	return slog.Group("", slog.Int("node", n.Index), slog.String("addr", n.Addr))
 }
 
 // String names the node for a message.

@@ -29,6 +29,12 @@ type whereabouts struct {
 	left  context.CancelFunc
 }
 
+func (w *whereabouts) awaitReturn(parent context.Context) {
+	found, left := context.WithCancel(parent)
+	w.found = found
+	w.left = left
+}
+
 // Found returns a context that ends when the node, after its server answered that it was not the one to ask, has been found:
 // what was connected to it before may lead elsewhere.
 func (n *Node) Found() context.Context {
@@ -59,12 +65,6 @@ func isElsewhere(v *quorum.Vote) bool {
 	return v.Err != nil && goredis.TroubleOf(v.Err).Elsewhere
 }
 
-func (w *whereabouts) awaitReturn(parent context.Context) {
-	found, left := context.WithCancel(parent)
-	w.found = found
-	w.left = left
-}
-
 // seek closes the connections of a node, so that the next request looks for its server anew. Called with the node's lock.
 func (b *Bucket) seek(n *Node) {
 	now := b.Clock.Now()
@@ -78,7 +78,7 @@ func (b *Bucket) seek(n *Node) {
 
 // reconnect closes the connections of a node that nobody uses.
 func (b *Bucket) reconnect(n *Node) {
-	ctx := &nodeContext{Context: context.Background(), deadline: time.Now().Add(b.Conf.Timeout), of: b.deadlines} //nolint:forbidigo // bounded by the node timeout
+	ctx := b.timeoutContext()
 	client := n.Client
 	if n.Cluster != nil {
 		master, err := n.Cluster.MasterFor(ctx, b.tagged)

@@ -67,7 +67,8 @@ func (x *Examination) denied(inScripts wire.Rights) error {
 
 func (x *Examination) trySubscribe(ctx context.Context) error {
 	deadline, _ := ctx.Deadline()
-	subscription, err := goredis.Subscribe(ctx, x.client, x.asCluster, x.keys.Channel(x.buckets[0], "").Name)
+	channel := x.keys.Channel(x.buckets[0], "").Name
+	subscription, err := goredis.Subscribe(ctx, x.client, x.asCluster, channel)
 	if err == nil {
 		_, _, err = subscription.Receive(max(time.Until(deadline), time.Millisecond))
 	}
@@ -77,7 +78,8 @@ func (x *Examination) trySubscribe(ctx context.Context) error {
 
 // LacksRights notes what the user of the client may not do.
 func (x *Examination) LacksRights() {
-	user, rules := goredis.UserOf(x.client), faults.Clip(x.rights.String())
+	user := goredis.UserOf(x.client)
+	rules := faults.Clip(x.rights.String())
 	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
 		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
 	switch {
