@@ -17,227 +17,270 @@ import (
 )
 
 const (
-	// MaxBatch keeps a batch at about a millisecond of the server's time, where each request counts for one, and for
-	// one more per bulkOfOne bytes that it brings along.
-	MaxBatch  = 128
-	bulkOfOne = 512
-	// So often a request is sent again at once because its connection broke.
-	maxLosses = 2
+	// MaxBatch keeps a batch at about a millisecond of the server's time. Each request counts as one, and as one more for
+	// every bytesPerUnit bytes of its payload.
+	MaxBatch     = 128
+	bytesPerUnit = 512
+	// maxRetries is how often a request is sent again at once because its connection broke.
+	maxRetries = 2
 )
 
-// A batch is requests that travel to a node together.
+// A batch carries requests to a node together. Only the goroutine that sends it uses it.
 type batch struct {
-	l        *lane
-	slots    *slots // one is taken; nil = it needs none
-	company  bool   // it waits a moment for that
+	lane     *lane
+	slots    *slotPool // the batch holds one of its slots; nil if it needs none
+	yields   bool      // it waits a moment for more requests
 	requests []request
-	size     int  // requests that were loaded to be sent
+	size     int  // the number of requests that are not stale
 	weight   int  // of these
-	most     int  // bound of size; 0 = MaxBatch
-	full     bool // a request did not fit, so that later ones must not overtake it
+	maxSize  int  // limits size; 0 stands for MaxBatch
+	full     bool // a request did not fit, so later ones must not overtake it
 	votes    []quorum.Vote
-	err      error // nothing was answered, or not one reply to each request
+	err      error // all requests failed: no answer came, or it did not have one reply for each request
 }
 
 var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
-// load takes requests from the front of a queue until the batch is full, and returns the rest of the queue. A stale request
-// comes along without being counted: filter drops it.
-func (f *batch) load(queue []request, now clock.Instant) []request {
-	n := 0
-	for ; n < len(queue) && !f.full; n++ {
-		if queue[n].r.stale(now) {
+// load moves requests from the front of a queue to the batch until it is full, and returns the remaining queue. A stale
+// request is moved without being counted: filter drops it.
+func (b *batch) load(queue []request, now clock.Instant) []request {
+	taken := 0
+	for ; taken < len(queue) && !b.full; taken++ {
+		if queue[taken].round.isStale(now) {
 			continue
 		}
-		f.full = !f.fits(queue[n])
-		if f.full {
+		b.full = !b.fits(queue[taken])
+		if b.full {
 			break
 		}
 
-		f.size++
-		f.weight += queue[n].weight()
-		f.most = f.mostWith(queue[n])
+		b.size++
+		b.weight += queue[taken].weight()
+		b.maxSize = b.maxSizeWith(queue[taken])
 	}
-	f.requests = append(f.requests, queue[:n]...)
-	left := copy(queue, queue[n:])
+
+	b.requests = append(b.requests, queue[:taken]...)
+	left := copy(queue, queue[taken:])
 	clear(queue[left:])
 	return queue[:left]
 }
 
-// sweep takes all stale requests out of a queue, and returns the rest. They come along without being counted, as in load.
-func (f *batch) sweep(queue []request, now clock.Instant) []request {
+// sweep moves all stale requests from a queue to the batch, and returns the remaining queue. As in load, they are not
+// counted.
+func (b *batch) sweep(queue []request, now clock.Instant) []request {
 	kept := queue[:0]
 	for _, q := range queue {
-		if q.r.stale(now) {
-			f.requests = append(f.requests, q)
+		if q.round.isStale(now) {
+			b.requests = append(b.requests, q)
 		} else {
 			kept = append(kept, q)
 		}
 	}
+
 	clear(queue[len(kept):])
 	return kept
 }
 
 // fits reports whether the batch has room for q. An empty batch has room for any request.
-func (f *batch) fits(q request) bool {
-	if f.size == 0 {
+func (b *batch) fits(q request) bool {
+	if b.size == 0 {
 		return true
 	}
-	return f.size < f.mostWith(q) && f.weight+q.weight() <= MaxBatch
+	return b.size < b.maxSizeWith(q) && b.weight+q.weight() <= MaxBatch
 }
 
-// mostWith returns how many requests the batch may have if q is one of them.
-func (f *batch) mostWith(q request) int {
-	return min(cmp.Or(f.most, MaxBatch), cmp.Or(q.most, MaxBatch))
+// maxSizeWith returns the number of requests that the batch may have if q is one of them.
+func (b *batch) maxSizeWith(q request) int {
+	return min(cmp.Or(b.maxSize, MaxBatch), cmp.Or(q.maxBatch, MaxBatch))
 }
 
-// run sends what waits, and hands out the answers. Those that were answered together are about to ask again, and get the time
-// to: without it, four callers have 0.7 of the locks per second.
-func (f *batch) run() {
-	l := f.l
-	stall.At(stall.Leave, l.n.Index, l.Group)
-	if f.company {
+// send sends the queued requests and delivers the replies. Callers answered together tend to ask again at once; yielding
+// lets them share a batch. Without it, four callers have 0.7 of the locks per second.
+func (b *batch) send() {
+	l := b.lane
+	stall.At(stall.Leave, l.node.Index, l.Group)
+	if b.yields {
 		runtime.Gosched()
 	}
+
 	l.mu.Lock()
-	f.take(l.Clock.Now())
+	b.takeQueued(l.Clock.Now())
 	l.mu.Unlock()
+
+	// The wall clock, which the node will see, is read before filter looks whether attempts are over. So a request that was
+	// sent although its attempt has ended since looks older to the node than the tombstone.
 	sent := l.Clock.Now()
 	wall := time.Now()
-	f.filter(sent)
-	stall.At(stall.Call, l.n.Index, l.Group)
-	defer f.finish(sent) // also if a hook of the client ends the goroutine
-	f.call(sent, wall)
+	b.filter(sent)
+
+	stall.At(stall.Call, l.node.Index, l.Group)
+	defer b.finish(sent) // also if a hook of the client ends the goroutine
+	b.exchange(sent, wall)
 }
 
-func (f *batch) take(now clock.Instant) {
-	l := f.l
-	many := len(l.urgent) >= manyQueued
-	if many && now.Since(l.swept) >= l.Conf.Timeout { // those worth less time may wait behind others
-		l.urgent = f.sweep(l.urgent, now)
-		l.swept = now
+// takeQueued moves requests from the queues of the lane to the batch. l.mu must be held.
+func (b *batch) takeQueued(now clock.Instant) {
+	l := b.lane
+
+	// In a long queue, stale requests may stand behind others that stay worth sending for longer.
+	isLong := len(l.urgent) >= sweepLength
+	if isLong && now.Since(l.sweptAt) >= l.Conf.Timeout {
+		l.urgent = b.sweep(l.urgent, now)
+		l.sweptAt = now
 	}
-	l.urgent = f.load(l.urgent, now)
-	if len(f.requests) > 0 || f.slots != nil { // what was urgent may have left meanwhile
-		l.asking = f.load(l.asking, now)
+
+	l.urgent = b.load(l.urgent, now)
+
+	// The urgent requests for which this batch needed no slot may have left with another one. Then it must not carry
+	// acquisitions.
+	if len(b.requests) > 0 || b.slots != nil {
+		l.acquires = b.load(l.acquires, now)
 	}
-	l.company = max(l.company-1, min(len(f.requests)-1, 1)*companyLasts)
+
+	l.waitForPeers = max(l.waitForPeers-1, min(len(b.requests)-1, 1)*peerBatches)
 }
 
-// errNoReturn is the error of a batch whose hook has ended the goroutine.
-var errNoReturn = errors.New("a hook of the client has ended its goroutine (runtime.Goexit)")
+// errHookExited is the error of a batch if a hook has ended its goroutine.
+var errHookExited = errors.New("a hook of the client has ended its goroutine (runtime.Goexit)")
 
-// finish hands out the answers to a batch that was sent.
-func (f *batch) finish(sent clock.Instant) {
-	l := f.l
-	if len(f.votes) < len(f.requests) {
-		f.err = errNoReturn
-		f.votes = slices.Repeat([]quorum.Vote{failed(errNoReturn)}, len(f.requests))
+// finish delivers the replies to a batch that was sent, and puts the batch back into the pool.
+func (b *batch) finish(sent clock.Instant) {
+	l := b.lane
+	if len(b.votes) < len(b.requests) {
+		b.err = errHookExited
+		b.votes = slices.Repeat([]quorum.Vote{failedVote(errHookExited)}, len(b.requests))
 	}
+
 	now := l.Clock.Now()
-	clock := time.Now()
-	answered := len(f.votes) > 0 && goredis.Answered(f.votes[0].Err) // all are, or none
+	wall := time.Now()
+	answered := len(b.votes) > 0 && goredis.Answered(b.votes[0].Err) // all were answered, or none
+
+	// The retries are queued before other batches can start.
 	l.mu.Lock()
-	l.took += (now.Since(sent) - l.took) / 4
-	l.underWay--
+	l.latency += (now.Since(sent) - l.latency) / 4
+	l.inFlight--
 	if answered {
-		l.answered.Store(now)
+		l.lastAnswer.Store(now)
 	} else {
-		l.urgent = append(l.urgent, f.salvage(now)...)
+		l.urgent = append(l.urgent, b.takeRetries(now)...)
 	}
 	l.mu.Unlock()
-	if f.slots != nil {
-		f.slots.exit()
-	}
-	stall.At(stall.Deliver, l.n.Index, l.Group)
-	f.deliver(sent, now, clock)
-	stall.At(stall.After, l.n.Index, l.Group)
 
-	clear(f.requests)
-	clear(f.votes)
-	*f = batch{requests: f.requests[:0], votes: f.votes[:0]}
-	batchPool.Put(f)
+	if b.slots != nil {
+		b.slots.put()
+	}
+
+	stall.At(stall.Deliver, l.node.Index, l.Group)
+	b.deliver(sent, now, wall)
+	stall.At(stall.After, l.node.Index, l.Group)
+
+	// The pool must not keep rounds and replies alive.
+	clear(b.requests)
+	clear(b.votes)
+	*b = batch{requests: b.requests[:0], votes: b.votes[:0]}
+	batchPool.Put(b)
 }
 
-// salvage returns the requests of a batch whose connection broke that are to be sent again, over other connections and
-// in batches of at most half the size: a network that breaks connections must not cost the leases that happened to travel together. Scripts
-// are idempotent per attempt, and trust counts from when the round began, whichever request is answered. What was sent
-// before may arrive yet, so the attempt has one request more unanswered.
-func (f *batch) salvage(now clock.Instant) (lost []request) {
-	if len(f.votes) == 0 || !goredis.Broken(f.votes[0].Err) {
+// takeRetries returns the requests that must be sent again because their connection broke. They travel over other
+// connections, and in batches of at most half the size: a network that breaks connections must not cost the leases that
+// happened to travel together.
+//
+// Scripts are idempotent per attempt, and trust counts from the start of the round, whichever request is answered. What was
+// sent before may still arrive, so the attempt has one more unanswered request.
+func (b *batch) takeRetries(now clock.Instant) (retries []request) {
+	if len(b.votes) == 0 || !goredis.Broken(b.votes[0].Err) {
 		return nil
 	}
-	for i := range f.requests {
-		q := &f.requests[i]
-		if !q.goesAgain(now) {
+	for i := range b.requests {
+		q := &b.requests[i]
+		if !q.canRetry(now) {
 			continue
 		}
-		f.l.n.count(q.b, 1)
-		q.again = true
-		lost = append(lost, request{r: q.r, b: q.b, losses: q.losses + 1, most: max(1, len(f.requests)/2)})
+
+		// The first request stays counted until deliver; the retry counts from now on.
+		b.lane.node.adjustInFlight(q.breaker, 1)
+		q.retried = true
+
+		retries = append(retries, request{
+			round:    q.round,
+			breaker:  q.breaker,
+			retries:  q.retries + 1,
+			maxBatch: max(1, len(b.requests)/2),
+		})
 	}
-	return lost
+	return retries
 }
 
-// filter leaves out what is not to be sent any more. The wall clock has been read: what is sent after the end of
-// its attempt looks older to the node than the tombstone.
-func (f *batch) filter(now clock.Instant) {
-	n := f.l.n
-	kept := f.requests[:0]
-	for _, q := range f.requests {
-		departs := q.r.departs(n.Index, now)
-		if departs {
+// filter removes and rejects the requests that must not be sent any more. The wall clock must have been read before: a
+// request that is sent after the end of its attempt then looks older to the node than the tombstone.
+func (b *batch) filter(now clock.Instant) {
+	n := b.lane.node
+	kept := b.requests[:0]
+	for _, q := range b.requests {
+		ok := q.round.startSend(n.Index, now)
+		if ok {
 			kept = append(kept, q)
 		} else {
-			q.r.drop(n, q.b, now)
+			q.round.reject(n, q.breaker, now)
 		}
 	}
-	clear(f.requests[len(kept):])
-	f.requests = kept
+
+	// The rejected requests must not keep their rounds alive.
+	clear(b.requests[len(kept):])
+	b.requests = kept
 }
 
-// call sends the requests.
-func (f *batch) call(sent clock.Instant, wall time.Time) {
-	if len(f.requests) == 0 {
+// exchange sends the requests, and decodes the reply into votes.
+func (b *batch) exchange(sent clock.Instant, wall time.Time) {
+	if len(b.requests) == 0 {
 		return
 	}
-	l := f.l
-	n := l.n
-	ctx := f.context(sent, wall)
-	request := func(i int) wire.Request { return f.requests[i].r.to(n.Index) }
-	call := l.Head.Load().Encode(len(f.requests), request, l.Memory(n.Index), wall)
-	reply, err := run(ctx, n.Client, call)
+
+	l := b.lane
+	n := l.node
+	ctx := b.context(sent, wall)
+	request := func(i int) wire.Request { return b.requests[i].round.requestFor(n.Index) }
+
+	call := l.Head.Load().Encode(len(b.requests), request, l.Memory(n.Index), wall)
+	reply, err := runScript(ctx, n.Client, call)
 	var answers wire.Answers
 	if err == nil {
 		answers, err = call.Answers(reply)
 	}
-	f.err = err
-	for i := range f.requests {
+	b.err = err
+
+	for i := range b.requests {
 		if err != nil {
-			f.votes = append(f.votes, failed(err))
+			b.votes = append(b.votes, failedVote(err))
 			continue
 		}
+
 		reply, err := answers.Next(request(i))
 		if err != nil {
-			f.votes = append(f.votes, failed(err))
+			b.votes = append(b.votes, failedVote(err))
 			continue
 		}
-		f.votes = append(f.votes, quorum.Vote{Reply: reply})
+		b.votes = append(b.votes, quorum.Vote{Reply: reply})
 	}
 }
 
-func (f *batch) context(sent clock.Instant, wall time.Time) *nodeContext {
-	first := f.requests[0].r
-	alone := len(f.requests) == 1
-	if alone && sent.Since(first.Sent) <= first.Timeout/4 { // it has not waited for its turn
+// context returns the context for the client. A lone request that left in time uses the context of its round. Any other
+// batch may take the longest timeout of its rounds, from now. The values of a caller's context reach the hooks of the client
+// only if its request is alone.
+func (b *batch) context(sent clock.Instant, wall time.Time) *nodeContext {
+	first := b.requests[0].round
+	alone := len(b.requests) == 1
+	if alone && sent.Since(first.Sent) <= first.Timeout/4 {
 		return &first.nodeContext
 	}
-	ctx := &nodeContext{Context: context.Background(), of: f.l.deadlines} //nolint:forbidigo // it belongs to no caller
+
+	ctx := &nodeContext{Context: context.Background(), deadlines: b.lane.deadlines} //nolint:forbidigo // it belongs to no caller
 	if alone {
 		ctx.Context = first.Context
 	}
-	for _, q := range f.requests {
-		deadline := wall.Add(q.r.Timeout)
+
+	for _, q := range b.requests {
+		deadline := wall.Add(q.round.Timeout)
 		if deadline.After(ctx.deadline) {
 			ctx.deadline = deadline
 		}
@@ -245,85 +288,98 @@ func (f *batch) context(sent clock.Instant, wall time.Time) *nodeContext {
 	return ctx
 }
 
-// deliver gives the answers to those who wait for them.
-func (f *batch) deliver(sent, now clock.Instant, clock time.Time) {
-	n := f.l.n
-	var longest time.Duration // the max TTL that a node was the first to tell of
-	for i, q := range f.requests {
-		v := &f.votes[i]
-		if f.isCounted(i) {
-			n.count(q.b, -1) // they failed as one, or with the batch that they were in before
+// deliver passes the votes to their rounds, and then to the log and the observer.
+func (b *batch) deliver(sent, now clock.Instant, wall time.Time) {
+	n := b.lane.node
+	var longest time.Duration // the longest max TTL, if this process learns it from this batch
+	for i, q := range b.requests {
+		v := &b.votes[i]
+		if b.isSameFailure(i) {
+			n.adjustInFlight(q.breaker, -1)
 		} else {
-			n.leave(q.b, now, v.Err)
+			n.end(q.breaker, now, v.Err)
 		}
-		if q.again {
+		if q.retried {
 			continue
 		}
-		v.Waited = sent.Since(q.r.Sent)
+
+		v.Waited = sent.Since(q.round.Sent)
 		v.Latency = now.Since(sent)
-		first := f.read(v, q.r, clock)
-		if first {
+		isNew := b.checkVote(v, q.round, wall)
+		if isNew {
 			longest = v.Longest
 		}
-		q.r.hear(n.Index, *v)
+		q.round.addVote(n.Index, *v)
 	}
+
 	if longest > 0 {
-		f.l.tellLongest(longest, n)
+		b.lane.logLongest(longest, n)
 	}
+
+	// All rounds have their votes by now, so the callers need not wait for the rest. A batch that failed as a whole says the
+	// same of its node once.
 	observed := false
-	for i, q := range f.requests {
-		if q.again {
+	for i, q := range b.requests {
+		if q.retried {
 			continue
 		}
-		if f.err == nil || !observed {
-			f.l.observeVote(n, f.votes[i], q.r)
+		if b.err == nil || !observed {
+			b.lane.observeVote(n, b.votes[i], q.round)
 		}
 		observed = true
-		q.r.tellReply(n, &f.votes[i])
+		q.round.observeReply(n, &b.votes[i])
 	}
 }
 
-func (f *batch) isCounted(i int) bool {
-	q := f.requests[i]
-	if f.err != nil && i > 0 && q.b == f.requests[i-1].b {
+// isSameFailure reports whether the breaker already knows the failure of a request: the batch failed as a whole, or the
+// request is a retry, and failed with its first batch before.
+func (b *batch) isSameFailure(i int) bool {
+	q := b.requests[i]
+	if b.err != nil && i > 0 && q.breaker == b.requests[i-1].breaker {
 		return true
 	}
-	return q.losses > 0 && !goredis.Answered(f.votes[i].Err)
+	return q.retries > 0 && !goredis.Answered(b.votes[i].Err)
 }
 
-// read notes what a vote says of its node, and refuses a grant that cannot be. It reports whether the vote is the
-// first to tell of a longer max TTL.
-func (f *batch) read(v *quorum.Vote, r *Round, clock time.Time) (first bool) {
-	l := f.l
-	n := l.n
+// checkVote records what a vote says about its node, and turns an impossible grant into a failure. It reports whether this
+// process learns of a longer max TTL for the first time.
+func (b *batch) checkVote(v *quorum.Vote, r *Round, wall time.Time) (isNew bool) {
+	l := b.lane
+	n := l.node
 	if v.Clock != 0 {
-		v.Skew = v.Clock.Skew(clock)
+		v.Skew = v.Clock.Skew(wall)
 		n.HeardClock(v.Skew, v.Latency)
-		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= l.Conf.Window { // the clocks agree
+
+		// The node refused the request as outside of the clock window, but the clocks agree: it was late.
+		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= l.Conf.Window {
 			v.Verdict = wire.TooLate
 		}
 	}
-	l.heardMemory(n.Index, v.Memory)
+
+	// A lease keeps the memory of its vote. The shared copy does not keep the whole reply alive.
+	l.setMemory(n.Index, v.Memory)
 	known := l.Memory(n.Index)
 	if v.Memory == known {
-		v.Memory = known // a lease keeps it, and would keep all of the reply
+		v.Memory = known
 	}
-	first = v.Longest > 0 && l.Learn(v.Longest)
+
+	isNew = v.Longest > 0 && l.Learn(v.Longest)
+
 	granted := r.op == wire.OpAcquire && v.Verdict == wire.Granted
 	if granted && v.Clock.Lead(v.Token) > wire.Slack {
 		v.Verdict = wire.Failed
-		v.Err = errAhead
+		v.Err = errTokenAhead
 	}
-	return first
+	return isNew
 }
 
-// errAhead is what a granted token means that is more than a day ahead of the node's clock, which no counter comes to by
-// itself. Taken for good, it would leave the key without tokens.
-var errAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: " +
+// errTokenAhead reports a granted token more than a day ahead of the node's clock; no counter gets there by counting.
+// If the token were accepted, no tokens would be left for the key.
+var errTokenAhead = errors.New("its fencing counter of this key is more than a day ahead of its clock: " +
 	"delete this node's data of the key when no process holds it")
 
-// failed is the vote of a node that answers with an error, or not at all.
-func failed(err error) quorum.Vote {
+// failedVote returns the vote of a node that answers with an error, or not at all.
+func failedVote(err error) quorum.Vote {
 	if goredis.Says(err, "READONLY") {
 		return quorum.Said(wire.Replica, err)
 	}

@@ -8,41 +8,42 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
-// MaxFailures is how many requests in a row may fail before a node is left alone for a while.
+// MaxFailures is the number of requests in a row that may fail before a node is left alone for a while.
 const MaxFailures = 3
 
-// A breaker spares requests to a server while it is in trouble: to a node, or to the master of a Cluster's shard. The trouble of
-// one shard is none of the others'.
+// A breaker spares a server requests while it is in trouble. The server is a node, or the master of a Cluster's shard.
+// Trouble of one shard does not affect the others. The mutex of the Node guards all fields.
 type breaker struct {
-	slots *slots
+	slots *slotPool
 
-	inFlight int
-	since    clock.Instant // when something was sent first since it last answered; never = nothing was
-	failures int           // in a row
-	probeAt  clock.Instant // while open: when the next request may pass, as a probe
-	cause    error         // why it does not answer: the last error that tells more than that time was up
+	inFlight        int
+	unansweredSince clock.Instant // when the first request after the last answer was sent; Never if there is none
+	failures        int           // in a row
+	probeAt         clock.Instant // while the server is in trouble: when the next request may pass, as a probe
+	cause           error         // the last failure, except that a timeout does not replace a more specific error
 }
 
-// troubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
-func (b *breaker) troubled(now clock.Instant, timeout time.Duration) bool {
-	silent := b.inFlight > 0 && now.Since(b.since) > timeout
+// isTroubled reports whether requests fail in a row, or one has been unanswered for longer than the timeout.
+func (b *breaker) isTroubled(now clock.Instant, timeout time.Duration) bool {
+	silent := b.inFlight > 0 && now.Since(b.unansweredSince) > timeout
 	return silent || b.failures >= MaxFailures
 }
 
-func (b *breaker) enter(now clock.Instant) {
+// begin records that a request is on its way.
+func (b *breaker) begin(now clock.Instant) {
 	if b.inFlight == 0 {
-		b.since = clock.Never
+		b.unansweredSince = clock.Never
 	}
-	b.since = min(b.since, now)
+	b.unansweredSince = min(b.unansweredSince, now)
 	b.inFlight++
 }
 
-// leave books the end of a request.
-func (b *breaker) leave(err error) {
+// end records the end of a request. An error that is not the server's fault, such as an exhausted pool, does not count.
+func (b *breaker) end(err error) {
 	b.inFlight--
 	switch {
 	case goredis.Answered(err):
-		b.since = clock.Never
+		b.unansweredSince = clock.Never
 		b.failures = 0
 		b.cause = nil
 	case !goredis.Unsent(err):
@@ -53,12 +54,13 @@ func (b *breaker) leave(err error) {
 	}
 }
 
-// because adds to err why there is no answer, where that is known.
-func (b *breaker) because(err error) error {
+// withCause adds to err the reason why the server does not answer, if it is known.
+func (b *breaker) withCause(err error) error {
 	switch {
 	case b.cause == nil:
 		return err
-	case goredis.TimedOut(b.cause): // which must not be taken for the end of the caller's time
+	case goredis.TimedOut(b.cause):
+		// Wrapped, the cause would match the end of the caller's context.
 		return fmt.Errorf("%w: %v", err, b.cause) //nolint:errorlint // its text only
 	}
 	return fmt.Errorf("%w: %w", err, b.cause)

@@ -63,7 +63,7 @@ func (f *fakeCluster) node(t *testing.T) (n *Node, first, second string) {
 
 func (n *Node) mustAdmit(t *testing.T, now clock.Instant, name string) *breaker {
 	t.Helper()
-	b, err := n.admit(now, time.Second, false, name)
+	b, err := n.begin(now, time.Second, false, name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,29 +78,29 @@ func TestBreakerOfAShard(t *testing.T) {
 		n, first, second := f.node(t)
 		stuck := n.mustAdmit(t, 0, first)
 		for range MaxFailures {
-			n.leave(n.mustAdmit(t, 0, first), 0, coretest.ErrRefused)
+			n.end(n.mustAdmit(t, 0, first), 0, coretest.ErrRefused)
 		}
 		n.mustAdmit(t, 0, first) // the probe
-		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, ErrNotAsked) {
+		if _, err := n.begin(0, time.Second, false, first); !errors.Is(err, ErrNotAsked) {
 			t.Fatalf("a shard that fails: %v", err)
 		}
 		for range 9 {
-			n.leave(n.mustAdmit(t, 0, second), 0, nil)
+			n.end(n.mustAdmit(t, 0, second), 0, nil)
 		}
-		if _, err := n.admit(0, time.Second, false, first); !errors.Is(err, ErrNotAsked) {
+		if _, err := n.begin(0, time.Second, false, first); !errors.Is(err, ErrNotAsked) {
 			t.Errorf("when the other shard has answered: %v", err)
 		}
 
 		synctest.Wait() // the client has asked once
 		f.first.Store("192.0.2.3:3")
 		time.Sleep(time.Second)
-		if _, err := n.admit(clock.Instant(time.Second-1), time.Second, false, first); !errors.Is(err, ErrNotAsked) {
+		if _, err := n.begin(clock.Instant(time.Second-1), time.Second, false, first); !errors.Is(err, ErrNotAsked) {
 			t.Fatalf("before the topology is known: %v", err)
 		}
 		time.Sleep(time.Second)
 		for range 2 * MaxFailures {
 			n.mustAdmit(t, clock.Instant(time.Second-1), first)
-			n.leave(stuck, clock.Instant(time.Second), coretest.ErrRefused)
+			n.end(stuck, clock.Instant(time.Second), coretest.ErrRefused)
 			stuck.inFlight++
 		}
 	})
@@ -123,22 +123,22 @@ func TestTopologyIsAskedFor(t *testing.T) {
 			now = now.Add(reloadEvery)
 			f.reloads.Store(0)
 			for i := range 9 {
-				b, err := n.admit(now, time.Hour, true, name)
+				b, err := n.begin(now, time.Hour, true, name)
 				if err != nil {
 					t.Fatal(err)
 				}
-				n.leave(b, now+clock.Instant(i), c.err)
+				n.end(b, now+clock.Instant(i), c.err)
 				synctest.Wait()
 			}
 			if got := f.reloads.Load(); got != c.want {
 				t.Errorf("%v: asked %d times, want %d", c.err, got, c.want)
 			}
 		}
-		n.leave(n.mustAdmit(t, now, name), now, nil)
+		n.end(n.mustAdmit(t, now, name), now, nil)
 		n.mustAdmit(t, now, name) // is not answered
 		f.reloads.Store(0)
 		now = now.Add(2 * time.Second)
-		n.admit(now, time.Second, false, name)
+		n.begin(now, time.Second, false, name)
 		synctest.Wait()
 		if got := f.reloads.Load(); got != 1 {
 			t.Errorf("asked %d times about a shard that hangs", got)

@@ -10,23 +10,24 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// ErrSameServer is why a server has no second vote.
+// ErrSameServer is the reason why a server that is listed twice has only one vote.
 var ErrSameServer = errors.New("the same server is listed twice")
 
-// A fitness says what examinations have found of a node's server. The node's lock guards it.
+// A fitness is the result of the examinations of a node's server. The node's mutex guards it.
 type fitness struct {
-	fault   error         // why the server is unfit, so that the node must not take part; nil if it is fit
-	unsure  error         // why nothing is known of the server yet, or again; nil once it was examined
-	away    bool          // the server did not answer, so that it is examined at its first answer
-	checkAt clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
-	runID   string        // the server's own name for its run; "" while unknown
+	fault     error         // why the server is unfit, so that the node must not take part; nil if it is fit
+	unchecked error         // why the latest examination had no result; nil if it had one
+	away      bool          // the server did not answer, so it is examined at its first answer
+	checkAt   clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
+	runID     string        // the server's own name for its run; "" while unknown
 }
 
-// Check examines all nodes at once, and names those that are unfit. Nodes that do not answer within the
+// Check examines all nodes at once, and returns an error that names the unfit ones. Nodes that do not answer within the
 // node timeout are examined later.
 func (g *Group) Check() error {
 	ctx, cancel := context.WithTimeout(context.Background(), g.Conf.Timeout) //nolint:forbidigo // New has no context
 	defer cancel()
+
 	checked := make(chan struct{}, len(g.Nodes))
 	for _, n := range g.Nodes {
 		g.Tasks.Go(func() {
@@ -34,63 +35,76 @@ func (g *Group) Check() error {
 			checked <- struct{}{}
 		})
 	}
+
 	for range g.Nodes {
 		select {
 		case <-checked:
 		case <-ctx.Done():
 		}
 	}
+
 	var faults []error
 	for _, n := range g.Nodes {
 		n.mu.Lock()
-		fault, unsure := n.fault, n.unsure
+		fault, unchecked := n.fault, n.unchecked
 		n.mu.Unlock()
+
 		switch {
 		case fault != nil:
 			faults = append(faults, fmt.Errorf("%v: %w", n, fault))
-		case unsure != nil:
-			g.Conf.Logger.Warn("lockkit: node cannot be checked, starting without it", n.attrs(), "err", unsure)
+		case unchecked != nil:
+			g.Conf.Logger.Warn("lockkit: node cannot be checked, starting without it", n.logAttrs(), "err", unchecked)
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// check examines a server. One that could not be examined stays what it was.
+// check examines a server, records and logs the result, and schedules the next examination. If the server could not be
+// examined, its node stays fit or unfit as before.
 func (g *Group) check(n *Node) {
 	n.mu.Lock()
-	again := n.fault != nil || goredis.TroubleOf(n.unsure).Elsewhere
+	again := n.fault != nil || goredis.TroubleOf(n.unchecked).Elsewhere
 	n.mu.Unlock()
-	if again { // its name may lead to another server by now than to the one that was unfit
+
+	// The name may lead to another server by now than to the unfit one.
+	if again {
 		g.Buckets[0].reconnect(n)
 	}
+
 	runID, fault, err := g.examine(n)
-	if lasts := goredis.Lasting(err); lasts != nil {
-		fault = lasts
+	if lasting := goredis.Lasting(err); lasting != nil {
+		fault = lasting
 		err = nil
 	}
+
 	before, after := g.setFitness(n, runID, fault, err)
 	if err == nil {
 		g.logFitness(n, before, after)
 	}
-	g.plan()
+	g.schedule()
 }
 
+// setFitness records the result of an examination, and returns the node's fault before and after it. It holds g.mu
+// throughout, so that of two nodes on one server only one is found to be the duplicate.
 func (g *Group) setFitness(n *Node, runID string, fault, err error) (before, after error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	isFit := err == nil && fault == nil
 	if isFit {
-		fault = g.twin(n, runID)
+		fault = g.duplicateOf(n, runID)
 		isFit = fault == nil
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before = n.fault
-	n.unsure = err
+	n.unchecked = err
+
 	n.checkAt = g.Clock.Now().Add(RecheckEvery)
 	if isFit {
 		n.checkAt = clock.Never
 	}
+
 	n.away = runID == "" && !goredis.Answered(err)
 	if err == nil {
 		n.fault = fault
@@ -102,17 +116,17 @@ func (g *Group) setFitness(n *Node, runID string, fault, err error) (before, aft
 func (g *Group) logFitness(n *Node, before, after error) {
 	switch {
 	case after != nil && before == nil:
-		g.Callbacks.Post(&n.lines, func() {
-			g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.attrs(), "err", after)
+		g.Callbacks.Post(&n.logCalls, func() {
+			g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.logAttrs(), "err", after)
 		})
 	case after == nil && before != nil:
-		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.attrs()) })
+		g.Callbacks.Post(&n.logCalls, func() { g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.logAttrs()) })
 	}
 }
 
-// twin says which other node that takes part is the same server. That one is examined, too: the two may have changed places.
-// Called with the lock, so that of two nodes that are one server only one is found to be the second.
-func (g *Group) twin(n *Node, runID string) (fault error) {
+// duplicateOf returns an error if another fit node is the same server, and schedules a check of that node: the two may have
+// swapped addresses. g.mu must be held.
+func (g *Group) duplicateOf(n *Node, runID string) (fault error) {
 	if n.Cluster != nil || runID == "" {
 		return nil
 	}
@@ -120,6 +134,7 @@ func (g *Group) twin(n *Node, runID string) (fault error) {
 		if other == n {
 			continue
 		}
+
 		other.mu.Lock()
 		if other.runID == runID && other.fault == nil {
 			fault = fmt.Errorf("%w, it is also %v", ErrSameServer, other)
@@ -130,49 +145,54 @@ func (g *Group) twin(n *Node, runID string) (fault error) {
 	return fault
 }
 
-// Doubt has a node that refused something examined at once, unless it is known to be unfit.
+// Doubt examines a node that has refused a request, unless the node is known to be unfit. It does not wait for the result.
 func (g *Group) Doubt(n *Node) {
 	n.mu.Lock()
-	fit := n.fault == nil
+	isFit := n.fault == nil
 	n.mu.Unlock()
-	if fit {
+	if isFit {
 		g.Tasks.Go(func() { g.check(n) })
 	}
 }
 
-// examine asks a server who it is, and whether it runs what lockkit's scripts call. A fault lasts until somebody mends it;
-// with an error, not all is known.
+// examine returns the run ID of a node's server, and the fault that makes it unfit. A fault lasts until an operator fixes
+// it. If err is not nil, the examination is incomplete.
 func (g *Group) examine(n *Node) (runID string, fault, err error) {
 	x := newExamination(g.timeoutContext(), n.Index, n.Client, &g.Conf, g.Keys)
-	x.waits = true
-	if err := x.lookAtInfo(); err != nil {
+	x.waitsForClient = true
+	if err := x.readInfo(); err != nil {
 		return "", nil, err
 	}
+
 	x.Outside()
 	if x.Flaws == nil {
-		err := x.probe()
+		err := x.probeRights()
 		if err != nil {
 			return x.Info["run_id"], nil, err
 		}
 		x.LacksRights()
 	}
+
 	for _, f := range x.Flaws {
 		if f.Severity == severe {
 			fault = errors.Join(fault, fmt.Errorf("%s: %s", f.What, f.Mend))
 		}
 	}
-	if fault == nil && g.Conf.Guarded { // where that fails, the node's replies tell later
+
+	// If this fails, the node's replies report the longest max TTL later.
+	if fault == nil && g.Conf.Guarded {
 		g.learnFrom(x, n)
 	}
 	return x.Info["run_id"], fault, nil
 }
 
+// learnFrom learns the longest max TTL from a node's guard records.
 func (g *Group) learnFrom(x *Examination, n *Node) {
 	for _, text := range x.guards() {
 		longest := wire.LongestOf(text.record)
 		first := g.Learn(longest)
 		if first {
-			g.tellLongest(longest, n)
+			g.logLongest(longest, n)
 		}
 	}
 }

@@ -8,31 +8,34 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Claim asks all nodes what they remember: those that have never granted anything keep the claim until they do, or
-// forget it. Given what all of them said, it declares those to be new that still have the claim. It reports false where ctx ended
-// first.
+// Claim asks all nodes about their memory. A node that has never granted anything keeps the claim until it grants something
+// or loses its memory. If found has the votes of an earlier Claim, the nodes that still have that claim are declared new.
+// Claim returns false if ctx ended before all nodes had answered.
 func (b *Bucket) Claim(ctx context.Context, found []quorum.Vote) ([]quorum.Vote, bool) {
 	claim := rand.Text()
 	var r Round
 	r.Init(b, wire.OpProvision, b.Conf.Timeout, nil, nil)
+
 	r.Must = true
 	r.Each = func(i int) wire.Request {
-		was := wire.NoMemory
+		previous := wire.NoMemory
 		if found != nil {
-			was = found[i].Claim
+			previous = found[i].Claim
 		}
-		return b.Keys.Provision(b.index, claim, was)
+		return b.Keys.Provision(b.index, claim, previous)
 	}
+
 	r.Send(ctx, quorum.All(len(b.Nodes)))
 	ok := r.Wait(ctx)
 	return r.Votes, ok
 }
 
-// beginQuarantines makes nodes notice that they have lost their memory before anybody asks for a key. Those that are new stay so
-// for Provision.
+// beginQuarantines makes nodes that have lost their memory begin their quarantine before the first request for a key. New
+// nodes are left alone, so that Provision can still declare them new.
 func (b *Bucket) beginQuarantines() {
-	said, ok := b.Claim(context.Background(), nil) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
-	t := quorum.Tally{Votes: said}
+	votes, ok := b.Claim(context.Background(), nil) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+
+	t := quorum.Tally{Votes: votes}
 	lost := t.Where(func(v *quorum.Vote) bool { return v.Verdict == wire.Quarantined && v.Claim == "" })
 	if ok && lost != 0 {
 		b.Touch(lost)

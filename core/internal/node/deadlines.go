@@ -7,23 +7,25 @@ import (
 	"time"
 )
 
-// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of the round. The
-// end of the caller's context does not end it: a request whose fate is unknown costs more than one that is answered late. Its
-// deadline does, and with that what a client does inside a call beside the request: it waits for a connection, dials, greets
-// the server, and tries again, as often as its options say. A call that its hooks held back until the deadline has a node
-// timeout from when it reaches the client.
+// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of the round. It
+// does not end with the caller's context: a request with an unknown result costs more than one that is answered late.
+//
+// It ends with its deadline, and so does the work of a client beside the request: waiting for a connection, dialing,
+// greeting the server, and retrying these as its options say. If the hooks held a call back until the deadline, the call
+// gets a node timeout from the time when it reaches the client.
 type nodeContext struct {
-	context.Context // whose values
+	context.Context // of the caller
 	deadline        time.Time
-	of              *deadlines
-	step            atomic.Int64 // the one of the deadlines in which it ends; 0 = nobody has asked yet
+	deadlines       *deadlines
+	step            atomic.Int64 // the step of the deadline; 0 until Done is called
 }
 
+// timeoutContext returns a context that ends a node timeout from now.
 func (g *Group) timeoutContext() *nodeContext {
 	return &nodeContext{
-		Context:  context.Background(), //nolint:forbidigo // bounded by the node timeout
-		deadline: time.Now().Add(g.Conf.Timeout),
-		of:       g.deadlines,
+		Context:   context.Background(), //nolint:forbidigo // bounded by the node timeout
+		deadline:  time.Now().Add(g.Conf.Timeout),
+		deadlines: g.deadlines,
 	}
 }
 
@@ -32,10 +34,11 @@ func (c *nodeContext) Deadline() (time.Time, bool) { return c.deadline, true }
 func (c *nodeContext) Done() <-chan struct{} {
 	step := c.step.Load()
 	if step == 0 {
-		c.step.CompareAndSwap(0, c.of.stepOf(c.deadline))
+		// All callers must get the same channel, so the first step stays.
+		c.step.CompareAndSwap(0, c.deadlines.stepOf(c.deadline))
 		step = c.step.Load()
 	}
-	return c.of.ended(step)
+	return c.deadlines.channel(step)
 }
 
 func (c *nodeContext) Err() error {
@@ -47,25 +50,32 @@ func (c *nodeContext) Err() error {
 	}
 }
 
-// A deadlines closes channels when the deadlines of calls have passed. Deadlines that are near one another share a channel,
-// which is closed after the last of them: a timer and a channel for each request would be half as many allocations again.
+// A deadlines closes channels when the deadlines of calls have passed. Time is divided into steps. The deadlines of a step
+// share a channel and a timer, which fires after the last of them. A timer and a channel for each request would add half as
+// many allocations again.
 type deadlines struct {
 	base    time.Time
 	timeout time.Duration // of a node
-	length  time.Duration // of a step, and how late a channel may be closed
+	length  time.Duration // of a step: a channel is closed this much too late, at most
 
 	mu       sync.Mutex
-	channels map[int64]chan struct{} // of the deadlines to come, by the step in which they are
+	channels map[int64]chan struct{} // by step; a closed channel is removed. mu guards it.
 }
 
-// lateBy is the part of a node timeout that a call may outlast its deadline by.
-const lateBy = 16
+// lateParts divides the node timeout. The quotient is the time by which a call may outlast its deadline.
+const lateParts = 16
 
 func newDeadlines(timeout time.Duration) *deadlines {
-	return &deadlines{base: time.Now(), timeout: timeout, length: max(timeout/lateBy, time.Millisecond), channels: map[int64]chan struct{}{}}
+	return &deadlines{
+		base:     time.Now(),
+		timeout:  timeout,
+		length:   max(timeout/lateParts, time.Millisecond),
+		channels: map[int64]chan struct{}{},
+	}
 }
 
-// stepOf is the step of a deadline, or of one that is a node timeout away if it has passed.
+// stepOf returns the step of a deadline. If the deadline has passed, it returns the step of a deadline one node timeout
+// from now.
 func (d *deadlines) stepOf(deadline time.Time) int64 {
 	now := time.Now()
 	if !deadline.After(now) {
@@ -80,21 +90,22 @@ var closed = func() chan struct{} {
 	return c
 }()
 
-// ended is closed when the deadlines of a step have passed.
-func (d *deadlines) ended(step int64) <-chan struct{} {
+// channel returns a channel that is closed when the deadlines of a step have passed.
+func (d *deadlines) channel(step int64) <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if c, known := d.channels[step]; known {
 		return c
 	}
-	rest := time.Until(d.base.Add(time.Duration(step) * d.length))
-	if rest <= 0 {
+
+	left := time.Until(d.base.Add(time.Duration(step) * d.length))
+	if left <= 0 {
 		return closed
 	}
 
 	c := make(chan struct{})
 	d.channels[step] = c
-	time.AfterFunc(rest, func() {
+	time.AfterFunc(left, func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
 		delete(d.channels, step)
@@ -103,10 +114,10 @@ func (d *deadlines) ended(step int64) <-chan struct{} {
 	return c
 }
 
-// An observedContext is the context of a request for the user's code. It does not end, because that code hears of a reply
-// also after the deadline.
+// An observedContext is the context of a request for the observer. It does not end, because the observer is called for a
+// reply even after the deadline.
 type observedContext struct {
-	context.Context // whose values
+	context.Context // of the caller
 	deadline        time.Time
 }
 

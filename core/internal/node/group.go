@@ -1,8 +1,8 @@
-// Package node is the nodes, and asking them: who may be asked and who is spared, how requests travel together, and a [Round] of
-// one question to all of them, until votes decide it. It knows neither leases nor errors of package core.
+// Package node sends requests to the nodes: it decides which nodes may be asked, sends requests to one node together, and runs
+// a [Round] of one request to all of them until their votes decide it. It knows neither leases nor errors of package core.
 //
-// A [Group] is the nodes that vote together. A Round asks them, for an [Asker] that hears every reply, also those that come
-// when the round is over. [Examine] finds out what is wrong with a server.
+// A [Group] is the list of nodes that vote together. A Round asks them on behalf of an [Asker], which receives every reply,
+// even after the round is over. [Examine] finds out what is wrong with a server.
 package node
 
 import (
@@ -25,55 +25,66 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// A Config is what a Locker says of its nodes.
+// A Config holds a Locker's settings for its nodes.
 type Config struct {
-	Timeout             time.Duration // of a request, where it has none of its own
+	Timeout             time.Duration // of a request, unless its round sets another one
 	Window, MaxTTL, Lag time.Duration
 	Guarded             bool          // with the restart guard
 	Looking             bool          // nodes are not touched, and may be unfit
-	Pace                time.Duration // of batches; MinPace if that is more
+	Pace                time.Duration // of batches; at least MinPace
 	Prefix              string
 	Logger              *slog.Logger
-	Observe             func(ctx context.Context, op wire.Op, n *Node, v *quorum.Vote) // hears of each request; nil = nobody does
+
+	// Observe is called for each request. It may be nil.
+	Observe func(ctx context.Context, op wire.Op, n *Node, v *quorum.Vote)
 }
 
-// A Group is the nodes that vote together, and what all who ask them share.
+// A Group is the list of nodes that vote together, with the state that all their users share.
 type Group struct {
 	Conf  Config
 	Nodes []*Node
 	Keys  *wire.Keyspace
 	Clock clock.Stopwatch
-	Head  atomic.Pointer[wire.Head] // with the longest lease in use
-	Tasks gate.Gate                 // every goroutine of the Locker, and what is to be sent later: Close waits for them
+	Head  atomic.Pointer[wire.Head] // with the longest max TTL in use
+	Tasks gate.Gate                 // all goroutines and delayed requests of the Locker: Close waits for them
 
-	Callbacks *callback.Background // calls observer and logger from all that must not wait for them
+	Callbacks *callback.Background // calls observer and logger for code that must not wait for them
 
 	Buckets   []*Bucket // of keys
 	deadlines *deadlines
-	doubtful  atomic.Int32 // nodes of which it is not known whether they vote
-	waiters   sync.Pool    // each of one Group, since timers must not leave their synctest bubble
+	doubtful  atomic.Int32 // the number of nodes that may not be voting
+	waiters   sync.Pool    // one for each Group, since timers must not leave their synctest bubble
 
-	mu       sync.Mutex
-	due      *time.Timer         // when something is to be done about nodes that nobody asks; nil = nobody looks after them
-	answered clock.AtomicInstant // when a node last answered, by clock
-	Closing  context.Context     // ends with BeginClose
-	close    context.CancelFunc
+	// mu guards monitor, updates of Head, and the search for duplicate servers. It is locked before the mutex of a Node.
+	mu         sync.Mutex
+	monitor    *time.Timer         // runs the background requests; nil before LookAfter and after BeginClose
+	lastAnswer clock.AtomicInstant // when any node last answered
+	Closing    context.Context     // ends with BeginClose
+	cancel     context.CancelFunc  // ends Closing
 }
 
-// New makes one of the servers behind clients, which it has not talked to yet.
+// New returns a Group of the servers behind clients. It sends no request.
 func New(clients []redis.UniversalClient, conf Config) *Group {
 	conf.Pace = max(conf.Pace, MinPace)
-	g := &Group{Conf: conf, Clock: clock.New(), Keys: KeysOver(clients, &conf), deadlines: newDeadlines(conf.Timeout)}
+	g := &Group{
+		Conf:      conf,
+		Clock:     clock.New(),
+		Keys:      KeysOver(clients, &conf),
+		deadlines: newDeadlines(conf.Timeout),
+	}
+
 	g.Callbacks = callback.NewBackground(conf.Logger, &g.Tasks)
 	closing, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // ended by BeginClose
 	g.Closing = closing
-	g.close = cancel
+	g.cancel = cancel
+
 	for i, c := range clients {
 		n := newNode(i, goredis.Bounded(c, conf.Timeout))
 		n.awaitReturn(g.Closing)
 		g.Nodes = append(g.Nodes, n)
 	}
-	process := rand.Text()[:13] // short enough for a queue to be packed by Redis, which takes up to 64 bytes
+
+	process := rand.Text()[:13] // Redis packs a queue only if its members are short, up to 64 bytes
 	for i := range g.Keys.Buckets() {
 		g.Buckets = append(g.Buckets, newBucket(g, i, process))
 	}
@@ -81,7 +92,8 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	return g
 }
 
-// KeysOver are the keys on nodes behind clients: with a Redis Cluster among them, spread over its shards.
+// KeysOver returns the keyspace on nodes behind clients. If one of them is a Redis Cluster, the keys are spread over its
+// shards.
 func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	if slices.ContainsFunc(clients, func(c redis.UniversalClient) bool { return goredis.ClusterOf(c) != nil }) {
 		return wire.NewKeyspace(conf.Prefix, wire.Buckets, conf.Guarded)
@@ -89,12 +101,15 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	return wire.NewKeyspace(conf.Prefix, 1, conf.Guarded)
 }
 
-// Later runs f after a delay; at once when the Locker is being closed, so that Close does not wait for a node that is down. It is
-// one of the tasks, and f says when it is done. However many wait for their time, they take no goroutine.
+// Later runs f after a delay, and reports whether it will. If the Locker is being closed, f runs at once, so that Close
+// does not wait for a node that is down. f is one of the tasks, and must leave Tasks when it is done. No goroutine waits
+// during the delay.
 func (g *Group) Later(after time.Duration, f func()) bool {
 	if !g.Tasks.Enter() {
 		return false
 	}
+
+	// The context ends after the delay, or when g is being closed.
 	ctx, cancel := context.WithTimeout(g.Closing, after)
 	context.AfterFunc(ctx, func() {
 		cancel()
@@ -104,21 +119,22 @@ func (g *Group) Later(after time.Duration, f func()) bool {
 	return true
 }
 
-// BeginClose has what waits for the network, and what is asked by itself, come to its end.
+// BeginClose cancels waits for the network, and stops background requests.
 func (g *Group) BeginClose() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.close()
-	if g.due != nil {
-		g.due.Stop()
-		g.due = nil
+	g.cancel()
+	if g.monitor != nil {
+		g.monitor.Stop()
+		g.monitor = nil
 	}
 }
 
 // IsClosing reports whether BeginClose was called.
 func (g *Group) IsClosing() bool { return g.Closing.Err() != nil }
 
-// WaitFor waits for joined, and once stop is closed (nil = at once) until no node has answered for grace.
+// WaitFor waits for joined, and reports whether it was closed. Once stop is closed (nil stands for a closed channel), it
+// gives up when no node has answered for grace.
 func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	if stop != nil {
 		select {
@@ -127,24 +143,27 @@ func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool 
 		case <-stop:
 		}
 	}
+
+	// As long as nodes answer, the requests that joined waits for make progress.
 	began := g.Clock.Now()
 	for {
-		rest := max(began, g.answered.Load()).Since(g.Clock.Now()) + grace
-		if rest <= 0 {
+		left := max(began, g.lastAnswer.Load()).Since(g.Clock.Now()) + grace
+		if left <= 0 {
 			return false
 		}
 		select {
 		case <-joined:
 			return true
-		case <-time.After(rest):
+		case <-time.After(left):
 		}
 	}
 }
 
-// Pause waits for d, or until somebody tells; it reports false where ctx has ended, or BeginClose was called.
+// Pause waits for d or for a value on told, and reports false if ctx has ended or BeginClose was called.
 func (g *Group) Pause(ctx context.Context, d time.Duration, told <-chan struct{}) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+
 	select {
 	case <-timer.C:
 	case <-told:

@@ -9,30 +9,31 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Flaw is something that is wrong with a server. Severity and code are those of core's findings.
+// A Flaw is a defect of a server. Severity and code are those of core's findings.
 type Flaw struct {
 	Severity, Code string
-	What           string // to be read after the name of the node
-	Mend           string // what to do
+	What           string // follows the name of the node in a message
+	Mend           string // how to fix it
 }
 
+// Severities and codes of flaws.
 const (
 	severe = "fault"
 	mild   = "warning"
 
-	unreachable = "unreachable"
-	refused     = "refused"
-	rights      = "rights"
-	noNode      = "no_node"
-	isReplica   = "replica"
-	evicting    = "evicting"
-	oldServer   = "too_old"
+	codeUnreachable = "unreachable"
+	codeRefused     = "refused"
+	codeRights      = "rights"
+	codeNoNode      = "no_node"
+	codeReplica     = "replica"
+	codeEvicting    = "evicting"
+	codeTooOld      = "too_old"
 )
 
-// A serverInfo is what a server says of itself; nil = nothing.
+// A serverInfo holds the fields of a server's INFO; nil if there was none.
 type serverInfo map[string]string
 
-// ParseInfo reads the fields of INFO.
+// ParseInfo parses the text of INFO.
 func ParseInfo(text string) serverInfo {
 	fields := serverInfo{}
 	for line := range strings.Lines(text) {
@@ -43,37 +44,42 @@ func ParseInfo(text string) serverInfo {
 	return fields
 }
 
-// unfit says why a server that told this of itself cannot be a node. asCluster: the client treats it as a Redis Cluster's.
-func (info serverInfo) unfit(guarded, asCluster bool) (faults []Flaw) {
-	bad := func(is bool, code string, what, mend string) {
-		if is {
-			faults = append(faults, Flaw{severe, code, what, mend})
+// flaws returns the reasons why a server with this INFO cannot be a node. asCluster tells that the client treats the server
+// as part of a Redis Cluster.
+func (info serverInfo) flaws(guarded, asCluster bool) (found []Flaw) {
+	addIf := func(cond bool, code string, what, fix string) {
+		if cond {
+			found = append(found, Flaw{severe, code, what, fix})
 		}
 	}
-	bad(info.mode() == "sentinel", noNode, "is a Sentinel, not a server of data",
+
+	addIf(info.mode() == "sentinel", codeNoNode, "is a Sentinel, not a server of data",
 		"pass redis.NewFailoverClient, or a URL of redis-sentinel://, which asks it for the master")
-	// Its keys may all be on this server now, and elsewhere after a failover or a resharding.
-	bad(info.mode() == "cluster" && !asCluster, noNode, "belongs to a Redis Cluster",
+	// All keys may be on this server now, and elsewhere after a failover or a resharding.
+	addIf(info.mode() == "cluster" && !asCluster, codeNoNode, "belongs to a Redis Cluster",
 		"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster")
-	if info == nil || faults != nil {
-		return faults
+	if info == nil || found != nil {
+		return found
 	}
-	bad(info.isReplica(), isReplica, fmt.Sprintf("is a %s of another server", info["role"]),
+
+	addIf(info.isReplica(), codeReplica, fmt.Sprintf("is a %s of another server", info["role"]),
 		"a node must be a master of its own")
 	policy := info["maxmemory_policy"]
-	bad(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", evicting,
+	addIf(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", codeEvicting,
 		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", policy), "set it to noeviction")
-	bad(guarded && info["master_replid"] == "", noNode, "INFO has no master_replid, which the restart guard needs",
+	addIf(guarded && info["master_replid"] == "", codeNoNode, "INFO has no master_replid, which the restart guard needs",
 		"turn the guard off knowing what it protects from")
 	version := info["redis_version"]
-	bad(tooOld(version), oldServer, fmt.Sprintf("is Redis %s, which does not apply min-replicas-to-write to scripts", version),
+	addIf(isTooOld(version), codeTooOld,
+		fmt.Sprintf("is Redis %s, which does not apply min-replicas-to-write to scripts", version),
 		"it must be 6.2.7 or newer")
-	return faults
+	return found
 }
 
-// mode is what kind of a server it is; Valkey calls it otherwise.
+// mode returns the kind of the server, which Valkey names in a field of its own.
 func (info serverInfo) mode() string { return cmp.Or(info["redis_mode"], info["server_mode"]) }
 
+// isOtherKind reports whether the server is a Sentinel, or part of a Redis Cluster that the client does not treat as one.
 func (info serverInfo) isOtherKind(asCluster bool) bool {
 	mode := info.mode()
 	return mode == "sentinel" || mode == "cluster" && !asCluster
@@ -84,8 +90,8 @@ func (info serverInfo) isReplica() bool {
 	return role != "" && role != "master"
 }
 
-// tooOld reports whether a version is older than 6.2.7, the first that applies min-replicas-to-write to scripts.
-func tooOld(version string) bool {
+// isTooOld reports whether a version is older than 6.2.7, the first that applies min-replicas-to-write to scripts.
+func isTooOld(version string) bool {
 	var v [3]int
 	_, err := fmt.Sscanf(version, "%d.%d.%d", &v[0], &v[1], &v[2])
 	return err == nil && slices.Compare(v[:], []int{6, 2, 7}) < 0

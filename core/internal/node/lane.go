@@ -11,178 +11,204 @@ import (
 )
 
 const (
-	// While a batch is under way the next one waits for it, but not for longer than this, at least.
+	// MinPace is the shortest time for which a batch waits for an earlier one that has not been answered.
 	MinPace = 200 * time.Microsecond
-	// After a batch of several so many wait a moment to be of several, too.
-	companyLasts = 16
-	// So long a goroutine that has led waits to lead again.
+	// peerBatches is the number of batches, after one of several requests, that wait a moment for more requests.
+	peerBatches = 16
+	// idleTime is how long a goroutine that has sent a batch waits for another one.
 	idleTime = time.Second
-	// Where half of the connections are taken, the next batch waits for this part of a node timeout.
-	latePart = 4
-	// A queue of so many is searched for requests that are not to be sent any more, once in a node timeout.
-	manyQueued = 1024
+	// slowPart divides the node timeout. The quotient is the pace of batches while more than half of the connections are
+	// in use.
+	slowPart = 4
+	// sweepLength is the length from which the urgent queue is searched for stale requests, once per node timeout.
+	sweepLength = 1024
 )
 
-// A lane is the way to what a node has of a bucket. Who asks while nothing is under way
-// has a goroutine lead: it sends all that is asked by then as one batch, hands the answers out, and leads again if
-// anything waits. So near a node one batch is under way, of all that came since the one before. One that is slow to be
-// answered holds nobody up for long, and a lock over a network takes one round trip and not two (0.6 times the pairs per
-// second 20 ms away). Renewals and ends of attempts go first: load must not cost a lease. The batches under way use as
-// many connections as the client has; acquisitions alone no more than half of them.
+// A lane carries the requests about one bucket to one node. If nothing is in flight, a request leaves at once with all that
+// are queued by then, as one batch. Its goroutine delivers the replies, and sends the next batch.
 //
-// Nobody leads on the goroutine of its call: nothing interrupts a client of go-redis, and a call ends with its context.
+// Near a node, one batch is in flight at a time, with the requests that came since the one before. A batch that is slow to
+// be answered delays the next one only by the pace. So a lock over a network takes one round trip and not two (0.6 times
+// the pairs per second 20 ms away).
+//
+// Renewals and ends of attempts go first: load must not cost a lease. The batches in flight use as many connections as the
+// client has; acquisitions alone use at most half of them.
+//
+// A call never sends a batch on its own goroutine: go-redis cannot be interrupted, and a call must end with its context.
 type lane struct {
 	*Bucket
-	n *Node
+	node *Node
 
-	idle  chan *batch // to a goroutine that waits to lead
-	waits atomic.Bool // there is one
+	handoff chan *batch // to an idle goroutine
+	hasIdle atomic.Bool // a goroutine waits on handoff
 
-	mu       sync.Mutex
-	urgent   []request
-	swept    clock.Instant // when urgent was last swept
-	asking   []request     // acquisitions, which are all worth sending for as long, and so are stale in their order
-	underWay int           // batches under way, or about to leave
-	left     clock.Instant // when the last one left
-	took     time.Duration // from there to the answer, lately
-	company  int           // so many more wait a moment for it; none if it is not positive
-	slots    *slots
-	timer    *time.Timer
-	wakes    clock.Instant // when the timer fires; 0 = it does not run
+	// mu guards the fields below. If it is locked together with the mutex of a slotPool, mu is locked first.
+	mu           sync.Mutex
+	urgent       []request
+	sweptAt      clock.Instant // when stale requests were last removed from urgent
+	acquires     []request     // all are worth sending for the same time, so they become stale in their order
+	inFlight     int           // batches that were sent, or are about to be
+	lastSent     clock.Instant // when the last batch was sent
+	latency      time.Duration // of the recent batches, as a moving average
+	waitForPeers int           // the number of batches that still wait a moment for more requests
+	slots        *slotPool
+	timer        *time.Timer
+	wakeTime     clock.Instant // when the timer fires; 0 if it is stopped
 }
 
 func newLane(b *Bucket, n *Node) *lane {
-	l := &lane{Bucket: b, n: n, idle: make(chan *batch)}
+	l := &lane{Bucket: b, node: n, handoff: make(chan *batch)}
 	l.timer = time.AfterFunc(time.Hour, l.wake)
 	l.timer.Stop()
 	return l
 }
 
-// submit has requests sent, together.
+// submit queues requests together, and starts a batch if one may be sent.
 func (l *lane) submit(requests ...request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	for _, q := range requests {
-		l.slots = q.b.slots
-		if q.r.op == wire.OpAcquire {
-			l.asking = append(l.asking, q)
+		l.slots = q.breaker.slots
+		if q.round.op == wire.OpAcquire {
+			l.acquires = append(l.acquires, q)
 		} else {
 			l.urgent = append(l.urgent, q)
 		}
 	}
-	l.next()
+
+	l.startNext()
 }
 
-// next has a goroutine lead if a batch may leave. Called with the lane's lock.
-func (l *lane) next() {
-	f := l.ready()
-	if f == nil {
+// startNext sends the next batch on an idle goroutine or a new one, if a batch may be sent. l.mu must be held.
+func (l *lane) startNext() {
+	b := l.nextBatch()
+	if b == nil {
 		return
 	}
+
 	select {
-	case l.idle <- f:
+	case l.handoff <- b:
 	default:
-		l.Tasks.Go(func() { l.lead(f) })
+		l.Tasks.Go(func() { l.sendLoop(b) })
 	}
 }
 
-// ready returns a batch if one may leave, else nil. Whoever asks has it leave then. Called with the lane's lock.
-func (l *lane) ready() *batch {
+// nextBatch returns the next batch, or nil if none may be sent yet. The caller must send it. l.mu must be held.
+func (l *lane) nextBatch() *batch {
 	now := l.Clock.Now()
-	if len(l.urgent)+len(l.asking) == 0 || l.underWay >= l.n.Connections {
+	if len(l.urgent)+len(l.acquires) == 0 || l.inFlight >= l.node.Connections {
 		return nil
 	}
-	at := l.left.Add(l.pace())
+
+	at := l.lastSent.Add(l.pace())
 	if at > now {
 		l.wakeAt(at, now)
 		return nil
 	}
-	var s *slots
+
+	// A batch with urgent requests needs no slot, even if it also carries acquisitions.
+	var slots *slotPool
 	if len(l.urgent) == 0 {
-		s = l.slots
-		entered := s.enter(l)
-		if !entered {
+		slots = l.slots
+		ok := slots.take(l)
+		if !ok {
 			return nil
 		}
 	}
-	f := batchPool.Get().(*batch)
-	f.l = l
-	f.slots = s
-	f.company = l.company > 0
-	l.underWay++
-	l.left = now
-	return f
+
+	b := batchPool.Get().(*batch)
+	b.lane = l
+	b.slots = slots
+	b.yields = l.waitForPeers > 0
+	l.inFlight++
+	l.lastSent = now
+	return b
 }
 
+// wakeAt sets the timer, unless it fires earlier anyway. l.mu must be held.
 func (l *lane) wakeAt(at, now clock.Instant) {
-	if l.wakes != 0 && l.wakes <= at {
+	if l.wakeTime != 0 && l.wakeTime <= at {
 		return
 	}
-	l.wakes = at
+	l.wakeTime = at
 	l.timer.Reset(at.Since(now))
 }
 
-// lead runs a batch, then what came meanwhile, and then what comes before long: a goroutine that has done it once has a stack
-// of the size that it takes. A new one for each batch would be 0.93 of the locks per second of a single caller.
-func (l *lane) lead(f *batch) {
+// sendLoop sends b and every batch that becomes ready, then idles for idleTime so that it can be reused: its stack has
+// already grown. With a new goroutine for each batch, a single caller has 0.93 of the locks per second.
+func (l *lane) sendLoop(b *batch) {
 	timer := time.NewTimer(idleTime)
 	defer timer.Stop()
 	defer func() {
-		if f != nil { // a hook of the client has ended the goroutine
+		// A hook of the client has ended the goroutine: the next batch needs another one.
+		if b != nil {
 			l.mu.Lock()
 			defer l.mu.Unlock()
-			l.next()
+			l.startNext()
 		}
 	}()
-	for f != nil {
-		f.run()
+
+	for b != nil {
+		b.send()
+
 		l.mu.Lock()
-		f = l.ready()
+		b = l.nextBatch()
 		l.mu.Unlock()
-		if f == nil {
-			f = l.awaitBatch(timer)
+		if b == nil {
+			b = l.awaitBatch(timer)
 		}
 	}
 }
 
-func (l *lane) awaitBatch(timer *time.Timer) (f *batch) {
-	first := l.waits.CompareAndSwap(false, true)
-	if !first { // one that waits is enough
+// awaitBatch returns a batch that startNext hands over, or nil if none comes within idleTime. It also returns nil if
+// another goroutine is already waiting: one is enough.
+func (l *lane) awaitBatch(timer *time.Timer) (b *batch) {
+	first := l.hasIdle.CompareAndSwap(false, true)
+	if !first {
 		return nil
 	}
+
 	timer.Reset(idleTime)
 	select {
-	case f = <-l.idle:
+	case b = <-l.handoff:
 	case <-timer.C:
 	case <-l.Closing.Done():
 	}
-	l.waits.Store(false)
-	return f
+	l.hasIdle.Store(false)
+	return b
 }
 
-// pace is how long the next batch waits for those under way, and it grows with the square of how many they are: over a
-// network there are many, and none waits for long; a server that is busy gets fewer and larger ones, which are less to
-// do. One that has gone silent is sent half of the connections' worth soon and the rest slowly: what goes there would
-// wait there, too, but it may be connections that hang, and the server answers over others.
+// pace returns how long after the last batch the next one may be sent. It grows with the square of the number of batches
+// in flight. Over a network many are in flight, and no batch waits for long. A busy server gets fewer and larger batches,
+// which cost it less.
+//
+// A silent server is sent batches on half of its connections soon, and on the rest slowly. These batches would wait at the
+// server, too, but it may be that only connections hang, and that the server answers over others.
+//
+// l.mu must be held.
 func (l *lane) pace() time.Duration {
-	busy := l.underWay
-	if len(l.Nodes) == 1 && l.took > 2*l.Conf.Pace {
-		busy-- // two keep a server busy that is not next door, and need not share the client with others
+	busy := l.inFlight
+
+	// Two batches keep a single node busy that is not next door. With several nodes, their batches share the client.
+	if len(l.Nodes) == 1 && l.latency > 2*l.Conf.Pace {
+		busy--
 	}
+
 	switch {
 	case busy <= 0:
 		return 0
-	case l.underWay > l.n.Connections/2:
-		return l.Conf.Timeout / latePart
+	case l.inFlight > l.node.Connections/2:
+		return l.Conf.Timeout / slowPart
 	}
 	return l.Conf.Pace * time.Duration(max(1, busy*busy/4))
 }
 
-// wake is the timer's: it may be late, when nothing is left to do.
+// wake starts the next batch, if one may be sent. The timer and the slotPool call it, possibly late.
 func (l *lane) wake() {
 	stall.At(stall.Timer, stall.Anywhere, l)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.wakes = 0
-	l.next()
+	l.wakeTime = 0
+	l.startNext()
 }

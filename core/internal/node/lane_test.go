@@ -24,7 +24,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	sizes := func(bulks ...int) (loads []int) {
 		var queue []request
 		for _, b := range bulks {
-			queue = append(queue, request{r: &Round{Bulk: b}})
+			queue = append(queue, request{round: &Round{Bulk: b}})
 		}
 		for len(queue) > 0 {
 			var f batch
@@ -43,24 +43,24 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
 		}
 	}
-	alone := request{r: &Round{op: wire.OpTouch}}
-	for _, queue := range [][]request{{alone, {r: &Round{}}}, {{r: &Round{}}, alone}, {alone, alone}} {
+	alone := request{round: &Round{op: wire.OpTouch}}
+	for _, queue := range [][]request{{alone, {round: &Round{}}}, {{round: &Round{}}, alone}, {alone, alone}} {
 		var f batch
 		if left := f.load(queue, 0); len(f.requests) != 1 || len(left) != 1 {
 			t.Errorf("%d requests travel together, one of which is to be alone", len(f.requests))
 		}
 	}
 	var f batch
-	urgent := f.load([]request{{r: &Round{Bulk: 64 << 10}}}, 0)
-	if asking := f.load([]request{{r: &Round{}}}, 0); len(urgent) != 0 || len(asking) != 1 {
+	urgent := f.load([]request{{round: &Round{Bulk: 64 << 10}}}, 0)
+	if asking := f.load([]request{{round: &Round{}}}, 0); len(urgent) != 0 || len(asking) != 1 {
 		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
 	}
 }
 
 // A request whose connection broke travels with at most half as many as before, whatever came meanwhile.
 func TestLostRequestsTravelWithFewer(t *testing.T) {
-	fresh := request{r: &Round{}}
-	lost := request{r: &Round{}, most: 2}
+	fresh := request{round: &Round{}}
+	lost := request{round: &Round{}, maxBatch: 2}
 	for _, c := range []struct {
 		what       string
 		queue      []request
@@ -70,7 +70,7 @@ func TestLostRequestsTravelWithFewer(t *testing.T) {
 		{"between them", []request{fresh, lost, fresh}, 2, 1},
 		{"behind them", []request{fresh, fresh, lost, fresh}, 2, 2},
 		{"among their like", []request{lost, lost, lost}, 2, 1},
-		{"with one that may have more", []request{{r: &Round{}, most: 9}, lost, fresh}, 2, 1},
+		{"with one that may have more", []request{{round: &Round{}, maxBatch: 9}, lost, fresh}, 2, 1},
 	} {
 		var f batch
 		left := f.load(c.queue, 0)
@@ -93,11 +93,11 @@ func TestPace(t *testing.T) {
 		nodes, underWay int
 		took, want      time.Duration
 	}{
-		{3, 0, far, 0}, {3, 1, far, MinPace}, {3, 2, far, MinPace}, {3, 4, far, 4 * MinPace}, {3, 10, far, 25 * MinPace}, {3, 11, far, config.Timeout / latePart},
-		{1, 0, near, 0}, {1, 1, near, MinPace}, {1, 4, near, 4 * MinPace}, {1, 11, near, config.Timeout / latePart},
-		{1, 0, far, 0}, {1, 1, far, 0}, {1, 2, far, MinPace}, {1, 5, far, 4 * MinPace}, {1, 11, far, config.Timeout / latePart},
+		{3, 0, far, 0}, {3, 1, far, MinPace}, {3, 2, far, MinPace}, {3, 4, far, 4 * MinPace}, {3, 10, far, 25 * MinPace}, {3, 11, far, config.Timeout / slowPart},
+		{1, 0, near, 0}, {1, 1, near, MinPace}, {1, 4, near, 4 * MinPace}, {1, 11, near, config.Timeout / slowPart},
+		{1, 0, far, 0}, {1, 1, far, 0}, {1, 2, far, MinPace}, {1, 5, far, 4 * MinPace}, {1, 11, far, config.Timeout / slowPart},
 	} {
-		l := lane{Bucket: &Bucket{Group: &Group{Conf: conf, Nodes: make([]*Node, c.nodes)}}, n: &Node{Connections: 20}, underWay: c.underWay, took: c.took}
+		l := lane{Bucket: &Bucket{Group: &Group{Conf: conf, Nodes: make([]*Node, c.nodes)}}, node: &Node{Connections: 20}, inFlight: c.underWay, latency: c.took}
 		if got := l.pace(); got != c.want {
 			t.Errorf("%d nodes, %d batches under way, answered in %v: %v, want %v", c.nodes, c.underWay, c.took, got, c.want)
 		}
@@ -108,11 +108,11 @@ func TestPace(t *testing.T) {
 func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	n := aloneNode(t)
 	for range 9 {
-		b, err := n.admit(0, time.Second, false, "")
+		b, err := n.begin(0, time.Second, false, "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.leave(b, 0, fmt.Errorf("acquire: %w", redis.ErrPoolTimeout))
+		n.end(b, 0, fmt.Errorf("acquire: %w", redis.ErrPoolTimeout))
 	}
 }
 
@@ -125,12 +125,12 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 			if r.over {
 				t.Fatalf("%d nodes: over after %d votes", n, i)
 			}
-			r.hear(i, quorum.Said(wire.TimedOut, nil))
+			r.addVote(i, quorum.Said(wire.TimedOut, nil))
 		}
 		if !r.over {
 			t.Fatalf("%d nodes: not over after all votes", n)
 		}
-		r.hear(0, quorum.Said(wire.Granted, nil))
+		r.addVote(0, quorum.Said(wire.Granted, nil))
 		if got := r.Count(wire.Granted); got != 0 || r.Pending != 0 {
 			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.Pending)
 		}
@@ -153,11 +153,11 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		defer g.end()
 		n := g.Nodes[0]
 		b := n.breaker("")
-		b.slots = &slots{}
-		lanes := []*lane{{Bucket: g.Buckets[0], n: n}, {Bucket: g.Buckets[0], n: n}}
+		b.slots = &slotPool{}
+		lanes := []*lane{{Bucket: g.Buckets[0], node: n}, {Bucket: g.Buckets[0], node: n}}
 		for _, l := range lanes {
 			l.mu.Lock()
-			b.slots.enter(l)
+			b.slots.take(l)
 			l.mu.Unlock()
 		}
 		lock := g.Keys.Lock("k", g.Keys.Resource("k"), 1)
@@ -165,8 +165,8 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 		r.Init(g.Buckets[0], wire.OpAcquire, time.Second, consenting{}, func(*Round) bool { return false })
 		r.Send(t.Context(), 0)
 		b.inFlight++
-		lanes[1].submit(request{r: r, b: b})
-		b.slots.exit()
+		lanes[1].submit(request{round: r, breaker: b})
+		b.slots.put()
 		synctest.Wait()
 		if stored, err := server.Exec("EXISTS", lock.Resource()); stored != 1 || err != nil {
 			t.Errorf("the second lane has not sent: %v, %v", stored, err)
@@ -199,7 +199,7 @@ func TestAnswersOfNodes(t *testing.T) {
 			before := g.Clock.Now()
 			g.Buckets[0].Touch(1)
 			synctest.Wait()
-			return g.answered.Load() >= before
+			return g.lastAnswer.Load() >= before
 		}
 		if !answers(func() {}) || !answers(func() { server.Refuse("EVALSHA", "MISCONF") }) {
 			t.Error("an answer is none")
@@ -235,13 +235,13 @@ func TestNotEveryRequestBoards(t *testing.T) {
 					a := &mayEnd{}
 					r.Init(g.Buckets[0], op, time.Second, a, func(*Round) bool { return false })
 					r.Begin(t.Context(), 1)
-					q, _ := r.ask(0)
+					q, _ := r.admit(0)
 					meanwhile(&r, a)
-					f := &batch{l: g.Buckets[0].lanes[0], requests: []request{q}}
+					f := &batch{lane: g.Buckets[0].lanes[0], requests: []request{q}}
 					if f.filter(g.Clock.Now()); len(f.requests) > 0 {
 						t.Error("sent all the same")
 					}
-					if q.b.inFlight != 0 {
+					if q.breaker.inFlight != 0 {
 						t.Error("it is booked still")
 					}
 				})
@@ -265,7 +265,7 @@ func TestRequestsWaitAsLongAsTheyAreWorth(t *testing.T) {
 		case wire.OpRelease, wire.OpComplete:
 			want = r.Lease
 		}
-		if before, after := r.stale(clock.Instant(want)), r.stale(clock.Instant(want+1)); before || !after {
+		if before, after := r.isStale(clock.Instant(want)), r.isStale(clock.Instant(want+1)); before || !after {
 			t.Errorf("operation %d: stale %v at %v, and %v after it", op, before, want, after)
 		}
 	}
@@ -299,7 +299,7 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, q := range l.urgent {
-			if q.r.Lease < time.Hour {
+			if q.round.Lease < time.Hour {
 				t.Fatalf("of %d requests that wait, one is not worth it any more", len(l.urgent))
 			}
 		}
@@ -314,16 +314,16 @@ func TestLostBatchIsOneFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(testutil.NewNodes(t, 1)[0])
 		defer g.end()
-		f := &batch{l: g.Buckets[0].lanes[0], err: io.EOF}
+		f := &batch{lane: g.Buckets[0].lanes[0], err: io.EOF}
 		for range MaxFailures {
 			var r Round
 			r.Init(g.Buckets[0], wire.OpAcquire, time.Second, &mayEnd{}, nil)
 			r.Begin(t.Context(), 1)
-			q, _ := r.ask(0)
-			f.requests, f.votes = append(f.requests, q), append(f.votes, failed(io.EOF))
+			q, _ := r.admit(0)
+			f.requests, f.votes = append(f.requests, q), append(f.votes, failedVote(io.EOF))
 		}
 		f.deliver(0, g.Clock.Now(), time.Now())
-		if b := f.requests[0].b; b.failures != 1 || b.inFlight != 0 {
+		if b := f.requests[0].breaker; b.failures != 1 || b.inFlight != 0 {
 			t.Errorf("%d failures, and %d under way", b.failures, b.inFlight)
 		}
 	})

@@ -12,22 +12,28 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Look reads what a node stores for a key, and the node's clock, by plain reads and beside all rounds. A node in trouble is not
-// asked. The vote says whether the node votes at all: one that stores nothing for the key may not vote yet. Or it says why
-// nothing was read. With a client that ignores contexts, Look may take longer than the timeout.
-func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Duration) (text string, clock wire.NodeTime, v quorum.Vote) {
+// Look reads the data that a node stores for a key, and the node's clock, by plain reads outside of any round. A node in
+// trouble is not asked.
+//
+// The vote tells whether the node votes at all, because a node that stores nothing for the key may not vote yet. If nothing
+// was read, the vote has the reason. With a client that ignores contexts, Look may take longer than the timeout.
+func (b *Bucket) Look(
+	ctx context.Context, n *Node, key string, timeout time.Duration,
+) (text string, clock wire.NodeTime, v quorum.Vote) {
 	sent := b.Clock.Now()
-	admitted, err := n.admit(sent, timeout, false, b.tagged)
+	breaker, err := n.begin(sent, timeout, false, b.tagName)
 	if err != nil {
 		return "", 0, quorum.Said(wire.CircuitOpen, err)
 	}
-	bounded := &nodeContext{Context: ctx, deadline: time.Now().Add(timeout), of: b.deadlines}
+
+	bounded := &nodeContext{Context: ctx, deadline: time.Now().Add(timeout), deadlines: b.deadlines}
 	text, clock, v, err = b.read(bounded, n, key)
 	now := b.Clock.Now()
-	n.leave(admitted, now, err)
+	n.end(breaker, now, err)
 	if goredis.Answered(err) {
-		b.answered.Store(now)
+		b.lastAnswer.Store(now)
 	}
+
 	v.Err = err
 	v.Latency = now.Since(sent)
 	if err == nil {
@@ -37,9 +43,11 @@ func (b *Bucket) Look(ctx context.Context, n *Node, key string, timeout time.Dur
 	return text, clock, v
 }
 
-// read asks the server; in a Cluster, the one that has the key. All reads go over one connection, with the guard last, so that
-// the server cannot lose its memory in between unnoticed.
-func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
+// read asks the node's server, in a Cluster the master of the key's shard. All reads use one connection, with the guard
+// last: if the server loses its memory in between, the guard shows it.
+func (b *Bucket) read(
+	ctx context.Context, n *Node, key string,
+) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
 	client := n.Client
 	resource := b.Keys.Resource(key)
 	if n.Cluster != nil {
@@ -58,13 +66,14 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 		infoCmd = redis.NewStringCmd(ctx, "info", "replication")
 		cmds = append(cmds, guardCmd, infoCmd)
 	}
+
 	err = goredis.Pipeline(ctx, client, cmds)
 	if err != nil {
 		return "", 0, v, err
 	}
 	for _, cmd := range cmds {
 		err := cmd.Err()
-		if err != nil && !errors.Is(err, redis.Nil) { // which says that nothing is stored
+		if err != nil && !errors.Is(err, redis.Nil) { // redis.Nil: nothing is stored
 			return "", 0, v, err
 		}
 	}
@@ -78,12 +87,13 @@ func (b *Bucket) read(ctx context.Context, n *Node, key string) (text string, cl
 	v.Verdict = wire.Gone
 	v.Skew = clock.Skew(time.Now())
 	if b.Conf.Guarded {
-		b.judge(&v, guardCmd.Val(), ParseInfo(infoCmd.Val()), clock)
+		b.judgeGuard(&v, guardCmd.Val(), ParseInfo(infoCmd.Val()), clock)
 	}
 	return text, clock, v, nil
 }
 
-func (b *Bucket) judge(v *quorum.Vote, record string, info serverInfo, clock wire.NodeTime) {
+// judgeGuard changes the verdict of a node that does not vote.
+func (b *Bucket) judgeGuard(v *quorum.Vote, record string, info serverInfo, clock wire.NodeTime) {
 	guard := wire.ParseGuard(record, info["master_replid"], clock, b.Conf.MaxTTL, b.Conf.Lag)
 	switch {
 	case info.isReplica():

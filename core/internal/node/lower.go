@@ -7,29 +7,35 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// An operator lowers the longest lease in use that nodes know of, see wire/lua/lower.lua. These are the requests about one
-// guard record; lockctl has their order. Each returns false where ctx ended before all nodes had answered.
+// An operator can lower the longest max TTL that nodes know, see wire/lua/lower.lua. These are the requests about one guard
+// record; lockctl sends them in order. Each returns false if ctx ended before all nodes had answered.
 
-// Mark asks all nodes to be marked. What nodes say of a longer lease is learnt.
+// Mark asks all nodes to mark their guard record. Nodes that know of a longer max TTL report it to this process.
 func (b *Bucket) Mark(ctx context.Context) ([]quorum.Vote, bool) {
-	return b.lower(ctx, false, func(int) wire.Request { return b.Keys.Mark(b.index, wire.MillisOf(b.Conf.MaxTTL)) })
+	return b.lower(ctx, false, func(int) wire.Request {
+		return b.Keys.Mark(b.index, wire.MillisOf(b.Conf.MaxTTL))
+	})
 }
 
-// CheckMarks asks all nodes whether they are marked still, given what each said to Mark.
+// CheckMarks asks all nodes whether they still have the marks that Mark returned.
 func (b *Bucket) CheckMarks(ctx context.Context, marked []quorum.Vote) ([]quorum.Vote, bool) {
-	return b.lower(ctx, false, func(i int) wire.Request { return b.Keys.CheckMark(b.index, marked[i].Claim) })
+	return b.lower(ctx, false, func(i int) wire.Request {
+		return b.Keys.CheckMark(b.index, marked[i].Claim)
+	})
 }
 
-// Lower lowers the value where a node is marked still, given what each said to Mark.
+// Lower lowers the value on nodes that still have the marks that Mark returned.
 func (b *Bucket) Lower(ctx context.Context, marked []quorum.Vote) ([]quorum.Vote, bool) {
 	return b.lower(ctx, false, func(i int) wire.Request {
 		return b.Keys.Lower(b.index, wire.MillisOf(b.Conf.MaxTTL), marked[i].Claim)
 	})
 }
 
-// Unmark takes the marks away, from nodes in trouble too.
+// Unmark removes the marks, even from nodes in trouble.
 func (b *Bucket) Unmark(ctx context.Context) ([]quorum.Vote, bool) {
-	return b.lower(ctx, true, func(int) wire.Request { return b.Keys.Unmark(b.index) })
+	return b.lower(ctx, true, func(int) wire.Request {
+		return b.Keys.Unmark(b.index)
+	})
 }
 
 func (b *Bucket) lower(ctx context.Context, must bool, each wire.Each) ([]quorum.Vote, bool) {

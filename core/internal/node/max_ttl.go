@@ -2,11 +2,13 @@ package node
 
 import "time"
 
-// Guarantee 1 needs the longest max TTL of all processes: a node that lost its memory grants nothing for so long. A user
-// with failovers beyond the default sets WithMaxTTL, in one process after the other, so each learns it from the nodes.
+// Guarantee 1 depends on the longest max TTL of all processes: for this long, a node that lost its memory grants nothing. A
+// user whose failovers take longer than the default sets WithMaxTTL, in one process after the other, so each process learns
+// the value from the nodes.
 
-// Learn notes the longest lease in use, as a node knows it. From then on all requests bring it along, so that
-// nodes that have forgotten it wait for it, too. It reports whether an operator is to be told: the first time.
+// Learn stores the longest max TTL in use, as a node reported it. All later requests carry it, so nodes that have forgotten
+// the value observe it, too. Learn reports whether this process learns of a longer max TTL than its own for the first time,
+// so that an operator must be notified.
 func (g *Group) Learn(longest time.Duration) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -18,9 +20,9 @@ func (g *Group) Learn(longest time.Duration) (first bool) {
 	return known.MaxTTL == g.Conf.MaxTTL
 }
 
-func (g *Group) tellLongest(longest time.Duration, from *Node) {
+func (g *Group) logLongest(longest time.Duration, from *Node) {
 	const text = "lockkit: a process uses, or has used, a longer max TTL: set WithMaxTTL to the longest in all of them"
-	g.Callbacks.Post(&from.lines, func() {
-		g.Conf.Logger.Warn(text, from.attrs(), "longest", longest, "own", g.Conf.MaxTTL)
+	g.Callbacks.Post(&from.logCalls, func() {
+		g.Conf.Logger.Warn(text, from.logAttrs(), "longest", longest, "own", g.Conf.MaxTTL)
 	})
 }

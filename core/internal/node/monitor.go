@@ -9,44 +9,47 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// How nodes are looked after when nobody asks them. A node begins its quarantine when it is asked for the first
-// time after it lost its memory, so one that has not been asked for a while is touched: however quiet the
-// process is, the next lock need not wait for nodes that were restarted long ago. Servers that were unfit, or
-// could not be examined, are examined again.
+// Background requests. A node begins its quarantine at the first request after it lost its memory. So a node that got no
+// requests for a while is touched: however quiet the process is, its next lock need not wait for nodes that were restarted
+// long ago. Servers that were unfit, or could not be examined, are examined again.
 //
-// It is a timer: while nothing is due it takes no goroutine.
+// A timer starts these requests. While none is due, they use no goroutine.
 
-// RecheckEvery is how long a server that was found unfit, or could not be examined, is left alone.
+// RecheckEvery is the time after which a server that was unfit, or could not be examined, is examined again.
 const RecheckEvery = 10 * time.Second
 
-// TouchEvery is how long nodes may go without being asked. A node that restarts votes again after at most
-// this and the max TTL: half a max TTL keeps that near the least there can be, within bounds that make the
-// requests few and the wait short. A Redis Cluster is spared more than four per second for its many guard
-// records.
+// TouchEvery returns how long nodes may go without a request. A node that restarts votes again after at most this time and
+// the max TTL. Half a max TTL keeps that near the minimum; the bounds keep the requests few and the wait short. A Redis
+// Cluster gets at most four touches per second for its many guard records.
 func (g *Group) TouchEvery() time.Duration {
 	every := min(max(g.Conf.MaxTTL/2, 5*time.Second), 30*time.Second)
 	return max(every, time.Duration(len(g.Buckets))*250*time.Millisecond)
 }
 
-// LookAfter has the nodes looked after until BeginClose. The guard records of a Cluster get their turns evenly.
+// LookAfter starts the background requests, which go on until BeginClose. The guard records of a Cluster take turns, evenly
+// spread over the period.
 func (g *Group) LookAfter() {
 	now := g.Clock.Now()
 	every := g.TouchEvery()
 	for i, b := range g.Buckets {
-		b.asked.Store(now.Add(every * time.Duration(i) / time.Duration(len(g.Buckets))))
+		b.lastVoteRequest.Store(now.Add(every * time.Duration(i) / time.Duration(len(g.Buckets))))
 	}
+
 	g.mu.Lock()
-	g.due = time.AfterFunc(time.Hour, func() { g.Tasks.Go(g.look) })
+	g.monitor = time.AfterFunc(time.Hour, func() { g.Tasks.Go(g.runDue) })
 	g.mu.Unlock()
-	g.plan()
-	if g.touches() && len(g.Buckets) == 1 { // those of a Cluster are touched in turn
+	g.schedule()
+
+	// The buckets of a Cluster wait for their first turn.
+	if g.touchesNodes() && len(g.Buckets) == 1 {
 		g.Tasks.Go(g.Buckets[0].beginQuarantines)
 	}
 }
 
-// plan sets the timer for what is due next, which may be never. It is called again when something new may have become due.
-func (g *Group) plan() {
-	_, next := g.idlest()
+// schedule sets the timer to the next touch or examination, if any. It is called again when a new one may have become due.
+func (g *Group) schedule() {
+	_, next := g.nextTouch()
+
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, n := range g.Nodes {
@@ -54,22 +57,25 @@ func (g *Group) plan() {
 		next = min(next, n.checkAt)
 		n.mu.Unlock()
 	}
-	if g.due != nil {
-		g.due.Reset(max(next.Since(g.Clock.Now()), g.TouchEvery()/time.Duration(2*len(g.Buckets))))
+
+	if g.monitor != nil {
+		g.monitor.Reset(max(next.Since(g.Clock.Now()), g.TouchEvery()/time.Duration(2*len(g.Buckets))))
 	}
 }
 
-// touches reports whether nodes are touched when nobody asks them.
-func (g *Group) touches() bool { return g.Conf.Guarded && !g.Conf.Looking }
+// touchesNodes reports whether nodes without requests are touched.
+func (g *Group) touchesNodes() bool { return g.Conf.Guarded && !g.Conf.Looking }
 
-// idlest is the bucket that nodes have not been asked about for longest, and when they are to be touched.
-func (g *Group) idlest() (next *Bucket, due clock.Instant) {
+// nextTouch returns the bucket whose nodes have gone without a request for longest, and when they must be touched; nil and
+// Never if nodes are not touched.
+func (g *Group) nextTouch() (next *Bucket, due clock.Instant) {
 	oldest := clock.Never
-	if !g.touches() {
+	if !g.touchesNodes() {
 		return nil, oldest
 	}
+
 	for _, b := range g.Buckets {
-		at := b.asked.Load()
+		at := b.lastVoteRequest.Load()
 		if at < oldest {
 			next = b
 			oldest = at
@@ -78,8 +84,8 @@ func (g *Group) idlest() (next *Bucket, due clock.Instant) {
 	return next, oldest.Add(g.TouchEvery())
 }
 
-// look does what is due. Of the guard records of a Cluster, it takes one at a time.
-func (g *Group) look() {
+// runDue starts the examinations that are due, and one touch: the guard records of a Cluster are touched one at a time.
+func (g *Group) runDue() {
 	now := g.Clock.Now()
 	for _, n := range g.Nodes {
 		due := n.takeCheck(now)
@@ -87,14 +93,16 @@ func (g *Group) look() {
 			g.Tasks.Go(func() { g.check(n) })
 		}
 	}
-	b, due := g.idlest()
+
+	b, due := g.nextTouch()
 	if due <= now {
-		b.asked.Store(now)
+		b.lastVoteRequest.Store(now)
 		b.Touch(quorum.All(len(g.Nodes)))
 	}
-	g.plan()
+	g.schedule()
 }
 
+// takeCheck reports whether an examination of the node is due. The caller must then run it.
 func (n *Node) takeCheck(now clock.Instant) (due bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -105,14 +113,16 @@ func (n *Node) takeCheck(now clock.Instant) (due bool) {
 	return due
 }
 
-// Touch asks nodes for nothing, so that those that lost their memory notice it, and those that take no writes are told of.
+// Touch sends a no-op: a node that lost its data starts its quarantine, and one that rejects writes is logged.
 func (b *Bucket) Touch(nodes quorum.Set) {
 	r := b.Touching()
 	r.Send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
-	r.Leave()                           // what they say is heard late
+
+	// The replies are handled when they arrive.
+	r.Leave()
 }
 
-// Touching is a round that asks nodes whether they would grant a key of the bucket.
+// Touching returns a round that asks nodes whether they would grant a key of the bucket.
 func (b *Bucket) Touching() *Round {
 	r := &Round{Request: b.Keys.Touch(b.index)}
 	r.Init(b, wire.OpTouch, b.Conf.Timeout, nil, nil)

@@ -40,16 +40,16 @@ func TestCircuit(t *testing.T) {
 		n := aloneNode(t)
 		for i, s := range steps {
 			if s.end != errNone {
-				n.leave(n.breakers[nil], clock.Instant(s.at), s.end)
+				n.end(n.breakers[nil], clock.Instant(s.at), s.end)
 			}
-			if _, err := n.admit(clock.Instant(s.at), timeout, false, ""); !errors.Is(err, s.want) {
+			if _, err := n.begin(clock.Instant(s.at), timeout, false, ""); !errors.Is(err, s.want) {
 				t.Fatalf("%s, step %d at %v: %v, want %v", name, i, s.at, err, s.want)
 			}
-			b, err := n.admit(clock.Instant(s.at), timeout, true, "")
+			b, err := n.begin(clock.Instant(s.at), timeout, true, "")
 			if err != nil {
 				t.Fatalf("%s, step %d: what must be sent: %v", name, i, err)
 			}
-			n.count(b, -1)
+			n.adjustInFlight(b, -1)
 		}
 	}
 }
@@ -57,11 +57,11 @@ func TestCircuit(t *testing.T) {
 // A request that was lost makes a node look hung only until it answers another.
 func TestCircuitForgetsALostRequest(t *testing.T) {
 	n := aloneNode(t)
-	n.admit(0, time.Second, false, "") // lost
-	n.admit(1, time.Second, false, "")
-	n.leave(n.breakers[nil], 0, nil)
+	n.begin(0, time.Second, false, "") // lost
+	n.begin(1, time.Second, false, "")
+	n.end(n.breakers[nil], 0, nil)
 	for i := range 3 {
-		if _, err := n.admit(clock.Instant(9*time.Second), time.Second, false, ""); err != nil {
+		if _, err := n.begin(clock.Instant(9*time.Second), time.Second, false, ""); err != nil {
 			t.Errorf("request %d: %v", i, err)
 		}
 	}
@@ -77,20 +77,20 @@ func TestCauseIsNotTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	n := aloneNode(t)
 	fails := func(err error) {
-		b, _ := n.admit(0, time.Second, true, "")
-		n.leave(b, 0, err)
+		b, _ := n.begin(0, time.Second, true, "")
+		n.end(b, 0, err)
 	}
 	fails(context.DeadlineExceeded)
-	if err := n.noAnswer(""); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deadline") {
+	if err := n.noAnswerError(""); errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "deadline") {
 		t.Errorf("error is %v", err)
 	}
 	fails(coretest.ErrRefused)
 	fails(context.DeadlineExceeded)
-	if err := n.noAnswer(""); !errors.Is(err, coretest.ErrRefused) {
+	if err := n.noAnswerError(""); !errors.Is(err, coretest.ErrRefused) {
 		t.Errorf("error is %v", err)
 	}
 	fails(nil)
-	if err := n.noAnswer(""); err != ErrNoAnswer {
+	if err := n.noAnswerError(""); err != ErrNoAnswer {
 		t.Errorf("after an answer: %v", err)
 	}
 }

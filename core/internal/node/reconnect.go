@@ -12,80 +12,84 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A name may lead to another server than before: to the new primary after a failover, while the old one lives on as its
-// replica. A client looks a name up, or asks its Sentinels, only when it connects, and go-redis keeps connections for as long
-// as they work. So a server that answers that it is not the one to ask gets its connections closed, whatever it answers that
-// by, and the next request makes a new one.
+// A name may lead to another server than before, such as the new primary after a failover, while the old primary lives on
+// as its replica. A client resolves a name, or asks its Sentinels, only when it connects, and go-redis keeps connections
+// that work. So if a server answers that it is the wrong one, in whatever words, its connections are closed, and the next
+// request makes a new one.
 
-// seekEvery is how often at most the connections of a node are closed for that.
-const seekEvery = 250 * time.Millisecond
+// reconnectEvery is the shortest time between two closings of a node's connections.
+const reconnectEvery = 250 * time.Millisecond
 
-// whereabouts are what is known of where a node is.
+// whereabouts is the part of a Node that records whether its server is found under its name. The node's mutex guards it.
 type whereabouts struct {
-	astray bool          // what answers in its place is not the one to ask
-	seekAt clock.Instant // when its connections may be closed again
+	misplaced   bool          // the server that answers is not the node's
+	reconnectAt clock.Instant // when the node's connections may be closed again
 
-	found context.Context // ends when it is found where it was not before
-	left  context.CancelFunc
+	returned     context.Context // ends when the node is found again
+	markReturned context.CancelFunc
 }
 
+// awaitReturn renews the context that ends when the node is found again.
 func (w *whereabouts) awaitReturn(parent context.Context) {
-	found, left := context.WithCancel(parent)
-	w.found = found
-	w.left = left
+	returned, markReturned := context.WithCancel(parent)
+	w.returned = returned
+	w.markReturned = markReturned
 }
 
-// Found returns a context that ends when the node, after its server answered that it was not the one to ask, has been found:
-// what was connected to it before may lead elsewhere.
+// Found returns a context that ends when the node is found again after a wrong server has answered in its place. Connections
+// that were made before may lead to the wrong server.
 func (n *Node) Found() context.Context {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.found
+	return n.returned
 }
 
-// track follows where a node is, by what it answered to a request about the bucket.
+// track closes the connections of a node if a wrong server has voted in its place, and records when the node is found
+// again.
 func (b *Bucket) track(n *Node, v *quorum.Vote) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case isElsewhere(v):
-		n.astray = true
-		b.seek(n)
-	case n.astray && v.Err == nil:
-		n.astray = false
-		n.left()
+	case isFromWrongServer(v):
+		n.misplaced = true
+		b.reconnectSoon(n)
+	case n.misplaced && v.Err == nil:
+		n.misplaced = false
+		n.markReturned()
 		n.awaitReturn(b.Closing)
 	}
 }
 
-func isElsewhere(v *quorum.Vote) bool {
+func isFromWrongServer(v *quorum.Vote) bool {
 	if v.Verdict == wire.Replica {
 		return true
 	}
 	return v.Err != nil && goredis.TroubleOf(v.Err).Elsewhere
 }
 
-// seek closes the connections of a node, so that the next request looks for its server anew. Called with the node's lock.
-func (b *Bucket) seek(n *Node) {
+// reconnectSoon makes the next requests look for the node's server again. n.mu must be held.
+func (b *Bucket) reconnectSoon(n *Node) {
 	now := b.Clock.Now()
-	n.follow(now)
-	if now < n.seekAt {
+	n.reloadTopology(now)
+	if now < n.reconnectAt {
 		return
 	}
-	n.seekAt = now.Add(seekEvery)
+	n.reconnectAt = now.Add(reconnectEvery)
 	b.Tasks.Go(func() { b.reconnect(n) })
 }
 
-// reconnect closes the connections of a node that nobody uses.
+// reconnect closes the idle connections of a node.
 func (b *Bucket) reconnect(n *Node) {
 	ctx := b.timeoutContext()
+
 	client := n.Client
 	if n.Cluster != nil {
-		master, err := n.Cluster.MasterFor(ctx, b.tagged)
+		master, err := n.Cluster.MasterFor(ctx, b.tagName)
 		if err != nil {
 			return
 		}
 		client = redis.UniversalClient(master)
 	}
+
 	goredis.Disconnect(ctx, client)
 }

@@ -9,37 +9,39 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A request is what a round asks of one node.
+// A request is a round's request to one node.
 type request struct {
-	r *Round
-	b *breaker // that has admitted it
+	round   *Round
+	breaker *breaker // has admitted the request
 
-	losses int  // how often the connection broke that it was sent over
-	most   int  // bound of the size of its batch; 0 = none. A request that was lost travels with fewer than before.
-	again  bool // it was lost, and waits to be sent once more
+	retries  int  // how often the connection broke over which it was sent
+	maxBatch int  // limits the size of its batch; 0 means no limit. A retry travels with fewer requests than before.
+	retried  bool // its connection broke, and a copy waits to be sent
 }
 
-// weight is how much of a batch the request takes. A request that must travel alone takes all of it.
+// weight returns the part of a batch that the request fills. A request that must travel alone fills all of it.
 func (q request) weight() int {
-	if q.r.op.Alone() {
+	if q.round.op.Alone() {
 		return MaxBatch
 	}
-	return 1 + q.r.Bulk/bulkOfOne
+	return 1 + q.round.Bulk/bytesPerUnit
 }
 
-func (q request) goesAgain(now clock.Instant) bool {
-	r := q.r
+// canRetry reports whether the request may be sent again after its connection broke.
+func (q request) canRetry(now clock.Instant) bool {
+	r := q.round
 	if r.op.Alone() || r.op == wire.OpAcquire {
 		return false
 	}
-	return q.losses < maxLosses && now.Since(r.Sent) < r.Timeout
+	return q.retries < maxRetries && now.Since(r.Sent) < r.Timeout
 }
 
-// worth is how long a request may wait to be sent, from when the round began. What ends an attempt is not sent when the lease
-// has run out on the node, or it would pile up for a node that hangs. Nothing waits without a bound.
-func (r *Round) worth() time.Duration {
+// maxDelay returns how long a request may wait to be sent, from the start of the round. The end of an attempt is not sent
+// after the lease has run out on the node, because such requests would pile up for a node that hangs. Every request has a
+// limit.
+func (r *Round) maxDelay() time.Duration {
 	switch r.op {
-	case wire.OpAcquire: // half the time is for the answer
+	case wire.OpAcquire: // half of the timeout is left for the answer
 		return r.Timeout / 2
 	case wire.OpRelease, wire.OpComplete:
 		return max(r.Lease, r.Timeout)
@@ -48,40 +50,50 @@ func (r *Round) worth() time.Duration {
 	}
 }
 
-// stale reports whether a request has waited for so long that it is not to be sent any more.
-func (r *Round) stale(now clock.Instant) bool { return now.Since(r.Sent) > r.worth() }
+// isStale reports whether a request has waited too long to be sent.
+func (r *Round) isStale(now clock.Instant) bool {
+	return now.Since(r.Sent) > r.maxDelay()
+}
 
-// drop votes for a node that is not asked.
-func (r *Round) drop(n *Node, b *breaker, now clock.Instant) {
+// reject votes for a node to which the request is not sent.
+func (r *Round) reject(n *Node, b *breaker, now clock.Instant) {
 	v := quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
-	n.leave(b, 0, v.Err)
-	r.hear(n.Index, v)
-	if r.stale(now) { // else the attempt or the lease has ended
-		r.tellReply(n, &v)
+	n.end(b, 0, v.Err)
+	r.addVote(n.Index, v)
+
+	// A request that is not stale is rejected because its attempt or lease has ended. The observer need not know.
+	if r.isStale(now) {
+		r.observeReply(n, &v)
 	}
 }
 
-// departs notes that the request to a node is sent, and reports whether it is to be. It is not where the asker has ended, where
-// it comes too late, or where the node has its vote already, for not having been asked in time: nobody would release what it
-// grants then.
-func (r *Round) departs(node int, now clock.Instant) bool {
+// startSend records that the request to a node is sent, and reports false if it must not be: the request is stale, the
+// attempt or the lease has ended, or the node was already counted as not asked. A grant
+// of such a node would never be released.
+func (r *Round) startSend(node int, now clock.Instant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.stale(now) {
+	if r.isStale(now) {
 		return false
 	}
-	if !r.ends() && r.Votes[node].Verdict != wire.Pending {
+	if !r.endsAttempt() && r.Votes[node].Verdict != wire.Pending {
 		return false
 	}
+
+	// The asker records the request only if it is really sent.
 	if r.asker != nil {
-		sends := r.asker.Sends(r.op, node)
-		if !sends {
+		ok := r.asker.Sends(r.op, node)
+		if !ok {
 			return false
 		}
 	}
+
 	r.queued = r.queued.Without(node)
 	return true
 }
 
-// ends reports whether the round ends an attempt: it is sent also when the round is over.
-func (r *Round) ends() bool { return r.op != wire.OpAcquire && r.op != wire.OpRenew }
+// endsAttempt reports whether the requests are sent even after the round is over, because they end an attempt. This is true
+// of all operations except acquisition and renewal.
+func (r *Round) endsAttempt() bool {
+	return r.op != wire.OpAcquire && r.op != wire.OpRenew
+}

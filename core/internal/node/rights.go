@@ -13,21 +13,23 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// probing tries what scripts call.
-func (x *Examination) probing() wire.Call { return x.call(x.keys.Probe(x.buckets[0], x.asCluster)) }
+// probeCall returns the call of a script that tries everything that lockkit's scripts call.
+func (x *Examination) probeCall() wire.Call { return x.call(x.keys.Probe(x.buckets[0], x.asCluster)) }
 
-// tryRights tries all that lockkit calls. A replica takes no writes, but says what it would deny.
+// tryRights tries every call of lockkit, and records which ones the user of the client is denied. A replica accepts no
+// writes, but it shows which ones it would deny. If an error does not tell which right is missing, none is recorded.
 func (x *Examination) tryRights() {
-	cmd := redis.NewStringCmd(x.ctx, x.probing().InFull()...)
+	cmd := redis.NewStringCmd(x.ctx, x.probeCall().InFull()...)
+
 	err := x.do(cmd)
-	switch { // what cannot be told is not guessed
+	switch {
 	case err == nil:
-		_ = x.denied(wire.ParseRights(cmd.Val(), x.Conf.Prefix))
+		_ = x.addDenied(wire.ParseRights(cmd.Val(), x.Conf.Prefix))
 	case !goredis.Denied(err):
 	case deniesKey(err):
-		_ = x.denied(wire.Rights{"~" + x.Conf.Prefix + "*"})
+		_ = x.addDenied(wire.Rights{"~" + x.Conf.Prefix + "*"})
 	default:
-		_ = x.denied(wire.Rights{"+eval"})
+		_ = x.addDenied(wire.Rights{"+eval"})
 	}
 }
 
@@ -35,32 +37,36 @@ func deniesKey(err error) bool {
 	return strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key")
 }
 
-func (x *Examination) probe() error {
-	reply, err := run(x.ctx, x.client, x.probing())
+// probeRights tries the calls of the scripts and a subscription, and records the denied rights. An error means that the
+// rights are not known.
+func (x *Examination) probeRights() error {
+	reply, err := runScript(x.ctx, x.client, x.probeCall())
 	if err != nil {
 		return err
 	}
 	text, _ := reply.(string)
-	return x.denied(wire.ParseRights(text, x.Conf.Prefix))
+	return x.addDenied(wire.ParseRights(text, x.Conf.Prefix))
 }
 
-// denied books what scripts were denied, and what no script can find out: INFO, and whether the user may subscribe. The
-// error is why that cannot be told.
-func (x *Examination) denied(inScripts wire.Rights) error {
-	x.rights = inScripts
+// addDenied records the rights that scripts were denied, and those that no script can try: INFO, and to subscribe. The
+// error tells why it is not known whether the user may subscribe.
+func (x *Examination) addDenied(inScripts wire.Rights) error {
+	x.deniedRights = inScripts
 	if x.Info == nil {
-		x.rights = append(x.rights, "+info")
+		x.deniedRights = append(x.deniedRights, "+info")
 	}
-	err := x.within(x.trySubscribe) // on a connection of its own, so its silence says nothing
+
+	// A subscription has a connection of its own. If it is not answered, the others may be, so ask is not used.
+	err := x.within(x.trySubscribe)
 	switch {
 	case !goredis.Denied(err):
 		return err
 	case strings.Contains(err.Error(), "channel"):
-		x.rights = append(x.rights, "&"+x.Conf.Prefix+"*")
+		x.deniedRights = append(x.deniedRights, "&"+x.Conf.Prefix+"*")
 	case x.asCluster:
-		x.rights = append(x.rights, "+ssubscribe")
+		x.deniedRights = append(x.deniedRights, "+ssubscribe")
 	default:
-		x.rights = append(x.rights, "+subscribe")
+		x.deniedRights = append(x.deniedRights, "+subscribe")
 	}
 	return nil
 }
@@ -76,17 +82,18 @@ func (x *Examination) trySubscribe(ctx context.Context) error {
 	return err
 }
 
-// LacksRights notes what the user of the client may not do.
+// LacksRights adds a flaw if the user of the client is denied rights.
 func (x *Examination) LacksRights() {
 	user := goredis.UserOf(x.client)
-	rules := faults.Clip(x.rights.String())
-	mend := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
+	rules := faults.Clip(x.deniedRights.String())
+	fix := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
 		"need Redis 7.0): ACL SETUSER %s %s", rules, user, rules)
+
 	switch {
 	case rules == "":
 	case rules == "+info" && !x.Conf.Guarded:
-		x.Add(mild, rights, "denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", mend)
+		x.Add(mild, codeRights, "denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", fix)
 	default:
-		x.Add(severe, rights, fmt.Sprintf("denies its user %s what nothing works without", user), mend)
+		x.Add(severe, codeRights, fmt.Sprintf("denies its user %s what nothing works without", user), fix)
 	}
 }

@@ -12,44 +12,47 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// A Round is one script on its way to some nodes, all at once, and the votes that come back. It is over as
-// soon as its outcome is decided, whichever way, or at the node timeout; requests that are still under way
-// then go on, and their replies are heard late.
+// A Round sends one script to some nodes, all at once, and counts their votes. It is over as soon as its outcome is
+// decided, or at the node timeout. Requests that are in flight then go on, and their late replies still reach the Asker.
+//
+// A round is prepared by Init and the exported fields, started by Send or Begin, and waited for by Wait or OnOver.
 type Round struct {
 	*Bucket
 	Timeout time.Duration
-	Lease   time.Duration // for which a request that ends an attempt is worth sending; Timeout if that is more
-	asker   Asker         // nil where nobody wants the replies but who waits for the round
-	Bulk    int           // bytes that a request brings along beside what each does
+	Lease   time.Duration // how long a request that ends an attempt is worth sending; at least Timeout
+	asker   Asker         // nil if only the caller that waits for the round wants the replies
+	Bulk    int           // size of the payload in bytes, beyond the size of a plain request
 	Request wire.Request
-	Each    wire.Each         // in its place, where nodes are asked differently; may be nil
-	op      wire.Op           // of both
-	head    *wire.Head        // when the round began
-	Must    bool              // ask nodes in trouble too
-	Decided func(*Round) bool // more votes cannot change the outcome; nil = every one counts
-	OnOver  func()            // called without the lock when the round is over; nil where somebody waits for it
+	Each    wire.Each         // replaces Request if nodes get different requests; may be nil
+	op      wire.Op           // of Request or Each
+	head    *wire.Head        // as it was when the round began
+	Must    bool              // ask nodes in trouble, too
+	Decided func(*Round) bool // reports whether more votes cannot change the outcome; nil waits for every vote
+	OnOver  func()            // called once, without the lock, when the round is over; nil if Wait is used
 
 	nodeContext
-	Sent clock.Instant // when the round began: trust starts here
+	Sent clock.Instant // when the round began: a lease is trusted from this moment
 
+	// mu guards the fields below, until the round is over and Wait has returned: then the votes belong to the caller.
+	// It is held while the asker records a request or a reply.
 	mu sync.Mutex
 	quorum.Tally
-	queued quorum.Set // requests that wait for their turn
+	queued quorum.Set // nodes to which the request was not sent yet
 	over   bool
-	waiter *waiter        // nil where nobody waits
-	only   [1]quorum.Vote // room for one
+	waiter *waiter        // nil if no caller waits
+	only   [1]quorum.Vote // room for the vote of a single node
 }
 
-// An Asker is whose round it is. It hears each reply, also those that come when the round is over; the rounds that
-// an attempt or a lease has under way all have the same one.
+// An Asker is the owner of a round. It receives each reply, even after the round is over. All rounds of an attempt and its
+// lease have the same Asker.
 type Asker interface {
-	// Sends books a request that is leaving for a node, and reports whether it may: since the round began, the attempt or the
-	// lease may have ended.
+	// Sends records that a request is about to be sent to a node, and reports whether it may be: the attempt or the lease
+	// may have ended since the round began.
 	Sends(op wire.Op, node int) bool
-	// Hear books a reply. It returns what the node's verdict amounts to, in the light of what the node was sent
-	// before, and whether the reply shows that this machine's clock stood still.
+	// Hear records a reply. It returns the verdict in the light of the requests that the node was sent before, and
+	// whether the reply shows that this machine's clock stood still.
 	Hear(op wire.Op, got Reply) (v wire.Verdict, slept bool)
-	// Callbacks is where the observer is told of replies, if there is an observer.
+	// Callbacks returns the queue for calls of the observer about replies. It is not called if there is no observer.
 	Callbacks() *callback.Queue
 }
 
@@ -60,7 +63,8 @@ type Reply struct {
 	Sent clock.Instant
 }
 
-// Init sets what the round is about. asker is nil where nobody wants the replies but who waits for the round.
+// Init sets the bucket and the operation of the round. asker may be nil if only the caller that waits for the round wants
+// the replies.
 func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, decided func(*Round) bool) {
 	r.Bucket = b
 	r.op = op
@@ -69,26 +73,27 @@ func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, 
 	r.Decided = decided
 }
 
-// Begin sets out to ask some nodes: trust starts.
+// Begin starts the round. A lease is trusted from this moment.
 func (r *Round) Begin(ctx context.Context, to quorum.Set) {
 	r.Sent = r.Clock.Now()
 	r.head = r.Head.Load()
-	r.nodeContext = nodeContext{Context: ctx, deadline: time.Now().Add(r.Timeout), of: r.Group.deadlines}
+	r.nodeContext = nodeContext{Context: ctx, deadline: time.Now().Add(r.Timeout), deadlines: r.Group.deadlines}
+
 	r.Tally = quorum.New(r.only[:0], len(r.Nodes), to)
 	r.queued = to
 	r.over = to == 0
 }
 
-// to is what a node is asked.
-func (r *Round) to(node int) wire.Request {
+// requestFor returns the request to a node.
+func (r *Round) requestFor(node int) wire.Request {
 	if r.Each != nil {
 		return r.Each(node)
 	}
 	return r.Request
 }
 
-// hear counts a vote, unless it comes late.
-func (r *Round) hear(i int, v quorum.Vote) {
+// addVote passes a vote to the asker, and counts it unless the round is over.
+func (r *Round) addVote(i int, v quorum.Vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
@@ -99,12 +104,14 @@ func (r *Round) hear(i int, v quorum.Vote) {
 	if r.over {
 		return
 	}
+
 	r.Take(i, v)
 	if r.isDecided() {
 		r.finish()
 	}
 }
 
+// isDecided reports whether no more votes are needed. r.mu must be held.
 func (r *Round) isDecided() bool {
 	if r.Pending == 0 {
 		return true
@@ -112,27 +119,28 @@ func (r *Round) isDecided() bool {
 	return r.Decided != nil && r.Decided(r)
 }
 
-// finish ends the round. Called with its lock.
+// finish ends the round and wakes its waiter. r.mu must be held.
 func (r *Round) finish() {
 	if r.over {
 		return
 	}
 	r.over = true
 	if r.waiter != nil {
-		r.waiter.over <- struct{}{}
+		r.waiter.done <- struct{}{}
 	}
 }
 
-// unlock unlocks the round, and tells that it is over if it is.
+// unlock unlocks r.mu and, if the round is over, calls OnOver once.
 func (r *Round) unlock() {
-	var tell func()
+	var onOver func()
 	if r.over {
-		tell = r.OnOver
+		onOver = r.OnOver
 		r.OnOver = nil
 	}
 	r.mu.Unlock()
-	if tell != nil {
-		tell()
+
+	if onOver != nil {
+		onOver()
 	}
 }
 
@@ -143,26 +151,31 @@ func (r *Round) Leave() {
 	r.finish()
 }
 
-// Expire counts nodes that have not answered by the node timeout as timed out.
+// Expire ends the round, and counts the missing votes as timeouts.
 func (r *Round) Expire() {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.over {
 		return
 	}
+
 	for i := range r.Votes {
 		if r.Asked.Has(i) && r.Votes[i].Verdict == wire.Pending {
-			r.Take(i, r.expired(i))
+			r.Take(i, r.expireVote(i))
 		}
 	}
 	r.finish()
 }
 
-func (r *Round) expired(i int) quorum.Vote {
+// expireVote returns the vote of a node that has not answered by the node timeout. r.mu must be held.
+func (r *Round) expireVote(i int) quorum.Vote {
 	queued := r.queued.Has(i)
-	if queued && !r.ends() { // it is not sent any more
+
+	// startSend rejects the request from now on, so the node was not asked.
+	if queued && !r.endsAttempt() {
 		return quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
 	}
+
 	v := quorum.Said(wire.TimedOut, r.NoAnswer(i))
 	v.Latency = r.Timeout
 	if !queued && r.asker != nil {
@@ -171,20 +184,22 @@ func (r *Round) expired(i int) quorum.Vote {
 	return v
 }
 
-// Outdated reports whether a longer lease is known by now than when the round began.
+// Outdated reports whether this process has learned of a longer max TTL since the round began.
 func (r *Round) Outdated() bool { return r.Head.Load() != r.head }
 
-// tellReply tells the observer what a node made of a request. The way to the node does not wait for the observer.
-func (r *Round) tellReply(n *Node, v *quorum.Vote) {
+// observeReply reports a node's reply to the observer, in the background: the lane does not wait for it.
+func (r *Round) observeReply(n *Node, v *quorum.Vote) {
 	observe := r.Conf.Observe
 	if observe == nil {
 		return
 	}
-	calls := &n.touches
+
+	calls := &n.touchCalls
 	if r.asker != nil {
 		calls = r.asker.Callbacks()
 	}
-	told := *v
+
+	vote := *v
 	ctx := observedContext{r.nodeContext.Context, r.deadline}
-	r.Group.Callbacks.Post(calls, func() { observe(ctx, r.op, n, &told) })
+	r.Group.Callbacks.Post(calls, func() { observe(ctx, r.op, n, &vote) })
 }

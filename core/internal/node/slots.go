@@ -5,44 +5,51 @@ import (
 	"sync"
 )
 
-// A slots bounds the batches of nothing but acquisitions over the connections to one server: they use half of
-// them, so that those who ask for keys leave connections for what holders need, which is renewals, releases and
-// completions. Over a single connection a renewal waits for one batch at most.
-type slots struct {
-	mu      sync.Mutex
+// A slotPool limits acquire-only batches to half of the connections to one server. The other half stays free for
+// renewals, releases and completions. With a single connection, a renewal waits for at most one batch.
+type slotPool struct {
+	mu      sync.Mutex // guards the fields below
 	free    int
-	waiting []sleeper
+	waiting []slotWaiter // in order of arrival
 }
 
-// A sleeper is what waits for a slot.
-type sleeper interface{ wake() }
+// A slotWaiter is woken when a slot may be free.
+type slotWaiter interface{ wake() }
 
-func newSlots(connections int) *slots { return &slots{free: max(1, connections/2)} }
+func newSlotPool(connections int) *slotPool {
+	return &slotPool{free: max(1, connections/2)}
+}
 
-// enter takes a slot. If there is none, who wants it is woken when there may be one.
-func (s *slots) enter(by sleeper) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.free > 0 {
-		s.free--
+// take reserves a slot, and reports whether one was free. Otherwise w is woken when there may be one.
+func (p *slotPool) take(w slotWaiter) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.free > 0 {
+		p.free--
 		return true
 	}
-	if !slices.Contains(s.waiting, by) {
-		s.waiting = append(s.waiting, by)
+
+	if !slices.Contains(p.waiting, w) {
+		p.waiting = append(p.waiting, w)
 	}
 	return false
 }
 
-// exit gives a slot back, and wakes those that wait, the longest first. They may have no use for it any more.
-func (s *slots) exit() {
-	s.mu.Lock()
-	s.free++
-	for s.free > 0 && len(s.waiting) > 0 {
-		first := s.waiting[0]
-		s.waiting = s.waiting[1:]
-		s.mu.Unlock()
+// put returns a slot and wakes waiters, the longest waiting first. A waiter may have no use for a slot any more, so the
+// next one is woken until no slot is free.
+func (p *slotPool) put() {
+	p.mu.Lock()
+	p.free++
+
+	for p.free > 0 && len(p.waiting) > 0 {
+		first := p.waiting[0]
+		p.waiting = p.waiting[1:]
+
+		// wake calls take.
+		p.mu.Unlock()
 		first.wake()
-		s.mu.Lock()
+		p.mu.Lock()
 	}
-	s.mu.Unlock()
+	p.mu.Unlock()
 }

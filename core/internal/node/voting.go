@@ -8,22 +8,23 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A voting is what the log has said of whether a node votes. Each change is logged once, with the reason. A connection that is
-// lost now and then is no change.
+// A voting records whether a node votes, as logged. Each change is logged once, with the reason. A connection that is lost
+// now and then is not a change. The node's mutex guards it.
 type voting struct {
 	failures int          // in a row
-	now      wire.Verdict // why the node does not vote, as logged; Granted = it votes
-	proven   bool         // the last answer that told, told that it votes
+	logged   wire.Verdict // the logged reason why the node does not vote; Granted if it votes
+	proven   bool         // the last conclusive answer showed that the node votes
 }
 
-// proves reports whether only a node that votes answers a request so. A renewal that it does not simply grant (it was
-// brought back, or its token was passed) may be granted in a quarantine, too.
-func proves(op wire.Op, v wire.Verdict) bool {
+// provesVoting reports whether only a node that votes gives this verdict. A renewal that is not plainly granted (the lease
+// was brought back, or its token was passed) may be granted in a quarantine, too.
+func provesVoting(op wire.Op, v wire.Verdict) bool {
 	return op == wire.OpAcquire || op == wire.OpTouch || op == wire.OpRenew && v == wire.Granted
 }
 
-// see notes a verdict, and reports whether it is news. proof: only a node that votes answers so to this script.
-func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
+// add records a verdict, and reports whether the change must be logged. proof is set if only a node that votes gives this
+// verdict to the script.
+func (s *voting) add(v wire.Verdict, proof bool) (changed bool) {
 	switch v {
 	case wire.Failed:
 		s.proven = false
@@ -42,53 +43,61 @@ func (s *voting) see(v wire.Verdict, proof bool) (news bool) {
 		v = wire.Granted
 		s.proven = true
 	}
-	news = s.now != v
-	s.now = v
-	return news
+
+	changed = s.logged != v
+	s.logged = v
+	return changed
 }
 
-// observeVote follows what a node answers: a node that was away at the start is examined at its first answer, and
-// an operator is told when trouble with a node begins and ends.
+// observeVote updates the state of a node after its vote. A node that was away at the start is examined at its first
+// answer. The log shows when a node stops voting and when it votes again.
 func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	r.track(n, &v)
+
 	n.mu.Lock()
-	back := n.away && goredis.Answered(v.Err)
-	if back {
+	isBack := n.away && goredis.Answered(v.Err)
+	if isBack {
 		n.away = false
 	}
-	news := n.noteVerdict(&v, r.op)
-	now := n.voting.now
+	changed := n.recordVerdict(&v, r.op)
+	logged := n.voting.logged
 	g.countDoubtful(n)
 	n.mu.Unlock()
 
-	if g.putsOffTouch(&v, r) {
-		r.Bucket.asked.Store(g.Clock.Now())
+	if g.postponesTouch(&v, r) {
+		r.Bucket.lastVoteRequest.Store(g.Clock.Now())
 	}
-	if back {
+	if isBack {
 		g.Tasks.Go(func() { g.check(n) })
 	}
-	if news {
-		g.logVoting(n, now, &v)
+	if changed {
+		g.logVoting(n, logged, &v)
 	}
 }
 
-func (n *Node) noteVerdict(v *quorum.Vote, op wire.Op) (news bool) {
-	counts := v.Claim == "" && !aboutKey(v.Err) // Provision knows best whether a new node shall vote
+// recordVerdict updates the node's voting, and reports whether the change must be logged. n.mu must be held.
+func (n *Node) recordVerdict(v *quorum.Vote, op wire.Op) (changed bool) {
+	// Whether a new node votes is up to Provision, so a claim says nothing.
+	counts := v.Claim == "" && !isAboutKey(v.Err)
 	if counts {
-		news = n.voting.see(v.Verdict, proves(op, v.Verdict))
+		changed = n.voting.add(v.Verdict, provesVoting(op, v.Verdict))
 	}
+
+	// The node may be in quarantine.
 	healed := v.Verdict == wire.Healed || v.Verdict == wire.Passed
 	if op == wire.OpRenew && healed {
-		n.voting.proven = false // it may be in quarantine
+		n.voting.proven = false
 	}
-	return news
+	return changed
 }
 
+// countDoubtful updates the number of nodes that may not be voting. n.mu must be held.
 func (g *Group) countDoubtful(n *Node) {
 	doubtful := !n.voting.proven
 	if doubtful == n.doubtful {
 		return
 	}
+
 	n.doubtful = doubtful
 	if doubtful {
 		g.doubtful.Add(1)
@@ -97,12 +106,14 @@ func (g *Group) countDoubtful(n *Node) {
 	}
 }
 
-// A request puts off the touch of nodes if it asks for votes, or as long as all nodes have shown that they vote. A process
-// that only renews would else not hear whether a node that was away votes again.
-func (g *Group) putsOffTouch(v *quorum.Vote, r *Round) bool {
+// postponesTouch reports whether an answer spares the nodes of the bucket the next touch. A request for votes does. Any
+// other request except a release does only while all nodes have shown that they vote: otherwise a process that only renews
+// would not notice that a node votes again.
+func (g *Group) postponesTouch(v *quorum.Vote, r *Round) bool {
 	if !goredis.Answered(v.Err) || r.asker == nil {
 		return false
 	}
+
 	switch r.op {
 	case wire.OpAcquire, wire.OpTouch:
 		return true
@@ -113,18 +124,20 @@ func (g *Group) putsOffTouch(v *quorum.Vote, r *Round) bool {
 	}
 }
 
-func (g *Group) logVoting(n *Node, now wire.Verdict, v *quorum.Vote) {
-	if now == wire.Granted {
-		g.Callbacks.Post(&n.lines, func() { g.Conf.Logger.Info("lockkit: node votes again", n.attrs()) })
+func (g *Group) logVoting(n *Node, logged wire.Verdict, v *quorum.Vote) {
+	if logged == wire.Granted {
+		g.Callbacks.Post(&n.logCalls, func() { g.Conf.Logger.Info("lockkit: node votes again", n.logAttrs()) })
 		return
 	}
+
 	why := v.Why()
-	g.Callbacks.Post(&n.lines, func() {
-		g.Conf.Logger.Warn("lockkit: node does not vote", n.attrs(), "verdict", now.String(), "why", why)
+	g.Callbacks.Post(&n.logCalls, func() {
+		g.Conf.Logger.Warn("lockkit: node does not vote", n.logAttrs(), "verdict", logged.String(), "why", why)
 	})
 }
 
-// aboutKey reports whether a request failed because of what the node stores for its key: for all other keys the node votes.
-func aboutKey(err error) bool {
+// isAboutKey reports whether a request failed because of the data that the node stores for its key. For all other keys the
+// node votes.
+func isAboutKey(err error) bool {
 	return err != nil && (goredis.Says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
 }

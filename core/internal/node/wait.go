@@ -7,9 +7,9 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// A waiter is what somebody waits for a round with. It is used again.
+// A waiter blocks one caller until a round is over. Waiters are pooled.
 type waiter struct {
-	over  chan struct{} // has room for one
+	done  chan struct{} // buffered, so that finish does not block
 	timer *time.Timer
 }
 
@@ -22,29 +22,32 @@ func (g *Group) newWaiter(d time.Duration) *waiter {
 	return w
 }
 
-// Wait returns when the round is over; false if ctx ended first, which ends the round. The votes are the
-// caller's from then on.
+// Wait blocks until the round is over, at the latest for its timeout. If ctx ends first, Wait ends the round and returns
+// false. After Wait, the votes belong to the caller.
 func (r *Round) Wait(ctx context.Context) bool {
 	w := r.newWaiter(r.Timeout)
 	r.mu.Lock()
 	if !r.over {
 		r.waiter = w
 	} else {
-		w.over <- struct{}{}
+		w.done <- struct{}{}
 	}
 	r.mu.Unlock()
+
+	// Every branch drains done, so that the next round finds it empty.
 	cancelled := false
 	select {
-	case <-w.over:
+	case <-w.done:
 	case <-w.timer.C:
 		r.Expire()
-		<-w.over
+		<-w.done
 	case <-ctx.Done():
 		r.Leave()
-		<-w.over
+		<-w.done
 		cancelled = true
 	}
 	stall.At(stall.Wake, stall.Anywhere, r.Group)
+
 	w.timer.Stop()
 	r.waiters.Put(w)
 	return !cancelled
