@@ -73,8 +73,9 @@ func Disconnect(ctx context.Context, c redis.UniversalClient) (err error) {
 		WithTimeout(timeout time.Duration) *redis.Client
 	})
 	if !is {
+		const script = "return redis.error_reply('READONLY the connection is not needed any more')"
 		for range idle {
-			_ = Do(ctx, c, Once{redis.NewCmd(ctx, "eval", "return redis.error_reply('READONLY the connection is not needed any more')", 0)})
+			_ = Do(ctx, c, Once{redis.NewCmd(ctx, "eval", script, 0)})
 		}
 		return nil
 	}

@@ -26,19 +26,26 @@ func Check(clients []redis.UniversalClient, most int) (f faults.List) {
 
 // unfit returns why a client cannot be that of a node, beside the clients before it.
 func unfit(before []redis.UniversalClient, c redis.UniversalClient) error {
-	v := reflect.ValueOf(c)
-	if c == nil || v.Kind() == reflect.Pointer && v.IsNil() {
+	if isNil(c) {
 		return errors.New("client is nil")
 	}
 
 	var f faults.List
 	_, ring := c.(interface{ Options() *redis.RingOptions })
 	f.Check(ring, "a Ring spreads keys over several servers; pass its servers as nodes")
-	if v.Comparable() {
+	if reflect.ValueOf(c).Comparable() {
 		first := slices.Index(before, c)
 		f.Check(first >= 0, "the same client as node %d", first)
 	}
 	return errors.Join(f...)
+}
+
+func isNil(c redis.UniversalClient) bool {
+	if c == nil {
+		return true
+	}
+	v := reflect.ValueOf(c)
+	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // assumedPool is how many connections a client has that does not tell.
@@ -78,10 +85,15 @@ type sentinel struct {
 // Bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
 // that is swallowed.
 func Bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
-	if own, ok := c.(*redis.Client); ok && own.Options().ReadTimeout <= 0 && !own.Options().ContextTimeoutEnabled {
-		return own.WithTimeout(timeout) // of the same pool
+	own, ok := c.(*redis.Client)
+	if !ok {
+		return c
 	}
-	return c
+	o := own.Options()
+	if o.ReadTimeout > 0 || o.ContextTimeoutEnabled {
+		return c
+	}
+	return own.WithTimeout(timeout) // of the same pool
 }
 
 // AddrOf names a client for messages; empty where it does not tell.

@@ -42,9 +42,12 @@ func (d Dialer) Dial(address string) (redis.UniversalClient, error) {
 }
 
 var (
-	errURL = errors.New("it must be a URL that begins with redis://, redis-sentinel:// or redis-cluster:// (with TLS rediss://, rediss-sentinel:// or rediss-cluster://), " +
-		"such as redis://user:password@host:6379/0, whose parameters are known, and which is not empty and has no comma and no space, not even at its ends: each node is an element of its own, and further addresses of one node are &addr=host:port")
-	errReplicas = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), and a node is a primary")
+	errURL = errors.New("it must be a URL that begins with redis://, redis-sentinel:// or redis-cluster:// " +
+		"(with TLS rediss://, rediss-sentinel:// or rediss-cluster://), such as redis://user:password@host:6379/0, " +
+		"whose parameters are known, and which is not empty and has no comma and no space, not even at its ends: " +
+		"each node is an element of its own, and further addresses of one node are &addr=host:port")
+	errReplicas = errors.New("it would ask replicas (read_only, replica_only, route_by_latency, route_randomly), " +
+		"and a node is a primary")
 )
 
 func (d Dialer) dialServer(address string) (redis.UniversalClient, error) {
@@ -55,8 +58,12 @@ func (d Dialer) dialServer(address string) (redis.UniversalClient, error) {
 	if err := d.suits(o.TLSConfig, []string{o.Addr}, nil); err != nil {
 		return nil, err
 	}
-	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = d.Timeout, d.Timeout, d.Timeout
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DialTimeout = d.Timeout
+	o.ReadTimeout = d.Timeout
+	o.WriteTimeout = d.Timeout
 	o.MaintNotificationsConfig = withoutNotifications()
 	o.Dialer = d.dialer(o.TLSConfig)
 	return redis.NewClient(o), nil
@@ -73,10 +80,15 @@ func (d Dialer) dialSentinel(address string) (redis.UniversalClient, error) {
 	if err := d.suits(o.TLSConfig, o.SentinelAddrs, f); err != nil {
 		return nil, err
 	}
-	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = d.Timeout, d.Timeout, d.Timeout
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DialTimeout = d.Timeout
+	o.ReadTimeout = d.Timeout
+	o.WriteTimeout = d.Timeout
 	o.Dialer = d.dialer(o.TLSConfig)
-	return &sentinel{redis.NewFailoverClient(o), fmt.Sprintf("sentinel %s %v", o.MasterName, o.SentinelAddrs)}, nil
+	name := fmt.Sprintf("sentinel %s %v", o.MasterName, o.SentinelAddrs)
+	return &sentinel{redis.NewFailoverClient(o), name}, nil
 }
 
 func (d Dialer) dialCluster(address string) (redis.UniversalClient, error) {
@@ -87,12 +99,17 @@ func (d Dialer) dialCluster(address string) (redis.UniversalClient, error) {
 	u, err := url.Parse(address)
 	var f faults.List
 	f.Check(o.ReadOnly || o.RouteByLatency || o.RouteRandomly, "%w", errReplicas)
-	f.Check(err == nil && strings.Trim(u.Path, "/") != "", "a Redis Cluster has no database but 0: leave it out") // which go-redis does not read
+	hasDatabase := err == nil && strings.Trim(u.Path, "/") != ""
+	f.Check(hasDatabase, "a Redis Cluster has no database but 0: leave it out") // which go-redis does not read
 	if err := d.suits(o.TLSConfig, o.Addrs, f); err != nil {
 		return nil, err
 	}
-	o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled = -1, 1, true
-	o.DialTimeout, o.ReadTimeout, o.WriteTimeout = d.Timeout, d.Timeout, d.Timeout
+	o.MaxRetries = -1
+	o.DialerRetries = 1
+	o.ContextTimeoutEnabled = true
+	o.DialTimeout = d.Timeout
+	o.ReadTimeout = d.Timeout
+	o.WriteTimeout = d.Timeout
 	o.MaintNotificationsConfig = withoutNotifications()
 	o.Dialer = d.dialer(o.TLSConfig)
 	return redis.NewClusterClient(o), nil
@@ -110,7 +127,8 @@ func certified(addr, host string) string {
 	if err != nil {
 		dialled = addr
 	}
-	if net.ParseIP(dialled) != nil && net.ParseIP(host) == nil && host != "" {
+	hostIsName := host != "" && net.ParseIP(host) == nil
+	if hostIsName && net.ParseIP(dialled) != nil {
 		return host
 	}
 	return dialled
@@ -126,7 +144,8 @@ func (d Dialer) suits(conf *tls.Config, addrs []string, f faults.List) error {
 // dialer connects to the servers of a URL that says parsed of TLS, in which go-redis has the host of the URL as the name
 // that all servers must have.
 func (d Dialer) dialer(parsed *tls.Config) func(context.Context, string, string) (net.Conn, error) {
-	conf, host := parsed, ""
+	conf := parsed
+	host := ""
 	if parsed != nil {
 		host = parsed.ServerName
 		if d.TLS != nil {

@@ -1,0 +1,108 @@
+package goredis
+
+import (
+	"crypto/tls"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// A trouble is what a server's error says about it.
+type trouble struct {
+	replies []string // how it begins
+	Kind    string   // "credentials", "tls", or empty
+	Mend    string   // empty = nobody knows
+	passes  bool     // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
+	// It is not the server to ask, or cannot serve, so that the name or the topology by which it was found may lead to another
+	// one by now.
+	Elsewhere bool
+}
+
+// badLogin is how a server refuses credentials.
+var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
+	"Protocol error: unauthenticated"}
+
+var troubles = []trouble{
+	{replies: badLogin, Kind: "credentials", Mend: "give the client the server's user and password", Elsewhere: true},
+	{replies: []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
+		Mend: "give the client a database that the server has", Elsewhere: true},
+	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: " +
+		"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster", Elsewhere: true},
+	{replies: []string{"This instance has cluster support disabled"},
+		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: " +
+			"pass a redis.Client for each server, or a URL of redis://", Elsewhere: true},
+	{replies: []string{"LUA lacks"}, Mend: "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey", Elsewhere: true},
+	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own", Elsewhere: true},
+	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs", Elsewhere: true},
+	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"},
+	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: " +
+		"lockkit's own keys go by themselves, do not delete them", passes: true},
+	{replies: []string{"NOREPLICAS"}, Mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true, Elsewhere: true},
+	{replies: []string{"MISCONF"}, Mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true, Elsewhere: true},
+	{replies: []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"}, passes: true, Elsewhere: true},
+}
+
+// TroubleOf says what is wrong with a server that answers err.
+func TroubleOf(err error) trouble {
+	if tlsFails, lasts := badTLS(err); tlsFails {
+		return trouble{Kind: "tls", passes: !lasts,
+			Mend: "check the server's certificate and port, and the CA and name that the client asks for " +
+				"(WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)"}
+	}
+	if bySentinels, known := sentinelTrouble(err); known {
+		return bySentinels
+	}
+	if i := slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) }); i >= 0 {
+		return troubles[i]
+	}
+	return trouble{passes: true}
+}
+
+func sentinelTrouble(err error) (t trouble, known bool) {
+	if err == nil || !strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
+		return trouble{}, false
+	}
+	switch {
+	case errors.Is(err, redis.Nil):
+		return trouble{Mend: "no Sentinel knows a primary of that name: check master_name"}, true
+	case Says(err, badLogin...):
+		return trouble{Kind: "credentials", Mend: "give the client the Sentinels' user and password, which are not the server's: " +
+			"SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}, true
+	}
+	return trouble{}, false
+}
+
+// A lastingError says how to mend what a server answered.
+type lastingError struct {
+	error
+	mend string
+}
+
+func (e *lastingError) Error() string { return e.error.Error() + ": " + e.mend }
+
+func (e *lastingError) Unwrap() error { return e.error }
+
+// Lasting returns err with how to mend it, which is said once. It returns nil if the trouble may pass by itself, or if nobody
+// knows what it is.
+func Lasting(err error) error {
+	if said, ok := errors.AsType[*lastingError](err); ok {
+		return said
+	}
+	if t := TroubleOf(err); !t.passes {
+		return &lastingError{err, t.Mend}
+	}
+	return nil
+}
+
+// badTLS reports whether err is of a TLS handshake, and whether none will succeed before somebody mends one of its sides.
+func badTLS(err error) (is, lasts bool) {
+	if err == nil {
+		return false, false
+	}
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	is = strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
+	return is, certificate || plain
+}
