@@ -54,7 +54,8 @@ func TroubleOf(err error) trouble {
 	if bySentinels, known := sentinelTrouble(err); known {
 		return bySentinels
 	}
-	if i := slices.IndexFunc(troubles, func(t trouble) bool { return Says(err, t.replies...) }); i >= 0 {
+	isMeant := func(t trouble) bool { return Says(err, t.replies...) }
+	if i := slices.IndexFunc(troubles, isMeant); i >= 0 {
 		return troubles[i]
 	}
 	return trouble{passes: true}
@@ -72,6 +73,17 @@ func sentinelTrouble(err error) (t trouble, known bool) {
 			"SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}, true
 	}
 	return trouble{}, false
+}
+
+// badTLS reports whether err is of a TLS handshake, and whether none will succeed before somebody mends one of its sides.
+func badTLS(err error) (is, lasts bool) {
+	if err == nil {
+		return false, false
+	}
+	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
+	_, plain := errors.AsType[tls.RecordHeaderError](err)
+	is = strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
+	return is, certificate || plain
 }
 
 // A lastingError says how to mend what a server answered.
@@ -94,15 +106,4 @@ func Lasting(err error) error {
 		return &lastingError{err, t.Mend}
 	}
 	return nil
-}
-
-// badTLS reports whether err is of a TLS handshake, and whether none will succeed before somebody mends one of its sides.
-func badTLS(err error) (is, lasts bool) {
-	if err == nil {
-		return false, false
-	}
-	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
-	_, plain := errors.AsType[tls.RecordHeaderError](err)
-	is = strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
-	return is, certificate || plain
 }
