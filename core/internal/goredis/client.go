@@ -1,3 +1,5 @@
+// Package goredis contains what core knows about go-redis: the kinds of clients, how to dial them, and the meaning of their
+// errors.
 package goredis
 
 import (
@@ -13,26 +15,29 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// Check finds what is wrong with a list of clients without asking anybody.
+// Check returns the faults of a list of clients. It sends no request.
 func Check(clients []redis.UniversalClient, most int) (f faults.List) {
 	f.Check(len(clients) == 0 || len(clients) > most, "%d nodes, must be 1 to %d", len(clients), most)
-	wrong := make([]error, len(clients))
+
+	errs := make([]error, len(clients))
 	for i, c := range clients {
-		wrong[i] = unfit(clients[:i], c)
+		errs[i] = checkClient(clients[:i], c)
 	}
-	f.Each("node", wrong)
+	f.Each("node", errs)
 	return f
 }
 
-// unfit returns why a client cannot be that of a node, beside the clients before it.
-func unfit(before []redis.UniversalClient, c redis.UniversalClient) error {
+// checkClient returns an error if c cannot be the client of a node beside the clients before it.
+func checkClient(before []redis.UniversalClient, c redis.UniversalClient) error {
 	if isNil(c) {
 		return errors.New("client is nil")
 	}
 
 	var f faults.List
-	_, ring := c.(interface{ Options() *redis.RingOptions })
-	f.Check(ring, "a Ring spreads keys over several servers; pass its servers as nodes")
+	_, isRing := c.(interface{ Options() *redis.RingOptions })
+	f.Check(isRing, "a Ring spreads keys over several servers; pass its servers as nodes")
+
+	// Other types of clients cannot be compared.
 	if reflect.ValueOf(c).Comparable() {
 		first := slices.Index(before, c)
 		f.Check(first >= 0, "the same client as node %d", first)
@@ -40,6 +45,7 @@ func unfit(before []redis.UniversalClient, c redis.UniversalClient) error {
 	return errors.Join(f...)
 }
 
+// isNil reports whether c is nil, or a nil pointer.
 func isNil(c redis.UniversalClient) bool {
 	if c == nil {
 		return true
@@ -48,55 +54,56 @@ func isNil(c redis.UniversalClient) bool {
 	return v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// assumedPool is how many connections a client has that does not tell.
+// assumedPool is the pool size of a client that does not show its options.
 const assumedPool = 10
 
-// optionsOf is what a client tells of itself: whom it logs in as, and how many connections a pool of it has, and may have.
+// optionsOf returns the user of a client, the size of one of its pools, and the limit of connections in a pool (0 for none).
 func optionsOf(c redis.UniversalClient) (user string, pool, limit int) {
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:
 		o := c.Options()
 		return cmp.Or(o.Username, "default"), o.PoolSize, o.MaxActiveConns
-	case interface{ Options() *redis.ClusterOptions }: // for each server
+	case interface{ Options() *redis.ClusterOptions }: // the sizes are for each server
 		o := c.Options()
 		return cmp.Or(o.Username, "default"), o.PoolSize, o.MaxActiveConns
 	}
 	return "<user>", assumedPool, 0
 }
 
-// Connections is how many connections one pool of c has.
+// Connections returns the number of connections that one pool of c may have.
 func Connections(c redis.UniversalClient) int {
 	_, pool, limit := optionsOf(c)
 	return max(1, min(pool, cmp.Or(limit, pool)))
 }
 
-// UserOf is whom a client logs in as, as an ACL names it; "<user>" where it does not tell.
+// UserOf returns the user of a client, as an ACL names it, or "<user>" if the client does not show its options.
 func UserOf(c redis.UniversalClient) string {
 	user, _, _ := optionsOf(c)
 	return user
 }
 
-// A sentinel is the client of a primary that Sentinels watch, which by itself does not say whom it asks.
+// A sentinel is the client of a primary that Sentinels watch. The embedded client does not show the Sentinels.
 type sentinel struct {
 	*redis.Client
 	sentinels string
 }
 
-// Bounded is a client whose reads end. One without a timeout would lose a connection of its pool for good to each request
-// that is swallowed.
+// Bounded returns a client whose reads have a timeout. Without one, each request that is swallowed would cost the pool a
+// connection for good.
 func Bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
 	own, ok := c.(*redis.Client)
 	if !ok {
 		return c
 	}
+
 	o := own.Options()
 	if o.ReadTimeout > 0 || o.ContextTimeoutEnabled {
 		return c
 	}
-	return own.WithTimeout(timeout) // of the same pool
+	return own.WithTimeout(timeout) // shares the pool
 }
 
-// AddrOf names a client for messages; empty where it does not tell.
+// AddrOf names a client for messages. It returns "" if the client does not show its address.
 func AddrOf(c redis.UniversalClient) string {
 	switch c := c.(type) {
 	case *redis.Client:
@@ -109,10 +116,10 @@ func AddrOf(c redis.UniversalClient) string {
 	return ""
 }
 
-// Repeats reports whether a client may send a request again by itself, whatever the request says.
+// Repeats reports whether a client may retry a request on its own, even if the request must not be retried.
 func Repeats(c redis.UniversalClient) bool {
 	switch c.(type) {
-	case *redis.Client, *sentinel: // which heed NoRetry
+	case *redis.Client, *sentinel: // they respect NoRetry
 		return false
 	}
 	return true

@@ -16,18 +16,21 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Dialer makes clients with settings that suit locks.
+// A Dialer makes clients with settings that suit locks: they do not retry, and a call ends with the deadline of its context.
 type Dialer struct {
 	Timeout time.Duration // of a dial, a read and a write
-	TLS     *tls.Config   // nil = as the URL says
+	TLS     *tls.Config   // nil stands for the settings in the URL
 }
 
-// Dial makes the client of one node. What is wrong with its URL shows nothing of what the URL contains.
+// Dial returns the client of one node. Its errors show nothing of the URL, which may contain a password.
 func (d Dialer) Dial(address string) (redis.UniversalClient, error) {
-	scheme, rest, whole := strings.Cut(address, "://")
-	if !whole { // go-redis would read a host as what it knows no place for, and dial localhost
+	scheme, rest, ok := strings.Cut(address, "://")
+
+	// Without a scheme, go-redis would take the host for something else and dial localhost.
+	if !ok {
 		return nil, errURL
 	}
+
 	scheme, kind, _ := strings.Cut(strings.ToLower(scheme), "-")
 	plain := scheme + "://" + rest
 	switch kind {
@@ -42,6 +45,7 @@ func (d Dialer) Dial(address string) (redis.UniversalClient, error) {
 }
 
 var (
+	// errURL replaces the errors of go-redis, which quote the URL with its password.
 	errURL = errors.New("it must be a URL that begins with redis://, redis-sentinel:// or redis-cluster:// " +
 		"(with TLS rediss://, rediss-sentinel:// or rediss-cluster://), such as redis://user:password@host:6379/0, " +
 		"whose parameters are known, and which is not empty and has no comma and no space, not even at its ends: " +
@@ -53,17 +57,20 @@ var (
 func (d Dialer) dialServer(address string) (redis.UniversalClient, error) {
 	o, err := redis.ParseURL(address)
 	if err != nil {
-		return nil, errURL // what go-redis says quotes the URL, and a password with it
+		return nil, errURL
 	}
-	if err := d.suits(o.TLSConfig, []string{o.Addr}, nil); err != nil {
+	if err := d.check(o.TLSConfig, []string{o.Addr}, nil); err != nil {
 		return nil, err
 	}
+
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
+
 	o.DialTimeout = d.Timeout
 	o.ReadTimeout = d.Timeout
 	o.WriteTimeout = d.Timeout
+
 	o.MaintNotificationsConfig = withoutNotifications()
 	o.Dialer = d.dialer(o.TLSConfig)
 	return redis.NewClient(o), nil
@@ -74,19 +81,24 @@ func (d Dialer) dialSentinel(address string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errURL
 	}
+
 	var f faults.List
 	f.Check(o.MasterName == "", "master_name is missing: what the Sentinels call the primary")
 	f.Check(o.ReplicaOnly || o.RouteByLatency || o.RouteRandomly, "%w", errReplicas)
-	if err := d.suits(o.TLSConfig, o.SentinelAddrs, f); err != nil {
+	if err := d.check(o.TLSConfig, o.SentinelAddrs, f); err != nil {
 		return nil, err
 	}
+
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
+
 	o.DialTimeout = d.Timeout
 	o.ReadTimeout = d.Timeout
 	o.WriteTimeout = d.Timeout
+
 	o.Dialer = d.dialer(o.TLSConfig)
+
 	name := fmt.Sprintf("sentinel %s %v", o.MasterName, o.SentinelAddrs)
 	return &sentinel{redis.NewFailoverClient(o), name}, nil
 }
@@ -96,53 +108,64 @@ func (d Dialer) dialCluster(address string) (redis.UniversalClient, error) {
 	if err != nil {
 		return nil, errURL
 	}
+
+	// go-redis does not read the path.
 	u, err := url.Parse(address)
 	var f faults.List
 	f.Check(o.ReadOnly || o.RouteByLatency || o.RouteRandomly, "%w", errReplicas)
 	hasDatabase := err == nil && strings.Trim(u.Path, "/") != ""
-	f.Check(hasDatabase, "a Redis Cluster has no database but 0: leave it out") // which go-redis does not read
-	if err := d.suits(o.TLSConfig, o.Addrs, f); err != nil {
+	f.Check(hasDatabase, "a Redis Cluster has no database but 0: leave it out")
+	if err := d.check(o.TLSConfig, o.Addrs, f); err != nil {
 		return nil, err
 	}
+
 	o.MaxRetries = -1
 	o.DialerRetries = 1
 	o.ContextTimeoutEnabled = true
+
 	o.DialTimeout = d.Timeout
 	o.ReadTimeout = d.Timeout
 	o.WriteTimeout = d.Timeout
+
 	o.MaintNotificationsConfig = withoutNotifications()
 	o.Dialer = d.dialer(o.TLSConfig)
 	return redis.NewClusterClient(o), nil
 }
 
+// withoutNotifications turns maintenance notifications off. Without the type of endpoint, go-redis v9.22 resolves the host
+// all the same.
 func withoutNotifications() *maintnotifications.Config {
-	// With a type of endpoint, go-redis v9.22 does not resolve the host, which it does otherwise although the mode is off.
-	return &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone}
+	return &maintnotifications.Config{
+		Mode:         maintnotifications.ModeDisabled,
+		EndpointType: maintnotifications.EndpointTypeNone,
+	}
 }
 
-// certified is what the certificate of a server must be for: what the server is dialled by. Sentinels and Clusters mostly
-// know servers by IP addresses, which few certificates have; where the URL has a name, it is that.
-func certified(addr, host string) string {
-	dialled, _, err := net.SplitHostPort(addr)
+// certifiedName returns the name or IP address that a server's certificate must match: the address dialed. But Sentinels
+// and Clusters mostly report servers by IP addresses, which few certificates contain. Then it is the host of the URL, if
+// that is a name.
+func certifiedName(addr, host string) string {
+	dialed, _, err := net.SplitHostPort(addr)
 	if err != nil {
-		dialled = addr
+		dialed = addr
 	}
+
 	hostIsName := host != "" && net.ParseIP(host) == nil
-	if hostIsName && net.ParseIP(dialled) != nil {
+	if hostIsName && net.ParseIP(dialed) != nil {
 		return host
 	}
-	return dialled
+	return dialed
 }
 
-// suits says what is wrong with a URL that says this of its servers, beside the faults that it has anyway.
-func (d Dialer) suits(conf *tls.Config, addrs []string, f faults.List) error {
+// check returns the faults of a URL with this TLS configuration and these addresses, after the faults in f.
+func (d Dialer) check(conf *tls.Config, addrs []string, f faults.List) error {
 	f.Check(strings.Contains(strings.Join(addrs, ""), ","), "%w", errURL)
 	f.Check(conf == nil && d.TLS != nil, "it is without TLS, for which there is a configuration: rediss:// is with it")
 	return errors.Join(f...)
 }
 
-// dialer connects to the servers of a URL that says parsed of TLS, in which go-redis has the host of the URL as the name
-// that all servers must have.
+// dialer returns a function that connects to the servers of a URL. parsed is the TLS configuration that go-redis read from
+// the URL; as the name that all servers must have, it contains the host of the URL.
 func (d Dialer) dialer(parsed *tls.Config) func(context.Context, string, string) (net.Conn, error) {
 	conf := parsed
 	host := ""
@@ -155,11 +178,14 @@ func (d Dialer) dialer(parsed *tls.Config) func(context.Context, string, string)
 			conf.ServerName = ""
 		}
 	}
+
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		o := &redis.Options{DialTimeout: d.Timeout, TLSConfig: conf}
+
+		// A ServerName that the caller has set is used for all servers.
 		if conf != nil && conf.ServerName == "" {
 			o.TLSConfig = conf.Clone()
-			o.TLSConfig.ServerName = certified(addr, host)
+			o.TLSConfig.ServerName = certifiedName(addr, host)
 		}
 		return redis.NewDialer(o)(ctx, network, addr)
 	}

@@ -23,7 +23,7 @@ func TestCertified(t *testing.T) {
 		{"10.0.0.2:6379", "", "10.0.0.2"},
 		{"/run/redis.sock", "", "/run/redis.sock"},
 	} {
-		if got := certified(c.addr, c.host); got != c.want {
+		if got := certifiedName(c.addr, c.host); got != c.want {
 			t.Errorf("%s of a URL with %s: %s, want %s", c.addr, c.host, got, c.want)
 		}
 	}

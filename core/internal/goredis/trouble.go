@@ -9,51 +9,111 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// A trouble is what a server's error says about it.
+// A trouble is the meaning of a server's error.
 type trouble struct {
-	replies []string // how it begins
+	replies []string // how the reply may begin
 	Kind    string   // "credentials", "tls", or empty
-	Mend    string   // empty = nobody knows
-	passes  bool     // by itself (BUSY, LOADING, MASTERDOWN, no connection), or while it is a node
-	// It is not the server to ask, or cannot serve, so that the name or the topology by which it was found may lead to another
-	// one by now.
+	Mend    string   // how to fix it; empty if unknown
+	passes  bool     // it may pass on its own (BUSY, LOADING, MASTERDOWN, no connection), or while the server is a node
+
+	// Elsewhere is set if the server is the wrong one, or cannot serve. The name or the topology by which it was found may
+	// lead to another server by now.
 	Elsewhere bool
 }
 
-// badLogin is how a server refuses credentials.
-var badLogin = []string{"NOAUTH", "WRONGPASS", "AUTH <password> called without", "Client sent AUTH", "invalid password", "invalid username",
-	"Protocol error: unauthenticated"}
-
-var troubles = []trouble{
-	{replies: badLogin, Kind: "credentials", Mend: "give the client the server's user and password", Elsewhere: true},
-	{replies: []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
-		Mend: "give the client a database that the server has", Elsewhere: true},
-	{replies: []string{"MOVED"}, Mend: "the server belongs to a Redis Cluster: " +
-		"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster", Elsewhere: true},
-	{replies: []string{"This instance has cluster support disabled"},
-		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: " +
-			"pass a redis.Client for each server, or a URL of redis://", Elsewhere: true},
-	{replies: []string{"LUA lacks"}, Mend: "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey", Elsewhere: true},
-	{replies: []string{"READONLY"}, Mend: "the server is a replica; a node must be a master of its own", Elsewhere: true},
-	{replies: []string{"unknown command"}, Mend: "the server (a Sentinel, a proxy?) does not know a command that lockkit needs", Elsewhere: true},
-	{replies: denials, Mend: "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use"},
-	{replies: []string{"OOM"}, Mend: "raise maxmemory, or find out who fills it: " +
-		"lockkit's own keys go by themselves, do not delete them", passes: true},
-	{replies: []string{"NOREPLICAS"}, Mend: "bring its replicas back: min-replicas-to-write keeps it from serving without them", passes: true, Elsewhere: true},
-	{replies: []string{"MISCONF"}, Mend: "it cannot save to its disk: look at the disk, and at the server's log", passes: true, Elsewhere: true},
-	{replies: []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"}, passes: true, Elsewhere: true},
+// badLogin are the beginnings of replies that refuse credentials.
+var badLogin = []string{
+	"NOAUTH",
+	"WRONGPASS",
+	"AUTH <password> called without",
+	"Client sent AUTH",
+	"invalid password",
+	"invalid username",
+	"Protocol error: unauthenticated",
 }
 
-// TroubleOf says what is wrong with a server that answers err.
+var troubles = []trouble{
+	{
+		replies:   badLogin,
+		Kind:      "credentials",
+		Mend:      "give the client the server's user and password",
+		Elsewhere: true,
+	},
+	{
+		replies:   []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
+		Mend:      "give the client a database that the server has",
+		Elsewhere: true,
+	},
+	{
+		replies: []string{"MOVED"},
+		Mend: "the server belongs to a Redis Cluster: " +
+			"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster",
+		Elsewhere: true,
+	},
+	{
+		replies: []string{"This instance has cluster support disabled"},
+		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: " +
+			"pass a redis.Client for each server, or a URL of redis://",
+		Elsewhere: true,
+	},
+	{
+		replies:   []string{"LUA lacks"},
+		Mend:      "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey",
+		Elsewhere: true,
+	},
+	{
+		replies:   []string{"READONLY"},
+		Mend:      "the server is a replica; a node must be a master of its own",
+		Elsewhere: true,
+	},
+	{
+		replies:   []string{"unknown command"},
+		Mend:      "the server (a Sentinel, a proxy?) does not know a command that lockkit needs",
+		Elsewhere: true,
+	},
+	{
+		replies: denials,
+		Mend:    "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use",
+	},
+	{
+		replies: []string{"OOM"},
+		Mend: "raise maxmemory, or find out who fills it: " +
+			"lockkit's own keys go by themselves, do not delete them",
+		passes: true,
+	},
+	{
+		replies:   []string{"NOREPLICAS"},
+		Mend:      "bring its replicas back: min-replicas-to-write keeps it from serving without them",
+		passes:    true,
+		Elsewhere: true,
+	},
+	{
+		replies:   []string{"MISCONF"},
+		Mend:      "it cannot save to its disk: look at the disk, and at the server's log",
+		passes:    true,
+		Elsewhere: true,
+	},
+	{
+		replies:   []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"},
+		passes:    true,
+		Elsewhere: true,
+	},
+}
+
+// TroubleOf returns the meaning of a server's error. An unknown error may pass.
 func TroubleOf(err error) trouble {
-	if tlsFails, lasts := badTLS(err); tlsFails {
-		return trouble{Kind: "tls", passes: !lasts,
+	if isTLS, lasts := badTLS(err); isTLS {
+		return trouble{
+			Kind:   "tls",
+			passes: !lasts,
 			Mend: "check the server's certificate and port, and the CA and name that the client asks for " +
-				"(WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)"}
+				"(WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)",
+		}
 	}
-	if bySentinels, known := sentinelTrouble(err); known {
-		return bySentinels
+	if t, known := sentinelTrouble(err); known {
+		return t
 	}
+
 	isMeant := func(t trouble) bool { return Says(err, t.replies...) }
 	if i := slices.IndexFunc(troubles, isMeant); i >= 0 {
 		return troubles[i]
@@ -61,46 +121,53 @@ func TroubleOf(err error) trouble {
 	return trouble{passes: true}
 }
 
+// sentinelTrouble returns the meaning of an error of a client that asks Sentinels, if it is known.
 func sentinelTrouble(err error) (t trouble, known bool) {
-	if err == nil || !strings.Contains(err.Error(), "all sentinels specified") { // go-redis has no type for it
+	// go-redis has no type for this error.
+	if err == nil || !strings.Contains(err.Error(), "all sentinels specified") {
 		return trouble{}, false
 	}
+
 	switch {
 	case errors.Is(err, redis.Nil):
 		return trouble{Mend: "no Sentinel knows a primary of that name: check master_name"}, true
 	case Says(err, badLogin...):
-		return trouble{Kind: "credentials", Mend: "give the client the Sentinels' user and password, which are not the server's: " +
-			"SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL"}, true
+		return trouble{
+			Kind: "credentials",
+			Mend: "give the client the Sentinels' user and password, which are not the server's: " +
+				"SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL",
+		}, true
 	}
 	return trouble{}, false
 }
 
-// badTLS reports whether err is of a TLS handshake, and whether none will succeed before somebody mends one of its sides.
+// badTLS reports whether err comes from a TLS handshake, and whether all later ones fail until one of the sides is fixed.
 func badTLS(err error) (is, lasts bool) {
 	if err == nil {
 		return false, false
 	}
+
 	_, certificate := errors.AsType[*tls.CertificateVerificationError](err)
 	_, plain := errors.AsType[tls.RecordHeaderError](err)
 	is = strings.Contains(err.Error(), "tls: ") || strings.Contains(err.Error(), "x509: ")
 	return is, certificate || plain
 }
 
-// A lastingError says how to mend what a server answered.
+// A lastingError is a server's error with the way to fix it.
 type lastingError struct {
 	error
-	mend string
+	fix string
 }
 
-func (e *lastingError) Error() string { return e.error.Error() + ": " + e.mend }
+func (e *lastingError) Error() string { return e.error.Error() + ": " + e.fix }
 
 func (e *lastingError) Unwrap() error { return e.error }
 
-// Lasting returns err with how to mend it, which is said once. It returns nil if the trouble may pass by itself, or if nobody
-// knows what it is.
+// Lasting adds to err the way to fix it, unless err already has it. It returns nil if the trouble may pass on its own, or is
+// unknown.
 func Lasting(err error) error {
-	if said, ok := errors.AsType[*lastingError](err); ok {
-		return said
+	if lasting, ok := errors.AsType[*lastingError](err); ok {
+		return lasting
 	}
 	if t := TroubleOf(err); !t.passes {
 		return &lastingError{err, t.Mend}
