@@ -88,9 +88,9 @@ type sentinel struct {
 	sentinels string
 }
 
-// Bounded returns a client whose reads have a timeout. Without one, each request that is swallowed would cost the pool a
+// WithReadTimeout returns a client whose reads have a timeout. Without one, each request that is swallowed would cost the pool a
 // connection for good.
-func Bounded(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
+func WithReadTimeout(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
 	own, ok := c.(*redis.Client)
 	if !ok {
 		return c

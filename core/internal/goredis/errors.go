@@ -48,17 +48,17 @@ func Answered(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// Unsent reports whether a request failed because there was no connection to send it on. That says nothing about the node.
-func Unsent(err error) bool {
+// NotSent reports whether a request failed because there was no connection to send it on. That says nothing about the node.
+func NotSent(err error) bool {
 	return errors.Is(err, ErrOverloaded) ||
 		errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// Broken reports whether a connection was made, and ended before the answer. If no connection can be made, or the server
+// ConnectionLost reports whether a connection was made, and ended before the answer. If no connection can be made, or the server
 // does not answer in time, it is of no use to retry at once. If the greeting of a new connection failed, go-redis reports
 // only the error.
-func Broken(err error) bool {
+func ConnectionLost(err error) bool {
 	return errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
 		errors.Is(err, syscall.ECONNRESET) ||
@@ -69,7 +69,7 @@ func Broken(err error) bool {
 // redirections on its own, unless there are too many.
 func Moved(err error) bool {
 	switch {
-	case err == nil || Unsent(err):
+	case err == nil || NotSent(err):
 		return false
 	case Answered(err):
 		return redis.HasErrorPrefix(err, "CLUSTERDOWN") || redis.HasErrorPrefix(err, "MOVED")

@@ -16,9 +16,9 @@ type trouble struct {
 	Mend    string   // how to fix it; empty if unknown
 	passes  bool     // it may pass on its own (BUSY, LOADING, MASTERDOWN, no connection), or while the server is a node
 
-	// Elsewhere is set if the server is the wrong one, or cannot serve. The name or the topology by which it was found may
+	// MayHaveMoved is set if the server is the wrong one, or cannot serve. The name or the topology by which it was found may
 	// lead to another server by now.
-	Elsewhere bool
+	MayHaveMoved bool
 }
 
 // badLogin are the beginnings of replies that refuse credentials.
@@ -34,42 +34,42 @@ var badLogin = []string{
 
 var troubles = []trouble{
 	{
-		replies:   badLogin,
-		Kind:      "credentials",
-		Mend:      "give the client the server's user and password",
-		Elsewhere: true,
+		replies:      badLogin,
+		Kind:         "credentials",
+		Mend:         "give the client the server's user and password",
+		MayHaveMoved: true,
 	},
 	{
-		replies:   []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
-		Mend:      "give the client a database that the server has",
-		Elsewhere: true,
+		replies:      []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
+		Mend:         "give the client a database that the server has",
+		MayHaveMoved: true,
 	},
 	{
 		replies: []string{"MOVED"},
 		Mend: "the server belongs to a Redis Cluster: " +
 			"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster",
-		Elsewhere: true,
+		MayHaveMoved: true,
 	},
 	{
 		replies: []string{"This instance has cluster support disabled"},
 		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: " +
 			"pass a redis.Client for each server, or a URL of redis://",
-		Elsewhere: true,
+		MayHaveMoved: true,
 	},
 	{
-		replies:   []string{"LUA lacks"},
-		Mend:      "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey",
-		Elsewhere: true,
+		replies:      []string{"LUA lacks"},
+		Mend:         "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey",
+		MayHaveMoved: true,
 	},
 	{
-		replies:   []string{"READONLY"},
-		Mend:      "the server is a replica; a node must be a master of its own",
-		Elsewhere: true,
+		replies:      []string{"READONLY"},
+		Mend:         "the server is a replica; a node must be a master of its own",
+		MayHaveMoved: true,
 	},
 	{
-		replies:   []string{"unknown command"},
-		Mend:      "the server (a Sentinel, a proxy?) does not know a command that lockkit needs",
-		Elsewhere: true,
+		replies:      []string{"unknown command"},
+		Mend:         "the server (a Sentinel, a proxy?) does not know a command that lockkit needs",
+		MayHaveMoved: true,
 	},
 	{
 		replies: denials,
@@ -82,21 +82,21 @@ var troubles = []trouble{
 		passes: true,
 	},
 	{
-		replies:   []string{"NOREPLICAS"},
-		Mend:      "bring its replicas back: min-replicas-to-write keeps it from serving without them",
-		passes:    true,
-		Elsewhere: true,
+		replies:      []string{"NOREPLICAS"},
+		Mend:         "bring its replicas back: min-replicas-to-write keeps it from serving without them",
+		passes:       true,
+		MayHaveMoved: true,
 	},
 	{
-		replies:   []string{"MISCONF"},
-		Mend:      "it cannot save to its disk: look at the disk, and at the server's log",
-		passes:    true,
-		Elsewhere: true,
+		replies:      []string{"MISCONF"},
+		Mend:         "it cannot save to its disk: look at the disk, and at the server's log",
+		passes:       true,
+		MayHaveMoved: true,
 	},
 	{
-		replies:   []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"},
-		passes:    true,
-		Elsewhere: true,
+		replies:      []string{"LOADING", "MASTERDOWN", "CLUSTERDOWN"},
+		passes:       true,
+		MayHaveMoved: true,
 	},
 }
 

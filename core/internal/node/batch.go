@@ -188,7 +188,7 @@ func (b *batch) finish(sent clock.Instant) {
 // Scripts are idempotent per attempt, and trust counts from the start of the round, whichever request is answered. What was
 // sent before may still arrive, so the attempt has one more unanswered request.
 func (b *batch) takeRetries(now clock.Instant) (retries []request) {
-	if len(b.votes) == 0 || !goredis.Broken(b.votes[0].Err) {
+	if len(b.votes) == 0 || !goredis.ConnectionLost(b.votes[0].Err) {
 		return nil
 	}
 	for i := range b.requests {
@@ -348,7 +348,7 @@ func (b *batch) checkVote(v *quorum.Vote, r *Round, wall time.Time) (isNew bool)
 	n := l.node
 	if v.Clock != 0 {
 		v.Skew = v.Clock.Skew(wall)
-		n.HeardClock(v.Skew, v.Latency)
+		n.addClockSample(v.Skew, v.Latency)
 
 		// The node refused the request as outside of the clock window, but the clocks agree: it was late.
 		if v.Verdict == wire.ClockSkewed && v.Skew.Abs() <= l.Conf.Window {

@@ -46,7 +46,7 @@ func (b *breaker) end(err error) {
 		b.unansweredSince = clock.Never
 		b.failures = 0
 		b.cause = nil
-	case !goredis.Unsent(err):
+	case !goredis.NotSent(err):
 		b.failures++
 		if b.cause == nil || !goredis.TimedOut(err) {
 			b.cause = err

@@ -15,11 +15,11 @@ var ErrSameServer = errors.New("the same server is listed twice")
 
 // A fitness is the result of the examinations of a node's server. The node's mutex guards it.
 type fitness struct {
-	fault     error         // why the server is unfit, so that the node must not take part; nil if it is fit
-	unchecked error         // why the latest examination had no result; nil if it had one
-	away      bool          // the server did not answer, so it is examined at its first answer
-	checkAt   clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
-	runID     string        // the server's own name for its run; "" while unknown
+	fault         error         // why the server is unfit, so that the node must not take part; nil if it is fit
+	unchecked     error         // why the latest examination had no result; nil if it had one
+	checkOnAnswer bool          // the server did not answer, so it is examined at its first answer
+	checkAt       clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
+	runID         string        // the server's own name for its run; "" while unknown
 }
 
 // Check examines all nodes at once, and returns an error that names the unfit ones. Nodes that do not answer within the
@@ -63,7 +63,7 @@ func (g *Group) Check() error {
 // examined, its node stays fit or unfit as before.
 func (g *Group) check(n *Node) {
 	n.mu.Lock()
-	again := n.fault != nil || goredis.TroubleOf(n.unchecked).Elsewhere
+	again := n.fault != nil || goredis.TroubleOf(n.unchecked).MayHaveMoved
 	n.mu.Unlock()
 
 	// The name may lead to another server by now than to the unfit one.
@@ -105,7 +105,7 @@ func (g *Group) setFitness(n *Node, runID string, fault, err error) (before, aft
 		n.checkAt = clock.Never
 	}
 
-	n.away = runID == "" && !goredis.Answered(err)
+	n.checkOnAnswer = runID == "" && !goredis.Answered(err)
 	if err == nil {
 		n.fault = fault
 		n.runID = runID

@@ -50,10 +50,10 @@ type Group struct {
 
 	Callbacks *callback.Background // calls observer and logger for code that must not wait for them
 
-	Buckets   []*Bucket // of keys
-	deadlines *deadlines
-	doubtful  atomic.Int32 // the number of nodes that may not be voting
-	waiters   sync.Pool    // one for each Group, since timers must not leave their synctest bubble
+	Buckets       []*Bucket // of keys
+	deadlines     *deadlines
+	doubtfulNodes atomic.Int32 // the number of nodes that may not be voting
+	waiters       sync.Pool    // one for each Group, since timers must not leave their synctest bubble
 
 	// mu guards monitor, updates of Head, and the search for duplicate servers. It is locked before the mutex of a Node.
 	mu         sync.Mutex
@@ -79,7 +79,7 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	g.cancel = cancel
 
 	for i, c := range clients {
-		n := newNode(i, goredis.Bounded(c, conf.Timeout))
+		n := newNode(i, goredis.WithReadTimeout(c, conf.Timeout))
 		n.awaitReturn(g.Closing)
 		g.Nodes = append(g.Nodes, n)
 	}

@@ -37,7 +37,7 @@ func (b *Bucket) Look(
 	v.Err = err
 	v.Latency = now.Since(sent)
 	if err == nil {
-		n.HeardClock(v.Skew, v.Latency)
+		n.addClockSample(v.Skew, v.Latency)
 	}
 	b.track(n, &v)
 	return text, clock, v

@@ -44,8 +44,8 @@ type Node struct {
 	clock    clockFilter
 	whereabouts
 	fitness
-	voting   voting
-	doubtful bool // the node is counted in Group.doubtful
+	voting          voting
+	countedDoubtful bool // the node is counted in Group.doubtfulNodes
 }
 
 func newNode(i int, c redis.UniversalClient) *Node {
@@ -164,8 +164,8 @@ func (n *Node) noAnswerError(name string) error {
 	return n.breaker(name).withCause(ErrNoAnswer)
 }
 
-// HeardClock records how far the node's wall clock was ahead of this process's when the answer arrived.
-func (n *Node) HeardClock(ahead, latency time.Duration) {
+// addClockSample records how far the node's wall clock was ahead of this process's when the answer arrived.
+func (n *Node) addClockSample(ahead, latency time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.clock.add(clockSample{ahead + latency/2, latency})

@@ -64,7 +64,7 @@ func isFromWrongServer(v *quorum.Vote) bool {
 	if v.Verdict == wire.Replica {
 		return true
 	}
-	return v.Err != nil && goredis.TroubleOf(v.Err).Elsewhere
+	return v.Err != nil && goredis.TroubleOf(v.Err).MayHaveMoved
 }
 
 // reconnectSoon makes the next requests look for the node's server again. n.mu must be held.

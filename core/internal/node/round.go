@@ -37,10 +37,10 @@ type Round struct {
 	// It is held while the asker records a request or a reply.
 	mu sync.Mutex
 	quorum.Tally
-	queued quorum.Set // nodes to which the request was not sent yet
-	over   bool
-	waiter *waiter        // nil if no caller waits
-	only   [1]quorum.Vote // room for the vote of a single node
+	queued     quorum.Set // nodes to which the request was not sent yet
+	over       bool
+	waiter     *waiter        // nil if no caller waits
+	singleVote [1]quorum.Vote // room for the vote of a single node
 }
 
 // An Asker is the owner of a round. It receives each reply, even after the round is over. All rounds of an attempt and its
@@ -79,7 +79,7 @@ func (r *Round) Begin(ctx context.Context, to quorum.Set) {
 	r.head = r.Head.Load()
 	r.nodeContext = nodeContext{Context: ctx, deadline: time.Now().Add(r.Timeout), deadlines: r.Group.deadlines}
 
-	r.Tally = quorum.New(r.only[:0], len(r.Nodes), to)
+	r.Tally = quorum.New(r.singleVote[:0], len(r.Nodes), to)
 	r.queued = to
 	r.over = to == 0
 }

@@ -55,9 +55,9 @@ func (g *Group) observeVote(n *Node, v quorum.Vote, r *Round) {
 	r.track(n, &v)
 
 	n.mu.Lock()
-	isBack := n.away && goredis.Answered(v.Err)
+	isBack := n.checkOnAnswer && goredis.Answered(v.Err)
 	if isBack {
-		n.away = false
+		n.checkOnAnswer = false
 	}
 	changed := n.recordVerdict(&v, r.op)
 	logged := n.voting.logged
@@ -94,15 +94,15 @@ func (n *Node) recordVerdict(v *quorum.Vote, op wire.Op) (changed bool) {
 // countDoubtful updates the number of nodes that may not be voting. n.mu must be held.
 func (g *Group) countDoubtful(n *Node) {
 	doubtful := !n.voting.proven
-	if doubtful == n.doubtful {
+	if doubtful == n.countedDoubtful {
 		return
 	}
 
-	n.doubtful = doubtful
+	n.countedDoubtful = doubtful
 	if doubtful {
-		g.doubtful.Add(1)
+		g.doubtfulNodes.Add(1)
 	} else {
-		g.doubtful.Add(-1)
+		g.doubtfulNodes.Add(-1)
 	}
 }
 
@@ -120,7 +120,7 @@ func (g *Group) postponesTouch(v *quorum.Vote, r *Round) bool {
 	case wire.OpRelease:
 		return false
 	default:
-		return g.doubtful.Load() == 0
+		return g.doubtfulNodes.Load() == 0
 	}
 }
 
