@@ -13,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// This file has every call of this process into go-redis that reads the reply of a server, and each contains panics: go-redis
-// panics on some malformed replies, and no server may end the process. Like an unreadable reply, a panic is an error of that
-// one call.
+// This file has every call of this process into go-redis that reads the reply of a server, and each contains
+// panics: go-redis panics on some malformed replies, and no server may end the process. Like an unreadable reply, a
+// panic is an error of that one call.
 
 // errPanicked is the error of a call in which go-redis or a hook of the client panicked.
 var errPanicked = errors.New("the client panicked on what the server sent, or one of its hooks did")
@@ -66,9 +66,9 @@ func Pipeline(ctx context.Context, c redis.UniversalClient, cmds []redis.Cmder) 
 
 // Disconnect closes the idle connections of a client, so that its next requests use new ones.
 //
-// go-redis has no call for this, but it closes a connection on which a request fails. With a client of go-redis itself, a
-// request whose deadline has passed fails before it is sent. Other clients have no WithTimeout, which is needed for that.
-// They are sent a script that answers that the server accepts no writes, and close the connection.
+// go-redis has no call for this, but it closes a connection on which a request fails. With a client of go-redis
+// itself, a request whose deadline has passed fails before it is sent. Other clients have no WithTimeout, which is
+// needed for that. They are sent a script that answers that the server accepts no writes, and close the connection.
 func Disconnect(ctx context.Context, c redis.UniversalClient) (err error) {
 	defer contain(&err)
 
@@ -84,7 +84,7 @@ func Disconnect(ctx context.Context, c redis.UniversalClient) (err error) {
 		return nil
 	}
 
-	// The copy shares the pool, but has options of its own.
+	// The copy shares the pool, but has separate options.
 	closing := shared.WithTimeout(time.Nanosecond)
 	closing.Options().ContextTimeoutEnabled = true
 	for left := idle; left > 0 && closing.PoolStats().IdleConns > 0; left-- {
@@ -93,14 +93,14 @@ func Disconnect(ctx context.Context, c redis.UniversalClient) (err error) {
 	return nil
 }
 
-// An expired is a context whose deadline has passed, although it is not done: go-redis would not use a connection for a
-// context that is done.
+// An expired is a context whose deadline has passed, although it is not done: go-redis would not use a connection
+// for a context that is done.
 type expired struct{ context.Context }
 
 func (expired) Deadline() (time.Time, bool) { return time.Unix(1, 0), true }
 
-// Once is a command that go-redis must not retry: a retry would spend the node timeout on a node that is in trouble, and
-// deliver late. It has the size of a pointer, so it needs no allocation as an interface value.
+// Once is a command that go-redis must not retry: a retry would spend the node timeout on a node that is in
+// trouble, and deliver late. It has the size of a pointer, so it needs no allocation as an interface value.
 type Once struct{ *redis.Cmd }
 
 // NoRetry implements an optional interface of go-redis.
@@ -148,16 +148,16 @@ var canceled = func() context.Context {
 	return ctx
 }()
 
-// A subscription is a connection that has subscribed to one channel. It is over when the connection fails, or when the
-// server ends the subscription.
+// A subscription is a connection that has subscribed to one channel. It is over when the connection fails, or when
+// the server ends the subscription.
 type subscription struct {
 	pubsub  *redis.PubSub
 	kind    string // of the server's confirmation
 	channel string
 }
 
-// errEnded is the error of a subscription that the server has ended: another server has its channel now, or its user lost
-// the right to it.
+// errEnded is the error of a subscription that the server has ended: another server has its channel now, or its
+// user lost the right to it.
 var errEnded = errors.New("the server has ended the subscription")
 
 // Subscribe subscribes to a channel. If the subscription is not nil, the caller must close it, even after an error.
@@ -173,8 +173,8 @@ func Subscribe(
 	return s, clip(s.pubsub.Subscribe(ctx, channel))
 }
 
-// Receive waits for the server. It returns a published message, or reports that the server confirmed the subscription. It
-// returns neither for the answer to a Ping. The timeout must be positive.
+// Receive waits for the server. It returns a published message, or reports that the server confirmed the
+// subscription. It returns neither for the answer to a Ping. The timeout must be positive.
 func (s *subscription) Receive(timeout time.Duration) (confirmed bool, published *redis.Message, err error) {
 	defer contain(&err)
 

@@ -1,5 +1,5 @@
-// Package goredis contains what core knows about go-redis: the kinds of clients, how to dial them, and the meaning of their
-// errors.
+// Package goredis contains what core knows about go-redis: the kinds of clients, how to dial them, and the meaning
+// of their errors.
 package goredis
 
 import (
@@ -57,7 +57,8 @@ func isNil(c redis.UniversalClient) bool {
 // assumedPool is the pool size of a client that does not show its options.
 const assumedPool = 10
 
-// optionsOf returns the user of a client, the size of one of its pools, and the limit of connections in a pool (0 for none).
+// optionsOf returns the user of a client, the size of one of its pools, and the limit of connections in a pool (0
+// for none).
 func optionsOf(c redis.UniversalClient) (user string, pool, limit int) {
 	switch c := c.(type) {
 	case interface{ Options() *redis.Options }:
@@ -88,8 +89,8 @@ type sentinel struct {
 	sentinels string
 }
 
-// WithReadTimeout returns a client whose reads have a timeout. Without one, each request that is swallowed would cost the pool a
-// connection for good.
+// WithReadTimeout returns a client whose reads have a timeout. Without one, each request that is swallowed would
+// cost the pool a connection for good.
 func WithReadTimeout(c redis.UniversalClient, timeout time.Duration) redis.UniversalClient {
 	own, ok := c.(*redis.Client)
 	if !ok {

@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Dialer makes clients with settings that suit locks: they do not retry, and a call ends with the deadline of its context.
+// A Dialer makes clients with settings that suit locks: they do not retry, and a call ends with the deadline of its
+// context.
 type Dialer struct {
 	Timeout time.Duration // of a dial, a read and a write
 	TLS     *tls.Config   // nil stands for the settings in the URL
@@ -132,8 +133,8 @@ func (d Dialer) dialCluster(address string) (redis.UniversalClient, error) {
 	return redis.NewClusterClient(o), nil
 }
 
-// withoutNotifications turns maintenance notifications off. Without the type of endpoint, go-redis v9.22 resolves the host
-// all the same.
+// withoutNotifications turns maintenance notifications off. Without the type of endpoint, go-redis v9.22 resolves
+// the host all the same.
 func withoutNotifications() *maintnotifications.Config {
 	return &maintnotifications.Config{
 		Mode:         maintnotifications.ModeDisabled,
@@ -141,9 +142,9 @@ func withoutNotifications() *maintnotifications.Config {
 	}
 }
 
-// certifiedName returns the name or IP address that a server's certificate must match: the address dialed. But Sentinels
-// and Clusters mostly report servers by IP addresses, which few certificates contain. Then it is the host of the URL, if
-// that is a name.
+// certifiedName returns the name or IP address that a server's certificate must match: the address dialed. But
+// Sentinels and Clusters mostly report servers by IP addresses, which few certificates contain. Then it is the host
+// of the URL, if that is a name.
 func certifiedName(addr, host string) string {
 	dialed, _, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -164,8 +165,8 @@ func (d Dialer) check(conf *tls.Config, addrs []string, f faults.List) error {
 	return errors.Join(f...)
 }
 
-// dialer returns a function that connects to the servers of a URL. parsed is the TLS configuration that go-redis read from
-// the URL; as the name that all servers must have, it contains the host of the URL.
+// dialer returns a function that connects to the servers of a URL. parsed is the TLS configuration that go-redis
+// read from the URL; as the name that all servers must have, it contains the host of the URL.
 func (d Dialer) dialer(parsed *tls.Config) func(context.Context, string, string) (net.Conn, error) {
 	conf := parsed
 	host := ""
@@ -173,7 +174,7 @@ func (d Dialer) dialer(parsed *tls.Config) func(context.Context, string, string)
 		host = parsed.ServerName
 		if d.TLS != nil {
 			conf = d.TLS.Clone()
-			conf.InsecureSkipVerify = conf.InsecureSkipVerify || parsed.InsecureSkipVerify //nolint:gosec // as the URL or the caller says
+			conf.InsecureSkipVerify = conf.InsecureSkipVerify || parsed.InsecureSkipVerify //nolint:gosec // the user's choice
 		} else {
 			conf.ServerName = ""
 		}

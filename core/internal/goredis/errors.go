@@ -48,16 +48,17 @@ func Answered(err error) bool {
 	return errors.As(err, &reply)
 }
 
-// NotSent reports whether a request failed because there was no connection to send it on. That says nothing about the node.
+// NotSent reports whether a request failed because there was no connection to send it on. That says nothing about
+// the node.
 func NotSent(err error) bool {
 	return errors.Is(err, ErrOverloaded) ||
 		errors.Is(err, redis.ErrPoolTimeout) ||
 		errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// ConnectionLost reports whether a connection was made, and ended before the answer. If no connection can be made, or the server
-// does not answer in time, it is of no use to retry at once. If the greeting of a new connection failed, go-redis reports
-// only the error.
+// ConnectionLost reports whether a connection was made, and ended before the answer. If no connection can be made,
+// or the server does not answer in time, it is of no use to retry at once. If the greeting of a new connection
+// failed, go-redis reports only the error.
 func ConnectionLost(err error) bool {
 	return errors.Is(err, io.EOF) ||
 		errors.Is(err, io.ErrUnexpectedEOF) ||
@@ -88,8 +89,8 @@ var denials = []string{"NOPERM", "unknown command", "ACL failure in script", "Th
 // Denied reports whether err is a reply that denies a right.
 func Denied(err error) bool { return Says(err, denials...) }
 
-// Says reports whether err is a reply of Redis that begins with one of starts, possibly after the trace of a script: before
-// version 7 the reason of a script's failure comes last.
+// Says reports whether err is a reply of Redis that begins with one of starts, possibly after the trace of a
+// script: before version 7 the reason of a script's failure comes last.
 func Says(err error, starts ...string) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

@@ -16,8 +16,8 @@ type trouble struct {
 	Mend    string   // how to fix it; empty if unknown
 	passes  bool     // it may pass on its own (BUSY, LOADING, MASTERDOWN, no connection), or while the server is a node
 
-	// MayHaveMoved is set if the server is the wrong one, or cannot serve. The name or the topology by which it was found may
-	// lead to another server by now.
+	// MayHaveMoved is set if the server is the wrong one, or cannot serve. The name or the topology by which it was
+	// found may lead to another server by now.
 	MayHaveMoved bool
 }
 
@@ -141,7 +141,8 @@ func sentinelTrouble(err error) (t trouble, known bool) {
 	return trouble{}, false
 }
 
-// badTLS reports whether err comes from a TLS handshake, and whether all later ones fail until one of the sides is fixed.
+// badTLS reports whether err comes from a TLS handshake, and whether all later ones fail until one of the sides is
+// fixed.
 func badTLS(err error) (is, lasts bool) {
 	if err == nil {
 		return false, false
@@ -163,8 +164,8 @@ func (e *lastingError) Error() string { return e.error.Error() + ": " + e.fix }
 
 func (e *lastingError) Unwrap() error { return e.error }
 
-// Lasting adds to err the way to fix it, unless err already has it. It returns nil if the trouble may pass on its own, or is
-// unknown.
+// Lasting adds to err the way to fix it, unless err already has it. It returns nil if the trouble may pass on its
+// own, or is unknown.
 func Lasting(err error) error {
 	if lasting, ok := errors.AsType[*lastingError](err); ok {
 		return lasting

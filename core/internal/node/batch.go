@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// MaxBatch keeps a batch at about a millisecond of the server's time. Each request counts as one, and as one more for
-	// every bytesPerUnit bytes of its payload.
+	// MaxBatch keeps a batch at about a millisecond of the server's time. Each request counts as one, and as one
+	// more for every bytesPerUnit bytes of its payload.
 	MaxBatch     = 128
 	bytesPerUnit = 512
 	// maxRetries is how often a request is sent again at once because its connection broke.
@@ -41,8 +41,8 @@ type batch struct {
 
 var batchPool = sync.Pool{New: func() any { return new(batch) }}
 
-// load moves requests from the front of a queue to the batch until it is full, and returns the remaining queue. A stale
-// request is moved without being counted: filter drops it.
+// load moves requests from the front of a queue to the batch until it is full, and returns the remaining queue. A
+// stale request is moved without being counted: filter drops it.
 func (b *batch) load(queue []request, now clock.Instant) []request {
 	taken := 0
 	for ; taken < len(queue) && !b.full; taken++ {
@@ -94,8 +94,8 @@ func (b *batch) maxSizeWith(q request) int {
 	return min(cmp.Or(b.maxSize, MaxBatch), cmp.Or(q.maxBatch, MaxBatch))
 }
 
-// send sends the queued requests and delivers the replies. Callers answered together tend to ask again at once; yielding
-// lets them share a batch. Without it, four callers have 0.7 of the locks per second.
+// send sends the queued requests and delivers the replies. Callers answered together tend to ask again at once;
+// yielding lets them share a batch. Without it, four callers have 0.7 of the locks per second.
 func (b *batch) send() {
 	l := b.lane
 	stall.At(stall.Leave, l.node.Index, l.Group)
@@ -107,8 +107,8 @@ func (b *batch) send() {
 	b.takeQueued(l.Clock.Now())
 	l.mu.Unlock()
 
-	// The wall clock, which the node will see, is read before filter looks whether attempts are over. So a request that was
-	// sent although its attempt has ended since looks older to the node than the tombstone.
+	// The wall clock, which the node will see, is read before filter looks whether attempts are over. So a request
+	// that was sent although its attempt has ended since looks older to the node than the tombstone.
 	sent := l.Clock.Now()
 	wall := time.Now()
 	b.filter(sent)
@@ -182,11 +182,11 @@ func (b *batch) finish(sent clock.Instant) {
 }
 
 // takeRetries returns the requests that must be sent again because their connection broke. They travel over other
-// connections, and in batches of at most half the size: a network that breaks connections must not cost the leases that
-// happened to travel together.
+// connections, and in batches of at most half the size: a network that breaks connections must not cost the leases
+// that happened to travel together.
 //
-// Scripts are idempotent per attempt, and trust counts from the start of the round, whichever request is answered. What was
-// sent before may still arrive, so the attempt has one more unanswered request.
+// Scripts are idempotent per attempt, and trust counts from the start of the round, whichever request is answered.
+// The lost request may still arrive, so the attempt has one more unanswered request.
 func (b *batch) takeRetries(now clock.Instant) (retries []request) {
 	if len(b.votes) == 0 || !goredis.ConnectionLost(b.votes[0].Err) {
 		return nil
@@ -211,8 +211,8 @@ func (b *batch) takeRetries(now clock.Instant) (retries []request) {
 	return retries
 }
 
-// filter removes and rejects the requests that must not be sent any more. The wall clock must have been read before: a
-// request that is sent after the end of its attempt then looks older to the node than the tombstone.
+// filter removes and rejects the requests that must not be sent any more. The wall clock must have been read
+// before: a request that is sent after the end of its attempt then looks older to the node than the tombstone.
 func (b *batch) filter(now clock.Instant) {
 	n := b.lane.node
 	kept := b.requests[:0]
@@ -264,9 +264,9 @@ func (b *batch) exchange(sent clock.Instant, wall time.Time) {
 	}
 }
 
-// context returns the context for the client. A lone request that left in time uses the context of its round. Any other
-// batch may take the longest timeout of its rounds, from now. The values of a caller's context reach the hooks of the client
-// only if its request is alone.
+// context returns the context for the client. A lone request that left in time uses the context of its round. Any
+// other batch may take the longest timeout of its rounds, from now. The values of a caller's context reach the
+// hooks of the client only if its request is alone.
 func (b *batch) context(sent clock.Instant, wall time.Time) *nodeContext {
 	first := b.requests[0].round
 	alone := len(b.requests) == 1
@@ -274,7 +274,7 @@ func (b *batch) context(sent clock.Instant, wall time.Time) *nodeContext {
 		return &first.nodeContext
 	}
 
-	ctx := &nodeContext{Context: context.Background(), deadlines: b.lane.deadlines} //nolint:forbidigo // it belongs to no caller
+	ctx := &nodeContext{Context: context.Background(), deadlines: b.lane.deadlines} //nolint:forbidigo // belongs to no caller
 	if alone {
 		ctx.Context = first.Context
 	}
@@ -316,8 +316,8 @@ func (b *batch) deliver(sent, now clock.Instant, wall time.Time) {
 		b.lane.logLongest(longest, n)
 	}
 
-	// All rounds have their votes by now, so the callers need not wait for the rest. A batch that failed as a whole says the
-	// same of its node once.
+	// All rounds have their votes by now, so the callers need not wait for the rest. A batch that failed as a whole
+	// says the same of its node once.
 	observed := false
 	for i, q := range b.requests {
 		if q.retried {
@@ -331,8 +331,8 @@ func (b *batch) deliver(sent, now clock.Instant, wall time.Time) {
 	}
 }
 
-// isSameFailure reports whether the breaker already knows the failure of a request: the batch failed as a whole, or the
-// request is a retry, and failed with its first batch before.
+// isSameFailure reports whether the breaker already knows the failure of a request: the batch failed as a whole, or
+// the request is a retry, and failed with its first batch before.
 func (b *batch) isSameFailure(i int) bool {
 	q := b.requests[i]
 	if b.err != nil && i > 0 && q.breaker == b.requests[i-1].breaker {
@@ -341,8 +341,8 @@ func (b *batch) isSameFailure(i int) bool {
 	return q.retries > 0 && !goredis.Answered(b.votes[i].Err)
 }
 
-// checkVote records what a vote says about its node, and turns an impossible grant into a failure. It reports whether this
-// process learns of a longer max TTL for the first time.
+// checkVote records a vote's information about its node, and turns an impossible grant into a failure. It reports
+// whether this process learns of a longer max TTL for the first time.
 func (b *batch) checkVote(v *quorum.Vote, r *Round, wall time.Time) (isNew bool) {
 	l := b.lane
 	n := l.node

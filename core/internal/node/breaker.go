@@ -11,8 +11,8 @@ import (
 // MaxFailures is the number of requests in a row that may fail before a node is left alone for a while.
 const MaxFailures = 3
 
-// A breaker spares a server requests while it is in trouble. The server is a node, or the master of a Cluster's shard.
-// Trouble of one shard does not affect the others. The mutex of the Node guards all fields.
+// A breaker spares a server requests while it is in trouble. The server is a node, or the master of a Cluster's
+// shard. Trouble of one shard does not affect the others. The mutex of the Node guards all fields.
 type breaker struct {
 	slots *slotPool
 
@@ -38,7 +38,8 @@ func (b *breaker) begin(now clock.Instant) {
 	b.inFlight++
 }
 
-// end records the end of a request. An error that is not the server's fault, such as an exhausted pool, does not count.
+// end records the end of a request. An error that is not the server's fault, such as an exhausted pool, does not
+// count.
 func (b *breaker) end(err error) {
 	b.inFlight--
 	switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A Bucket is the part of a Group under one hash tag, with a guard record and a lane of its own for each node. A plain
-// server has one bucket; a Redis Cluster has many, which spread the load over its shards. [Group.Bucket] chooses a key's
-// bucket. Code that has a Bucket need not know how many there are.
+// A Bucket is the part of a Group under one hash tag, with a guard record and a lane of its own for each node. A
+// plain server has one bucket; a Redis Cluster has many, which spread the load over its shards. [Group.Bucket]
+// chooses a key's bucket. Code that has a Bucket need not know how many there are.
 type Bucket struct {
 	*Group
 	Channel wire.Channel // nodes publish here when a waiting call of this process may acquire its key

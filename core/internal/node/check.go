@@ -18,12 +18,12 @@ type fitness struct {
 	fault         error         // why the server is unfit, so that the node must not take part; nil if it is fit
 	unchecked     error         // why the latest examination had no result; nil if it had one
 	checkOnAnswer bool          // the server did not answer, so it is examined at its first answer
-	checkAt       clock.Instant // when the server is examined next; Never during an examination, and while the server is fit
+	checkAt       clock.Instant // when the server is examined next; Never while it is being examined, or fit
 	runID         string        // the server's own name for its run; "" while unknown
 }
 
-// Check examines all nodes at once, and returns an error that names the unfit ones. Nodes that do not answer within the
-// node timeout are examined later.
+// Check examines all nodes at once, and returns an error that names the unfit ones. Nodes that do not answer within
+// the node timeout are examined later.
 func (g *Group) Check() error {
 	ctx, cancel := context.WithTimeout(context.Background(), g.Conf.Timeout) //nolint:forbidigo // New has no context
 	defer cancel()
@@ -59,8 +59,8 @@ func (g *Group) Check() error {
 	return errors.Join(faults...)
 }
 
-// check examines a server, records and logs the result, and schedules the next examination. If the server could not be
-// examined, its node stays fit or unfit as before.
+// check examines a server, records and logs the result, and schedules the next examination. If the server could not
+// be examined, its node stays fit or unfit as before.
 func (g *Group) check(n *Node) {
 	n.mu.Lock()
 	again := n.fault != nil || goredis.TroubleOf(n.unchecked).MayHaveMoved
@@ -120,12 +120,14 @@ func (g *Group) logFitness(n *Node, before, after error) {
 			g.Conf.Logger.Error("lockkit: node is unfit and does not take part", n.logAttrs(), "err", after)
 		})
 	case after == nil && before != nil:
-		g.Callbacks.Post(&n.logCalls, func() { g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.logAttrs()) })
+		g.Callbacks.Post(&n.logCalls, func() {
+			g.Conf.Logger.Info("lockkit: node is fit and takes part again", n.logAttrs())
+		})
 	}
 }
 
-// duplicateOf returns an error if another fit node is the same server, and schedules a check of that node: the two may have
-// swapped addresses. g.mu must be held.
+// duplicateOf returns an error if another fit node is the same server, and schedules a check of that node: the two
+// may have swapped addresses. g.mu must be held.
 func (g *Group) duplicateOf(n *Node, runID string) (fault error) {
 	if n.Cluster != nil || runID == "" {
 		return nil
@@ -145,7 +147,8 @@ func (g *Group) duplicateOf(n *Node, runID string) (fault error) {
 	return fault
 }
 
-// Doubt examines a node that has refused a request, unless the node is known to be unfit. It does not wait for the result.
+// Doubt examines a node that has refused a request, unless the node is known to be unfit. It does not wait for the
+// result.
 func (g *Group) Doubt(n *Node) {
 	n.mu.Lock()
 	isFit := n.fault == nil
@@ -155,8 +158,8 @@ func (g *Group) Doubt(n *Node) {
 	}
 }
 
-// examine returns the run ID of a node's server, and the fault that makes it unfit. A fault lasts until an operator fixes
-// it. If err is not nil, the examination is incomplete.
+// examine returns the run ID of a node's server, and the fault that makes it unfit. A fault lasts until an operator
+// fixes it. If err is not nil, the examination is incomplete.
 func (g *Group) examine(n *Node) (runID string, fault, err error) {
 	x := newExamination(g.timeoutContext(), n.Index, n.Client, &g.Conf, g.Keys)
 	x.waitsForClient = true

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A clockFilter estimates from a node's replies how far the node's wall clock is ahead of this process's. A slow reply
-// says little about the clock, so the fastest of the last few counts, as in NTP (RFC 5905, section 10).
+// A clockFilter estimates from a node's replies how far the node's wall clock is ahead of this process's. A slow
+// reply says little about the clock, so the fastest of the last few counts, as in NTP (RFC 5905, section 10).
 type clockFilter []clockSample
 
 const (
@@ -20,8 +20,8 @@ type clockSample struct {
 	latency time.Duration // the time between request and answer
 }
 
-// add adds a sample. If it differs from the best by more than the latencies explain, one of the clocks was set, and the
-// earlier samples are dropped.
+// add adds a sample. If it differs from the best by more than the latencies explain, one of the clocks was set, and
+// the earlier samples are dropped.
 func (f *clockFilter) add(s clockSample) {
 	best, known := f.best()
 	explained := (s.latency+best.latency)/2 + clockSlack

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of the round. It
-// does not end with the caller's context: a request with an unknown result costs more than one that is answered late.
+// A nodeContext carries the values of the caller's context, for the hooks of the client, and the deadline of the
+// round. It does not end with the caller's context: a request with an unknown result costs more than one that is
+// answered late.
 //
-// It ends with its deadline, and so does the work of a client beside the request: waiting for a connection, dialing,
-// greeting the server, and retrying these as its options say. If the hooks held a call back until the deadline, the call
-// gets a node timeout from the time when it reaches the client.
+// It ends with its deadline, and so does the work of a client beside the request: waiting for a connection,
+// dialing, greeting the server, and retrying these as its options say. If the hooks held a call back until the
+// deadline, the call gets a node timeout from the time when it reaches the client.
 type nodeContext struct {
 	context.Context // of the caller
 	deadline        time.Time
@@ -50,9 +51,9 @@ func (c *nodeContext) Err() error {
 	}
 }
 
-// A deadlines closes channels when the deadlines of calls have passed. Time is divided into steps. The deadlines of a step
-// share a channel and a timer, which fires after the last of them. A timer and a channel for each request would add half as
-// many allocations again.
+// A deadlines closes channels when the deadlines of calls have passed. Time is divided into steps. The deadlines of
+// a step share a channel and a timer, which fires after the last of them. A timer and a channel for each request
+// would add half as many allocations again.
 type deadlines struct {
 	base    time.Time
 	timeout time.Duration // of a node
@@ -74,8 +75,8 @@ func newDeadlines(timeout time.Duration) *deadlines {
 	}
 }
 
-// stepOf returns the step of a deadline. If the deadline has passed, it returns the step of a deadline one node timeout
-// from now.
+// stepOf returns the step of a deadline. If the deadline has passed, it returns the step of a deadline one node
+// timeout from now.
 func (d *deadlines) stepOf(deadline time.Time) int64 {
 	now := time.Now()
 	if !deadline.After(now) {
@@ -114,8 +115,8 @@ func (d *deadlines) channel(step int64) <-chan struct{} {
 	return c
 }
 
-// An observedContext is the context of a request for the observer. It does not end, because the observer is called for a
-// reply even after the deadline.
+// An observedContext is the context of a request for the observer. It does not end, because the observer is called
+// for a reply even after the deadline.
 type observedContext struct {
 	context.Context // of the caller
 	deadline        time.Time

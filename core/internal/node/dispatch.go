@@ -7,15 +7,15 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Send starts the round and sends its requests over the lanes. The values of ctx reach the hooks of a client if a request
-// travels alone. The cancellation of ctx does not reach the request.
+// Send starts the round and sends its requests over the lanes. The values of ctx reach the hooks of a client if a
+// request travels alone. The cancellation of ctx does not reach the request.
 func (r *Round) Send(ctx context.Context, to quorum.Set) {
 	r.Begin(ctx, to)
 	Dispatch(r)
 }
 
-// Dispatch sends the requests of rounds about one key. The requests to one node leave in one batch, in the order of the
-// rounds.
+// Dispatch sends the requests of rounds about one key. The requests to one node leave in one batch, in the order of
+// the rounds.
 func Dispatch(rounds ...*Round) {
 	for i := range rounds[0].Nodes {
 		var room [2]request // spares an allocation
@@ -34,8 +34,8 @@ func Dispatch(rounds ...*Round) {
 	}
 }
 
-// admit returns the round's request to a node, and reports whether the node may be asked. If its breaker is open, the node
-// gets its vote at once.
+// admit returns the round's request to a node, and reports whether the node may be asked. If its breaker is open,
+// the node gets its vote at once.
 func (r *Round) admit(i int) (q request, ok bool) {
 	if !r.Asked.Has(i) {
 		return request{}, false

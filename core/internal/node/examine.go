@@ -158,8 +158,8 @@ func (x *Examination) run() {
 	x.Err = x.noAnswer
 }
 
-// within runs f and returns its error. Unless the examination waits for clients, it returns ErrNoAnswer if f takes longer
-// than the node timeout. f may then still be running, so its results may be read only if the error is nil.
+// within runs f and returns its error. Unless the examination waits for clients, it returns ErrNoAnswer if f takes
+// longer than the node timeout. f may then still be running, so its results may be read only if the error is nil.
 func (x *Examination) within(f func(context.Context) error) error {
 	if x.noAnswer != nil {
 		return x.noAnswer

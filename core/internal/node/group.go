@@ -1,8 +1,9 @@
-// Package node sends requests to the nodes: it decides which nodes may be asked, sends requests to one node together, and runs
-// a [Round] of one request to all of them until their votes decide it. It knows neither leases nor errors of package core.
+// Package node sends requests to the nodes: it decides which nodes may be asked, sends requests to one node
+// together, and runs a [Round] of one request to all of them until their votes decide it. It knows neither leases
+// nor errors of package core.
 //
-// A [Group] is the list of nodes that vote together. A Round asks them on behalf of an [Asker], which receives every reply,
-// even after the round is over. [Examine] finds out what is wrong with a server.
+// A [Group] is the list of nodes that vote together. A Round asks them on behalf of an [Asker], which receives
+// every reply, even after the round is over. [Examine] finds out what is wrong with a server.
 package node
 
 import (
@@ -55,7 +56,8 @@ type Group struct {
 	doubtfulNodes atomic.Int32 // the number of nodes that may not be voting
 	waiters       sync.Pool    // one for each Group, since timers must not leave their synctest bubble
 
-	// mu guards monitor, updates of Head, and the search for duplicate servers. It is locked before the mutex of a Node.
+	// mu guards monitor, updates of Head, and the search for duplicate servers. It is locked before the mutex of a
+	// Node.
 	mu         sync.Mutex
 	monitor    *time.Timer         // runs the background requests; nil before LookAfter and after BeginClose
 	lastAnswer clock.AtomicInstant // when any node last answered
@@ -92,8 +94,8 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	return g
 }
 
-// KeysOver returns the keyspace on nodes behind clients. If one of them is a Redis Cluster, the keys are spread over its
-// shards.
+// KeysOver returns the keyspace on nodes behind clients. If one of them is a Redis Cluster, the keys are spread
+// over its shards.
 func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	if slices.ContainsFunc(clients, func(c redis.UniversalClient) bool { return goredis.ClusterOf(c) != nil }) {
 		return wire.NewKeyspace(conf.Prefix, wire.Buckets, conf.Guarded)
@@ -101,9 +103,9 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	return wire.NewKeyspace(conf.Prefix, 1, conf.Guarded)
 }
 
-// Later runs f after a delay, and reports whether it will. If the Locker is being closed, f runs at once, so that Close
-// does not wait for a node that is down. f is one of the tasks, and must leave Tasks when it is done. No goroutine waits
-// during the delay.
+// Later runs f after a delay, and reports whether it will. If the Locker is being closed, f runs at once, so that
+// Close does not wait for a node that is down. f is one of the tasks, and must leave Tasks when it is done. No
+// goroutine waits during the delay.
 func (g *Group) Later(after time.Duration, f func()) bool {
 	if !g.Tasks.Enter() {
 		return false
@@ -133,8 +135,8 @@ func (g *Group) BeginClose() {
 // IsClosing reports whether BeginClose was called.
 func (g *Group) IsClosing() bool { return g.Closing.Err() != nil }
 
-// WaitFor waits for joined, and reports whether it was closed. Once stop is closed (nil stands for a closed channel), it
-// gives up when no node has answered for grace.
+// WaitFor waits for joined, and reports whether it was closed. Once stop is closed (nil stands for a closed
+// channel), it gives up when no node has answered for grace.
 func (g *Group) WaitFor(joined, stop <-chan struct{}, grace time.Duration) bool {
 	if stop != nil {
 		select {

@@ -44,8 +44,8 @@ func ParseInfo(text string) serverInfo {
 	return fields
 }
 
-// flaws returns the reasons why a server with this INFO cannot be a node. asCluster tells that the client treats the server
-// as part of a Redis Cluster.
+// flaws returns the reasons why a server with this INFO cannot be a node. asCluster tells that the client treats
+// the server as part of a Redis Cluster.
 func (info serverInfo) flaws(guarded, asCluster bool) (found []Flaw) {
 	addIf := func(cond bool, code string, what, fix string) {
 		if cond {
@@ -67,7 +67,8 @@ func (info serverInfo) flaws(guarded, asCluster bool) (found []Flaw) {
 	policy := info["maxmemory_policy"]
 	addIf(policy != "" && policy != "noeviction" && info["maxmemory"] != "0", codeEvicting,
 		fmt.Sprintf("maxmemory-policy is %s, under which Redis may evict a held lock", policy), "set it to noeviction")
-	addIf(guarded && info["master_replid"] == "", codeNoNode, "INFO has no master_replid, which the restart guard needs",
+	addIf(guarded && info["master_replid"] == "", codeNoNode,
+		"INFO has no master_replid, which the restart guard needs",
 		"turn the guard off knowing what it protects from")
 	version := info["redis_version"]
 	addIf(isTooOld(version), codeTooOld,
@@ -79,7 +80,8 @@ func (info serverInfo) flaws(guarded, asCluster bool) (found []Flaw) {
 // mode returns the kind of the server, which Valkey names in a field of its own.
 func (info serverInfo) mode() string { return cmp.Or(info["redis_mode"], info["server_mode"]) }
 
-// isOtherKind reports whether the server is a Sentinel, or part of a Redis Cluster that the client does not treat as one.
+// isOtherKind reports whether the server is a Sentinel, or part of a Redis Cluster that the client does not treat
+// as one.
 func (info serverInfo) isOtherKind(asCluster bool) bool {
 	mode := info.mode()
 	return mode == "sentinel" || mode == "cluster" && !asCluster

@@ -11,30 +11,31 @@ import (
 )
 
 const (
-	// MinPace is the shortest time for which a batch waits for an earlier one that has not been answered.
+	// MinPace is the shortest time for which a batch waits for an earlier, unanswered one.
 	MinPace = 200 * time.Microsecond
 	// peerBatches is the number of batches, after one of several requests, that wait a moment for more requests.
 	peerBatches = 16
 	// idleTime is how long a goroutine that has sent a batch waits for another one.
 	idleTime = time.Second
-	// slowPart divides the node timeout. The quotient is the pace of batches while more than half of the connections are
-	// in use.
+	// slowPart divides the node timeout. The quotient is the pace of batches while more than half of the
+	// connections are in use.
 	slowPart = 4
 	// sweepLength is the length from which the urgent queue is searched for stale requests, once per node timeout.
 	sweepLength = 1024
 )
 
-// A lane carries the requests about one bucket to one node. If nothing is in flight, a request leaves at once with all that
-// are queued by then, as one batch. Its goroutine delivers the replies, and sends the next batch.
+// A lane carries the requests about one bucket to one node. If nothing is in flight, a request leaves at once with
+// all that are queued by then, as one batch. Its goroutine delivers the replies, and sends the next batch.
 //
-// Near a node, one batch is in flight at a time, with the requests that came since the one before. A batch that is slow to
-// be answered delays the next one only by the pace. So a lock over a network takes one round trip and not two (0.6 times
-// the pairs per second 20 ms away).
+// Near a node, one batch is in flight at a time, with the requests that came since the one before. A batch that is
+// slow to be answered delays the next one only by the pace. So a lock over a network takes one round trip and not
+// two (0.6 times the pairs per second 20 ms away).
 //
-// Renewals and ends of attempts go first: load must not cost a lease. The batches in flight use as many connections as the
-// client has; acquisitions alone use at most half of them.
+// Renewals and ends of attempts go first: load must not cost a lease. The batches in flight use as many connections
+// as the client has; acquisitions alone use at most half of them.
 //
-// A call never sends a batch on its own goroutine: go-redis cannot be interrupted, and a call must end with its context.
+// A call never sends a batch on its own goroutine: go-redis cannot be interrupted, and a call must end with its
+// context.
 type lane struct {
 	*Bucket
 	node *Node
@@ -135,8 +136,8 @@ func (l *lane) wakeAt(at, now clock.Instant) {
 	l.timer.Reset(at.Since(now))
 }
 
-// sendLoop sends b and every batch that becomes ready, then idles for idleTime so that it can be reused: its stack has
-// already grown. With a new goroutine for each batch, a single caller has 0.93 of the locks per second.
+// sendLoop sends b and every batch that becomes ready, then idles for idleTime so that it can be reused: its stack
+// has already grown. With a new goroutine for each batch, a single caller has 0.93 of the locks per second.
 func (l *lane) sendLoop(b *batch) {
 	timer := time.NewTimer(idleTime)
 	defer timer.Stop()
@@ -179,12 +180,12 @@ func (l *lane) awaitBatch(timer *time.Timer) (b *batch) {
 	return b
 }
 
-// pace returns how long after the last batch the next one may be sent. It grows with the square of the number of batches
-// in flight. Over a network many are in flight, and no batch waits for long. A busy server gets fewer and larger batches,
-// which cost it less.
+// pace returns how long after the last batch the next one may be sent. It grows with the square of the number of
+// batches in flight. Over a network many are in flight, and no batch waits for long. A busy server gets fewer and
+// larger batches, which cost it less.
 //
-// A silent server is sent batches on half of its connections soon, and on the rest slowly. These batches would wait at the
-// server, too, but it may be that only connections hang, and that the server answers over others.
+// A silent server is sent batches on half of its connections soon, and on the rest slowly. These batches would wait
+// at the server, too, but it may be that only connections hang, and that the server answers over others.
 //
 // l.mu must be held.
 func (l *lane) pace() time.Duration {

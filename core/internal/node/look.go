@@ -12,11 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Look reads the data that a node stores for a key, and the node's clock, by plain reads outside of any round. A node in
-// trouble is not asked.
+// Look reads the data that a node stores for a key, and the node's clock, by plain reads outside of any round. A
+// node in trouble is not asked.
 //
-// The vote tells whether the node votes at all, because a node that stores nothing for the key may not vote yet. If nothing
-// was read, the vote has the reason. With a client that ignores contexts, Look may take longer than the timeout.
+// The vote tells whether the node votes at all, because a node that stores nothing for the key may not vote yet. If
+// nothing was read, the vote has the reason. With a client that ignores contexts, Look may take longer than the
+// timeout.
 func (b *Bucket) Look(
 	ctx context.Context, n *Node, key string, timeout time.Duration,
 ) (text string, clock wire.NodeTime, v quorum.Vote) {
@@ -43,8 +44,8 @@ func (b *Bucket) Look(
 	return text, clock, v
 }
 
-// read asks the node's server, in a Cluster the master of the key's shard. All reads use one connection, with the guard
-// last: if the server loses its memory in between, the guard shows it.
+// read asks the node's server, in a Cluster the master of the key's shard. All reads use one connection, with the
+// guard last: if the server loses its memory in between, the guard shows it.
 func (b *Bucket) read(
 	ctx context.Context, n *Node, key string,
 ) (text string, clock wire.NodeTime, v quorum.Vote, err error) {

@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// An operator can lower the longest max TTL that nodes know, see wire/lua/lower.lua. These are the requests about one guard
-// record; lockctl sends them in order. Each returns false if ctx ended before all nodes had answered.
+// An operator can lower the longest max TTL that nodes know, see wire/lua/lower.lua. These are the requests about
+// one guard record; lockctl sends them in order. Each returns false if ctx ended before all nodes had answered.
 
 // Mark asks all nodes to mark their guard record. Nodes that know of a longer max TTL report it to this process.
 func (b *Bucket) Mark(ctx context.Context) ([]quorum.Vote, bool) {

@@ -2,13 +2,13 @@ package node
 
 import "time"
 
-// Guarantee 1 depends on the longest max TTL of all processes: for this long, a node that lost its memory grants nothing. A
-// user whose failovers take longer than the default sets WithMaxTTL, in one process after the other, so each process learns
-// the value from the nodes.
+// Guarantee 1 depends on the longest max TTL of all processes: for this long, a node that lost its memory grants
+// nothing. A user whose failovers take longer than the default sets WithMaxTTL, in one process after the other, so
+// each process learns the value from the nodes.
 
-// Learn stores the longest max TTL in use, as a node reported it. All later requests carry it, so nodes that have forgotten
-// the value observe it, too. Learn reports whether this process learns of a longer max TTL than its own for the first time,
-// so that an operator must be notified.
+// Learn stores the longest max TTL in use, as a node reported it. All later requests carry it, so nodes that have
+// forgotten the value observe it, too. Learn reports whether this process learns of a longer max TTL than its own
+// for the first time, so that an operator must be notified.
 func (g *Group) Learn(longest time.Duration) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

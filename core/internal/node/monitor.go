@@ -9,25 +9,25 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Background requests. A node begins its quarantine at the first request after it lost its memory. So a node that got no
-// requests for a while is touched: however quiet the process is, its next lock need not wait for nodes that were restarted
-// long ago. Servers that were unfit, or could not be examined, are examined again.
+// Background requests. A node begins its quarantine at the first request after it lost its memory. So a node that
+// got no requests for a while is touched: however quiet the process is, its next lock need not wait for nodes that
+// were restarted long ago. Servers that were unfit, or could not be examined, are examined again.
 //
 // A timer starts these requests. While none is due, they use no goroutine.
 
 // RecheckEvery is the time after which a server that was unfit, or could not be examined, is examined again.
 const RecheckEvery = 10 * time.Second
 
-// TouchEvery returns how long nodes may go without a request. A node that restarts votes again after at most this time and
-// the max TTL. Half a max TTL keeps that near the minimum; the bounds keep the requests few and the wait short. A Redis
-// Cluster gets at most four touches per second for its many guard records.
+// TouchEvery returns how long nodes may go without a request. A node that restarts votes again after at most this
+// time and the max TTL. Half a max TTL keeps that near the minimum; the bounds keep the requests few and the wait
+// short. A Redis Cluster gets at most four touches per second for its many guard records.
 func (g *Group) TouchEvery() time.Duration {
 	every := min(max(g.Conf.MaxTTL/2, 5*time.Second), 30*time.Second)
 	return max(every, time.Duration(len(g.Buckets))*250*time.Millisecond)
 }
 
-// LookAfter starts the background requests, which go on until BeginClose. The guard records of a Cluster take turns, evenly
-// spread over the period.
+// LookAfter starts the background requests, which go on until BeginClose. The guard records of a Cluster take
+// turns, evenly spread over the period.
 func (g *Group) LookAfter() {
 	now := g.Clock.Now()
 	every := g.TouchEvery()
@@ -46,7 +46,8 @@ func (g *Group) LookAfter() {
 	}
 }
 
-// schedule sets the timer to the next touch or examination, if any. It is called again when a new one may have become due.
+// schedule sets the timer to the next touch or examination, if any. It is called again when a new one may have
+// become due.
 func (g *Group) schedule() {
 	_, next := g.nextTouch()
 
@@ -66,8 +67,8 @@ func (g *Group) schedule() {
 // touchesNodes reports whether nodes without requests are touched.
 func (g *Group) touchesNodes() bool { return g.Conf.Guarded && !g.Conf.Looking }
 
-// nextTouch returns the bucket whose nodes have gone without a request for longest, and when they must be touched; nil and
-// Never if nodes are not touched.
+// nextTouch returns the bucket whose nodes have gone without a request for longest, and when they must be touched;
+// nil and Never if nodes are not touched.
 func (g *Group) nextTouch() (next *Bucket, due clock.Instant) {
 	oldest := clock.Never
 	if !g.touchesNodes() {
@@ -84,7 +85,8 @@ func (g *Group) nextTouch() (next *Bucket, due clock.Instant) {
 	return next, oldest.Add(g.TouchEvery())
 }
 
-// runDue starts the examinations that are due, and one touch: the guard records of a Cluster are touched one at a time.
+// runDue starts the examinations that are due, and one touch: the guard records of a Cluster are touched one at a
+// time.
 func (g *Group) runDue() {
 	now := g.Clock.Now()
 	for _, n := range g.Nodes {
@@ -116,7 +118,7 @@ func (n *Node) takeCheck(now clock.Instant) (due bool) {
 // Touch sends a no-op: a node that lost its data starts its quarantine, and one that rejects writes is logged.
 func (b *Bucket) Touch(nodes quorum.Set) {
 	r := b.Touching()
-	r.Send(context.Background(), nodes) //nolint:forbidigo // nobody waits for it; bounded by the node timeout
+	r.Send(context.Background(), nodes) //nolint:forbidigo // bounded by the node timeout
 
 	// The replies are handled when they arrive.
 	r.Leave()

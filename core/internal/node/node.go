@@ -38,7 +38,7 @@ type Node struct {
 	touchCalls callback.Queue // calls of the observer for requests that belong to no operation
 
 	mu       sync.Mutex                 // guards the fields below
-	breakers map[*redis.Client]*breaker // by the master of a Cluster's shard; under nil otherwise, or if it is not known yet
+	breakers map[*redis.Client]*breaker // by the master of a Cluster's shard; under nil if there is none, or not yet
 	routed   bool                       // a request succeeded, so a Cluster client knows a topology
 	reloadAt clock.Instant              // when the topology of a Cluster may be reloaded again
 	clock    clockFilter
@@ -70,11 +70,12 @@ func (n *Node) logAttrs() slog.Attr {
 // String names the node for a message.
 func (n *Node) String() string { return Name(n.Index, n.Addr) }
 
-// begin records that a request is sent to the server with the given name, and returns the breaker that admitted it. It
-// fails if the request must not be sent.
+// begin records that a request is sent to the server with the given name, and returns the breaker that admitted it.
+// It fails if the request must not be sent.
 //
-// A server that fails requests, or has left one unanswered for longer than the timeout, is in trouble. Until it answers, it
-// gets one probe per timeout, and the requests that must be sent: the end of an attempt that it may have granted.
+// A server that fails requests, or has left one unanswered for longer than the timeout, is in trouble. Until it
+// answers, it gets one probe per timeout, and the requests that must be sent: the end of an attempt that it may
+// have granted.
 func (n *Node) begin(now clock.Instant, timeout time.Duration, must bool, name string) (*breaker, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -99,8 +100,9 @@ func (n *Node) begin(now clock.Instant, timeout time.Duration, must bool, name s
 	return b, nil
 }
 
-// breaker returns the breaker of the server that has a name in Redis. Failures of a shard's old master say nothing about
-// the new one, so the breaker of the old one is left behind: a failover costs a few hundred bytes. n.mu must be held.
+// breaker returns the breaker of the server that has a name in Redis. Failures of a shard's old master say nothing
+// about the new one, so the breaker of the old one is left behind: a failover costs a few hundred bytes. n.mu must
+// be held.
 func (n *Node) breaker(name string) *breaker {
 	var master *redis.Client
 
@@ -117,8 +119,8 @@ func (n *Node) breaker(name string) *breaker {
 	return b
 }
 
-// Follow makes a Cluster client reload its topology, if a subscription failed in a way that may mean that another server has
-// taken over.
+// Follow makes a Cluster client reload its topology, if a subscription failed in a way that may mean that another
+// server has taken over.
 func (n *Node) Follow(now clock.Instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -127,8 +129,8 @@ func (n *Node) Follow(now clock.Instant, err error) {
 	}
 }
 
-// reloadTopology makes a Cluster client reload its topology, at most every reloadEvery. Otherwise the client does so only
-// once a minute and when it is redirected, and a master that is dead does not redirect. n.mu must be held.
+// reloadTopology makes a Cluster client reload its topology, at most every reloadEvery. Otherwise the client does
+// so only once a minute and when it is redirected, and a master that is dead does not redirect. n.mu must be held.
 func (n *Node) reloadTopology(now clock.Instant) {
 	if n.Cluster == nil || now < n.reloadAt {
 		return
@@ -137,8 +139,8 @@ func (n *Node) reloadTopology(now clock.Instant) {
 	n.Cluster.Reload()
 }
 
-// adjustInFlight adds delta to the number of requests in flight that b admitted: one is sent again, or it failed together
-// with another one that counts.
+// adjustInFlight adds delta to the number of requests in flight that b admitted. It is 1 for a request that is sent
+// again, and -1 for a request whose failure was recorded with another one.
 func (n *Node) adjustInFlight(b *breaker, delta int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

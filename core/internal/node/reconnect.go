@@ -12,15 +12,16 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A name may lead to another server than before, such as the new primary after a failover, while the old primary lives on
-// as its replica. A client resolves a name, or asks its Sentinels, only when it connects, and go-redis keeps connections
-// that work. So if a server answers that it is the wrong one, in whatever words, its connections are closed, and the next
-// request makes a new one.
+// A name may lead to another server than before, such as the new primary after a failover, while the old primary
+// lives on as its replica. A client resolves a name, or asks its Sentinels, only when it connects, and go-redis
+// keeps connections that work. So if a server answers that it is the wrong one, no matter how, its connections are
+// closed, and the next request makes a new one.
 
 // reconnectEvery is the shortest time between two closings of a node's connections.
 const reconnectEvery = 250 * time.Millisecond
 
-// whereabouts is the part of a Node that records whether its server is found under its name. The node's mutex guards it.
+// whereabouts is the part of a Node that records whether its server is found under its name. The node's mutex
+// guards it.
 type whereabouts struct {
 	misplaced   bool          // the server that answers is not the node's
 	reconnectAt clock.Instant // when the node's connections may be closed again
@@ -36,8 +37,8 @@ func (w *whereabouts) awaitReturn(parent context.Context) {
 	w.markReturned = markReturned
 }
 
-// Found returns a context that ends when the node is found again after a wrong server has answered in its place. Connections
-// that were made before may lead to the wrong server.
+// Found returns a context that ends when the node is found again after a wrong server has answered in its place.
+// Connections that were made before may lead to the wrong server.
 func (n *Node) Found() context.Context {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -36,9 +36,9 @@ func (q request) canRetry(now clock.Instant) bool {
 	return q.retries < maxRetries && now.Since(r.Sent) < r.Timeout
 }
 
-// maxDelay returns how long a request may wait to be sent, from the start of the round. The end of an attempt is not sent
-// after the lease has run out on the node, because such requests would pile up for a node that hangs. Every request has a
-// limit.
+// maxDelay returns how long a request may wait to be sent, from the start of the round. The end of an attempt is
+// not sent after the lease has run out on the node, because such requests would pile up for a node that hangs.
+// Every request has a limit.
 func (r *Round) maxDelay() time.Duration {
 	switch r.op {
 	case wire.OpAcquire: // half of the timeout is left for the answer
@@ -61,15 +61,16 @@ func (r *Round) reject(n *Node, b *breaker, now clock.Instant) {
 	n.end(b, 0, v.Err)
 	r.addVote(n.Index, v)
 
-	// A request that is not stale is rejected because its attempt or lease has ended. The observer need not know.
+	// A request that is not stale is rejected because its attempt or lease has ended, or because the node was already
+	// counted. Neither is news for the observer.
 	if r.isStale(now) {
 		r.observeReply(n, &v)
 	}
 }
 
-// startSend records that the request to a node is sent, and reports false if it must not be: the request is stale, the
-// attempt or the lease has ended, or the node was already counted as not asked. A grant
-// of such a node would never be released.
+// startSend records that the request to a node is sent, and reports false if it must not be: the request is stale,
+// the attempt or the lease has ended, or the node was already counted as not asked. A grant of such a node would
+// never be released.
 func (r *Round) startSend(node int, now clock.Instant) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -92,8 +93,8 @@ func (r *Round) startSend(node int, now clock.Instant) bool {
 	return true
 }
 
-// endsAttempt reports whether the requests are sent even after the round is over, because they end an attempt. This is true
-// of all operations except acquisition and renewal.
+// endsAttempt reports whether the requests are sent even after the round is over, because they end an attempt. This
+// is true of all operations except acquisition and renewal.
 func (r *Round) endsAttempt() bool {
 	return r.op != wire.OpAcquire && r.op != wire.OpRenew
 }

@@ -16,8 +16,9 @@ import (
 // probeCall returns the call of a script that tries everything that lockkit's scripts call.
 func (x *Examination) probeCall() wire.Call { return x.call(x.keys.Probe(x.buckets[0], x.asCluster)) }
 
-// tryRights tries every call of lockkit, and records which ones the user of the client is denied. A replica accepts no
-// writes, but it shows which ones it would deny. If an error does not tell which right is missing, none is recorded.
+// tryRights tries every call of lockkit, and records which ones the user of the client is denied. A replica accepts
+// no writes, but it shows which ones it would deny. If an error does not tell which right is missing, none is
+// recorded.
 func (x *Examination) tryRights() {
 	cmd := redis.NewStringCmd(x.ctx, x.probeCall().InFull()...)
 
@@ -37,8 +38,8 @@ func deniesKey(err error) bool {
 	return strings.Contains(err.Error(), "access") && strings.Contains(err.Error(), " key")
 }
 
-// probeRights tries the calls of the scripts and a subscription, and records the denied rights. An error means that the
-// rights are not known.
+// probeRights tries the calls of the scripts and a subscription, and records the denied rights. An error means that
+// the rights are not known.
 func (x *Examination) probeRights() error {
 	reply, err := runScript(x.ctx, x.client, x.probeCall())
 	if err != nil {
@@ -48,15 +49,15 @@ func (x *Examination) probeRights() error {
 	return x.addDenied(wire.ParseRights(text, x.Conf.Prefix))
 }
 
-// addDenied records the rights that scripts were denied, and those that no script can try: INFO, and to subscribe. The
-// error tells why it is not known whether the user may subscribe.
+// addDenied records the rights that scripts were denied, and two rights that no script can try: INFO, and to
+// subscribe. The error is the reason why it is unknown whether the user may subscribe.
 func (x *Examination) addDenied(inScripts wire.Rights) error {
 	x.deniedRights = inScripts
 	if x.Info == nil {
 		x.deniedRights = append(x.deniedRights, "+info")
 	}
 
-	// A subscription has a connection of its own. If it is not answered, the others may be, so ask is not used.
+	// A subscription has a separate connection. If it is not answered, other requests may be, so ask is not used.
 	err := x.within(x.trySubscribe)
 	switch {
 	case !goredis.Denied(err):
@@ -92,7 +93,8 @@ func (x *Examination) LacksRights() {
 	switch {
 	case rules == "":
 	case rules == "+info" && !x.Conf.Guarded:
-		x.Add(mild, codeRights, "denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", fix)
+		x.Add(mild, codeRights,
+			"denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", fix)
 	default:
 		x.Add(severe, codeRights, fmt.Sprintf("denies its user %s what nothing works without", user), fix)
 	}

@@ -13,7 +13,8 @@ import (
 )
 
 // A Round sends one script to some nodes, all at once, and counts their votes. It is over as soon as its outcome is
-// decided, or at the node timeout. Requests that are in flight then go on, and their late replies still reach the Asker.
+// decided, or at the node timeout. Requests that are in flight then go on, and their late replies still reach the
+// Asker.
 //
 // A round is prepared by Init and the exported fields, started by Send or Begin, and waited for by Wait or OnOver.
 type Round struct {
@@ -43,11 +44,11 @@ type Round struct {
 	singleVote [1]quorum.Vote // room for the vote of a single node
 }
 
-// An Asker is the owner of a round. It receives each reply, even after the round is over. All rounds of an attempt and its
-// lease have the same Asker.
+// An Asker is the owner of a round. It receives each reply, even after the round is over. All rounds of an attempt
+// and its lease have the same Asker.
 type Asker interface {
-	// Sends records that a request is about to be sent to a node, and reports whether it may be: the attempt or the lease
-	// may have ended since the round began.
+	// Sends records that a request is about to be sent to a node, and reports whether it may be: the attempt or the
+	// lease may have ended since the round began.
 	Sends(op wire.Op, node int) bool
 	// Hear records a reply. It returns the verdict in the light of the requests that the node was sent before, and
 	// whether the reply shows that this machine's clock stood still.
@@ -63,8 +64,8 @@ type Reply struct {
 	Sent clock.Instant
 }
 
-// Init sets the bucket and the operation of the round. asker may be nil if only the caller that waits for the round wants
-// the replies.
+// Init sets the bucket and the operation of the round. asker may be nil if only the caller that waits for the round
+// wants the replies.
 func (r *Round) Init(b *Bucket, op wire.Op, timeout time.Duration, asker Asker, decided func(*Round) bool) {
 	r.Bucket = b
 	r.op = op

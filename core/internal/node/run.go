@@ -9,7 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// runScript evaluates a call on a node. It blocks for as long as the client's own timeouts allow, even after ctx has ended.
+// runScript evaluates a call on a node. It blocks for as long as the client's own timeouts allow, even after ctx
+// has ended.
 func runScript(ctx context.Context, client redis.UniversalClient, call wire.Call) (any, error) {
 	cmd := redis.NewCmd(ctx, call.Args()...)
 	err := goredis.Do(ctx, client, goredis.Once{Cmd: cmd})

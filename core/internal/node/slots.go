@@ -36,8 +36,8 @@ func (p *slotPool) take(w slotWaiter) bool {
 	return false
 }
 
-// put returns a slot and wakes waiters, the longest waiting first. A waiter may have no use for a slot any more, so the
-// next one is woken until no slot is free.
+// put returns a slot and wakes waiters, the longest waiting first. A waiter may have no use for a slot any more, so
+// the next one is woken until no slot is free.
 func (p *slotPool) put() {
 	p.mu.Lock()
 	p.free++

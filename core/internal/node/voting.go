@@ -8,22 +8,22 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A voting records whether a node votes, as logged. Each change is logged once, with the reason. A connection that is lost
-// now and then is not a change. The node's mutex guards it.
+// A voting records whether a node votes, as logged. Each change is logged once, with the reason. A connection that
+// is lost now and then is not a change. The node's mutex guards it.
 type voting struct {
 	failures int          // in a row
 	logged   wire.Verdict // the logged reason why the node does not vote; Granted if it votes
 	proven   bool         // the last conclusive answer showed that the node votes
 }
 
-// provesVoting reports whether only a node that votes gives this verdict. A renewal that is not plainly granted (the lease
-// was brought back, or its token was passed) may be granted in a quarantine, too.
+// provesVoting reports whether only a node that votes gives this verdict. A renewal that is not plainly granted
+// (the lease was brought back, or its token was passed) may be granted in a quarantine, too.
 func provesVoting(op wire.Op, v wire.Verdict) bool {
 	return op == wire.OpAcquire || op == wire.OpTouch || op == wire.OpRenew && v == wire.Granted
 }
 
-// add records a verdict, and reports whether the change must be logged. proof is set if only a node that votes gives this
-// verdict to the script.
+// add records a verdict, and reports whether the change must be logged. proof is set if only a node that votes
+// gives this verdict to the script.
 func (s *voting) add(v wire.Verdict, proof bool) (changed bool) {
 	switch v {
 	case wire.Failed:
@@ -106,9 +106,9 @@ func (g *Group) countDoubtful(n *Node) {
 	}
 }
 
-// postponesTouch reports whether an answer spares the nodes of the bucket the next touch. A request for votes does. Any
-// other request except a release does only while all nodes have shown that they vote: otherwise a process that only renews
-// would not notice that a node votes again.
+// postponesTouch reports whether an answer spares the nodes of the bucket the next touch. A request for votes does.
+// Any other request except a release does only while all nodes have shown that they vote: otherwise a process that
+// only renews would not notice that a node votes again.
 func (g *Group) postponesTouch(v *quorum.Vote, r *Round) bool {
 	if !goredis.Answered(v.Err) || r.asker == nil {
 		return false
@@ -126,7 +126,9 @@ func (g *Group) postponesTouch(v *quorum.Vote, r *Round) bool {
 
 func (g *Group) logVoting(n *Node, logged wire.Verdict, v *quorum.Vote) {
 	if logged == wire.Granted {
-		g.Callbacks.Post(&n.logCalls, func() { g.Conf.Logger.Info("lockkit: node votes again", n.logAttrs()) })
+		g.Callbacks.Post(&n.logCalls, func() {
+			g.Conf.Logger.Info("lockkit: node votes again", n.logAttrs())
+		})
 		return
 	}
 
@@ -136,8 +138,8 @@ func (g *Group) logVoting(n *Node, logged wire.Verdict, v *quorum.Vote) {
 	})
 }
 
-// isAboutKey reports whether a request failed because of the data that the node stores for its key. For all other keys the
-// node votes.
+// isAboutKey reports whether a request failed because of the data that the node stores for its key. For all other
+// keys the node votes.
 func isAboutKey(err error) bool {
 	return err != nil && (goredis.Says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
 }

@@ -22,8 +22,8 @@ func (g *Group) newWaiter(d time.Duration) *waiter {
 	return w
 }
 
-// Wait blocks until the round is over, at the latest for its timeout. If ctx ends first, Wait ends the round and returns
-// false. After Wait, the votes belong to the caller.
+// Wait blocks until the round is over, at the latest for its timeout. If ctx ends first, Wait ends the round and
+// returns false. After Wait, the votes belong to the caller.
 func (r *Round) Wait(ctx context.Context) bool {
 	w := r.newWaiter(r.Timeout)
 	r.mu.Lock()
