@@ -16,7 +16,7 @@ var ErrSameServer = errors.New("the same server is listed twice")
 // A fitness is the result of the examinations of a node's server. The node's mutex guards it.
 type fitness struct {
 	fault         error         // why the server is unfit, so that the node must not take part; nil if it is fit
-	unchecked     error         // why the latest examination had no result; nil if it had one
+	unchecked     error         // why there is no result of the latest examination, or none yet; nil if there is one
 	checkOnAnswer bool          // the server did not answer, so it is examined at its first answer
 	checkAt       clock.Instant // when the server is examined next; Never while it is being examined, or fit
 	runID         string        // the server's own name for its run; "" while unknown

@@ -59,8 +59,8 @@ type deadlines struct {
 	timeout time.Duration // of a node
 	length  time.Duration // of a step: a channel is closed this much too late, at most
 
-	mu       sync.Mutex
-	channels map[int64]chan struct{} // by step; a closed channel is removed. mu guards it.
+	mu       sync.Mutex              // guards channels
+	channels map[int64]chan struct{} // by step; only channels that are still open
 }
 
 // lateParts divides the node timeout. The quotient is the time by which a call may outlast its deadline.

@@ -28,8 +28,8 @@ const (
 // all that are queued by then, as one batch. Its goroutine delivers the replies, and sends the next batch.
 //
 // Near a node, one batch is in flight at a time, with the requests that came since the one before. A batch that is
-// slow to be answered delays the next one only by the pace. So a lock over a network takes one round trip and not
-// two (0.6 times the pairs per second 20 ms away).
+// slow to be answered delays the next one only by the pace, so a lock over a network takes one round trip and not two
+// (with two, 0.6 times the pairs per second 20 ms away).
 //
 // Renewals and ends of attempts go first: load must not cost a lease. The batches in flight use as many connections
 // as the client has; acquisitions alone use at most half of them.

@@ -34,8 +34,8 @@ type Round struct {
 	nodeContext
 	Sent clock.Instant // when the round began: a lease is trusted from this moment
 
-	// mu guards the fields below, until the round is over and Wait has returned: then the votes belong to the caller.
-	// It is held while the asker records a request or a reply.
+	// mu guards the fields below. It is held while the asker records a request or a reply. When the round is over, its
+	// votes do not change any more, and the caller may read them without mu.
 	mu sync.Mutex
 	quorum.Tally
 	queued     quorum.Set // nodes to which the request was not sent yet
