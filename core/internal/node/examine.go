@@ -159,7 +159,8 @@ func (x *Examination) run() {
 }
 
 // within runs f and returns its error. Unless the examination waits for clients, it returns ErrNoAnswer if f takes
-// longer than the node timeout. f may then still be running, so its results may be read only if the error is nil.
+// longer than the node timeout or fails with a timeout of its context. f may then still be running, so its results may
+// be read only if the error is nil.
 func (x *Examination) within(f func(context.Context) error) error {
 	if x.noAnswer != nil {
 		return x.noAnswer

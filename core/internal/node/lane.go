@@ -54,7 +54,7 @@ type lane struct {
 	waitForPeers int           // the number of batches that still wait a moment for more requests
 	slots        *slotPool
 	timer        *time.Timer
-	wakeTime     clock.Instant // when the timer fires; 0 if it is stopped
+	wakeTime     clock.Instant // of the next planned wake-up; 0 if there is none
 }
 
 func newLane(b *Bucket, n *Node) *lane {

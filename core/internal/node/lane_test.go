@@ -104,7 +104,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Connections that are all in use are no failure of the
+// Connections that are all in use are no failure of the node.
 func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	n := aloneNode(t)
 	for range 9 {
