@@ -41,40 +41,52 @@ func NewCluster(tb testing.TB, masters int, nodeTimeout time.Duration) *Cluster 
 		}
 	}
 	c.until("all servers know each other", func(s *Server) bool {
-		return !slices.ContainsFunc(ids, func(id string) bool { return !strings.Contains(c.nodes(s), id) })
+		isUnknown := func(id string) bool { return !strings.Contains(c.nodes(s), id) }
+		return !slices.ContainsFunc(ids, isUnknown)
 	})
 	for i, s := range c.Servers[masters:] {
 		c.do(s, "CLUSTER", "REPLICATE", ids[i])
 	}
 	c.until("all servers know masters and replicas, and these are in sync", func(s *Server) bool {
-		replication := s.info("replication")
-		return strings.Count(c.nodes(s), "slave ") == masters &&
-			strings.Contains(c.do(s, "CLUSTER", "INFO").(string), "cluster_state:ok") &&
-			(strings.Contains(replication, "master_link_status:up") || strings.Contains(replication, "state=online"))
+		return strings.Count(c.nodes(s), "slave ") == masters && c.isHealthy(s) && isReplicating(s)
 	})
 	return c
+}
+
+// isHealthy reports whether all slots are served, as far as s knows.
+func (c *Cluster) isHealthy(s *Server) bool {
+	return strings.Contains(c.do(s, "CLUSTER", "INFO").(string), "cluster_state:ok")
+}
+
+// isReplicating reports whether s is a replica in sync, or a master of one.
+func isReplicating(s *Server) bool {
+	replication := s.info("replication")
+	return strings.Contains(replication, "master_link_status:up") || strings.Contains(replication, "state=online")
 }
 
 // withBus starts a server of a Cluster.
 func withBus(tb testing.TB, nodeTimeout time.Duration) *Server {
 	tb.Helper()
 	needServer(tb)
-	var err error
+	var lastErr error
 	for range portTries { // another process may take the port of the bus
-		var port int
-		if port, err = freePort(); err != nil {
-			break
+		port, err := freePort()
+		if err != nil {
+			tb.Fatal(err)
 		}
-		var s *Server
-		s, err = StartServer(tb.TempDir(), "--cluster-enabled", "yes", "--cluster-port", strconv.Itoa(port),
-			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10), "--repl-diskless-sync-delay", "0")
+		s, err := StartServer(tb.TempDir(),
+			"--cluster-enabled", "yes",
+			"--cluster-port", strconv.Itoa(port),
+			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
+			"--repl-diskless-sync-delay", "0")
 		if err == nil {
 			s.busPort = port
 			tb.Cleanup(s.Close)
 			return s
 		}
+		lastErr = err
 	}
-	tb.Fatal(err)
+	tb.Fatal(lastErr)
 	return nil
 }
 
@@ -100,8 +112,9 @@ func (c *Cluster) Master(s *Server, key string) *Server {
 		if slot < r[0].(int64) || slot > r[1].(int64) {
 			continue
 		}
+		port := r[2].([]any)[1].(int64)
 		for _, s := range c.Servers {
-			if int64(s.port) == r[2].([]any)[1].(int64) {
+			if int64(s.port) == port {
 				return s
 			}
 		}

@@ -248,7 +248,8 @@ func (n *Node) dispatch(peer *server.Peer, args []string) {
 		peer.WriteError(fmt.Sprintf("ERR embedded nodes do not serve '%s'", args[0]))
 	} else {
 		n.redis.SetTime(time.Now().Add(n.offset))
-		if !n.lua.dispatch(peer, args) {
+		handled := n.lua.dispatch(peer, args)
+		if !handled {
 			n.srv.Dispatch(peer, args)
 		}
 	}

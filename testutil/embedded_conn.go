@@ -87,7 +87,8 @@ func (c *conn) serve() {
 			c.deafen()
 			continue
 		}
-		if !c.execute(args, action) {
+		alive := c.execute(args, action)
+		if !alive {
 			return
 		}
 	}
@@ -99,7 +100,8 @@ func (c *conn) next() (args []string, hook func([]string) Action) {
 	for {
 		n.mu.Lock()
 		if len(c.requests) > 0 && !c.deaf {
-			args, c.requests = c.requests[0], c.requests[1:]
+			args = c.requests[0]
+			c.requests = c.requests[1:]
 			hook = n.faults.onRequest
 			n.mu.Unlock()
 			return args, hook
@@ -125,7 +127,8 @@ func (c *conn) deafen() {
 // whether the connection still stands.
 func (c *conn) execute(args []string, action Action) bool {
 	n := c.node
-	if !c.await(action.Delay) {
+	locked := c.await(action.Delay)
+	if !locked {
 		return false
 	}
 	defer n.exec.Unlock()
@@ -137,7 +140,12 @@ func (c *conn) execute(args []string, action Action) bool {
 	c.dispatch(args)
 	data := bytes.Clone(c.out.Bytes())
 	c.out.Reset()
+	return c.answer(args, data, action)
+}
 
+// answer sends the reply to a request.
+func (c *conn) answer(args []string, data []byte, action Action) bool {
+	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if c.broken {
@@ -148,7 +156,9 @@ func (c *conn) execute(args []string, action Action) bool {
 		c.breakLocked()
 		return false
 	}
-	c.muted = c.muted || action.DropReply
+	if action.DropReply {
+		c.muted = true
+	}
 	if !c.muted {
 		c.replies = append(c.replies, reply{data, time.Now(), action.ReplyDelay})
 		c.wakeLocked()
@@ -190,7 +200,8 @@ func (c *conn) await(delay time.Duration) bool {
 
 // dispatch executes a request. It must be called with exec held.
 func (c *conn) dispatch(args []string) {
-	if !c.subscribe(args) {
+	handled := c.subscribe(args)
+	if !handled {
 		c.node.dispatch(c.peer, args)
 	}
 }
@@ -223,25 +234,29 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	}
 	c.partial = append(c.partial, p...)
+	if err := c.parseLocked(); err != nil {
+		c.breakLocked()
+		return 0, c.opError("write", err)
+	}
+	c.wakeLocked()
+	return len(p), nil
+}
+
+// parseLocked moves the complete requests from partial to requests.
+func (c *conn) parseLocked() error {
 	for {
 		args, size, err := parseRequest(c.partial)
-		if err != nil {
-			c.breakLocked()
-			return 0, c.opError("write", err)
-		}
-		if size == 0 {
-			break
+		if size == 0 || err != nil {
+			return err
 		}
 		c.partial = c.partial[size:]
 		if len(args) == 0 {
 			continue
 		}
 		args[0] = strings.ToUpper(args[0])
-		n.calls[args[0]]++
+		c.node.calls[args[0]]++
 		c.requests = append(c.requests, args)
 	}
-	c.wakeLocked()
-	return len(p), nil
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -281,7 +296,8 @@ func (c *conn) tryRead(p []byte) (size int, wake <-chan struct{}, wait time.Dura
 			}
 			return size, nil, 0, nil
 		}
-		if next.IsZero() || arrives.Before(next) {
+		sooner := next.IsZero() || arrives.Before(next)
+		if sooner {
 			next = arrives
 		}
 	}

@@ -93,8 +93,10 @@ func (n *Node) DropReplies(k int) {
 // once.
 func (n *Node) Up() {
 	n.throw(func() {
-		n.faults.down, n.faults.hung = false, false
-		n.faults.slow, n.faults.slowReplies = 0, 0
+		n.faults.down = false
+		n.faults.hung = false
+		n.faults.slow = 0
+		n.faults.slowReplies = 0
 	})
 }
 
@@ -141,7 +143,10 @@ func (n *Node) SetReplica(replica bool) {
 // SetEvictionPolicy sets the maxmemory_policy and maxmemory that INFO reports.
 // Nothing is evicted.
 func (n *Node) SetEvictionPolicy(policy string, maxmemory int64) {
-	n.throw(func() { n.id.policy, n.id.maxmemory = policy, maxmemory })
+	n.throw(func() {
+		n.id.policy = policy
+		n.id.maxmemory = maxmemory
+	})
 }
 
 // SetVersion sets the redis_version that INFO reports; empty hides it.

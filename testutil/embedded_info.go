@@ -28,7 +28,9 @@ func newIdentity() identity {
 }
 
 func (id *identity) restart(now time.Time) {
-	id.runID, id.replid, id.started = newID(), newID(), now
+	id.runID = newID()
+	id.replid = newID()
+	id.started = now
 }
 
 // newID returns 40 hex digits, the form of run_id and master_replid.
@@ -79,9 +81,14 @@ func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
 			return true
 		}
 	case "INFO":
-	default:
-		return false
+		peer.WriteBulk(n.info(args))
+		return true
 	}
+	return false
+}
+
+// info returns the text of INFO, for the given sections or for all.
+func (n *Node) info(args []string) string {
 	wanted := map[string]bool{}
 	for _, a := range args {
 		wanted[strings.ToLower(a)] = true
@@ -89,12 +96,11 @@ func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
 	all := len(args) == 0 || wanted["default"] || wanted["all"] || wanted["everything"]
 	var text []string
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	for _, name := range []string{"server", "memory", "replication"} {
 		if all || wanted[name] {
 			text = append(text, n.id.section(name))
 		}
 	}
-	n.mu.Unlock()
-	peer.WriteBulk(strings.Join(text, "\r\n"))
-	return true
+	return strings.Join(text, "\r\n")
 }

@@ -42,15 +42,19 @@ func (c *conn) subscribe(args []string) bool {
 		} else {
 			c.channels[subscription{of, channel}] = true
 		}
-		count := 0
-		for s := range c.channels {
-			if s.kind == of {
-				count++
-			}
-		}
-		c.out.WriteString("*3\r\n" + bulk(kind) + bulk(channel) + fmt.Sprintf(":%d\r\n", count))
+		c.out.WriteString("*3\r\n" + bulk(kind) + bulk(channel) + fmt.Sprintf(":%d\r\n", c.countChannelsLocked(of)))
 	}
 	return true
+}
+
+// countChannelsLocked returns the number of channels of a kind that the connection is subscribed to.
+func (c *conn) countChannelsLocked(kind string) (count int) {
+	for s := range c.channels {
+		if s.kind == kind {
+			count++
+		}
+	}
+	return count
 }
 
 // publish hands a message to those who have subscribed, and returns how many
@@ -66,7 +70,8 @@ func (n *Node) publish(kind, channel, message string) (count int) {
 		if c.muted || n.faults.dropMessages {
 			continue
 		}
-		c.replies = append(c.replies, reply{[]byte("*3\r\n" + bulk(kind) + bulk(channel) + bulk(message)), time.Now(), 0})
+		data := []byte("*3\r\n" + bulk(kind) + bulk(channel) + bulk(message))
+		c.replies = append(c.replies, reply{data, time.Now(), 0})
 		c.wakeLocked()
 	}
 	return count

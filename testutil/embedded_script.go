@@ -54,39 +54,33 @@ func (s *scripts) close() {
 // dispatch answers EVAL, EVALSHA and SCRIPT, and reports whether the request
 // was one of these.
 func (s *scripts) dispatch(peer *server.Peer, args []string) bool {
-	if s.multi[peer] && args[0] == "EVALSHA" && len(args) > 1 {
-		s.lend(args[1])
-	}
 	if s.multi[peer] && args[0] != "EXEC" && args[0] != "DISCARD" {
-		return false // miniredis has the queue
-	}
-	switch args[0] {
-	case "EVAL", "EVALSHA", "SCRIPT":
-		if s.node.answerInfo(peer, args[0], args[1:]...) { // refused
-			return true
+		if args[0] == "EVALSHA" && len(args) > 1 {
+			s.lend(args[1])
 		}
+		return false // miniredis has the queue
 	}
 	switch args[0] {
 	case "MULTI":
 		s.multi[peer] = true
+		return false
 	case "EXEC", "DISCARD":
 		delete(s.multi, peer)
-	case "EVAL", "EVALSHA":
-		if len(args) < 3 {
-			peer.WriteError(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(args[0])))
-			return true
-		}
-		s.eval(peer, args[0] == "EVAL", args[1], args[2], args[3:])
-		return true
-	case "SCRIPT":
-		if len(args) < 2 {
-			peer.WriteError("ERR wrong number of arguments for 'script' command")
-			return true
-		}
-		s.script(peer, strings.ToUpper(args[1]), args[2:])
+		return false
+	case "EVAL", "EVALSHA", "SCRIPT":
+	default:
+		return false
+	}
+	refused := s.node.answerInfo(peer, args[0], args[1:]...)
+	if refused {
 		return true
 	}
-	return false
+	if args[0] == "SCRIPT" {
+		s.script(peer, args[1:])
+		return true
+	}
+	s.eval(peer, args[0], args[1:])
+	return true
 }
 
 // lend makes a script known to miniredis.
@@ -98,7 +92,13 @@ func (s *scripts) lend(sha string) {
 	}
 }
 
-func (s *scripts) script(peer *server.Peer, sub string, args []string) {
+func (s *scripts) script(peer *server.Peer, args []string) {
+	if len(args) == 0 {
+		peer.WriteError("ERR wrong number of arguments for 'script' command")
+		return
+	}
+	sub := strings.ToUpper(args[0])
+	args = args[1:]
 	switch {
 	case sub == "LOAD" && len(args) == 1:
 		sha, err := s.load(args[0])
@@ -133,22 +133,38 @@ func (s *scripts) load(source string) (sha string, err error) {
 	if _, ok := s.loaded[sha]; ok {
 		return sha, nil
 	}
-	code, ok := compiled.Load(source)
-	if !ok {
-		chunk, err := parse.Parse(strings.NewReader(source), "@user_script")
-		if err != nil {
-			return "", fmt.Errorf("ERR Error compiling script (new function): %s", oneLine(err))
-		}
-		if code, err = lua.Compile(chunk, "@user_script"); err != nil {
-			return "", fmt.Errorf("ERR Error compiling script (new function): %s", oneLine(err))
-		}
-		compiled.Store(source, code)
+	code, err := compile(source)
+	if err != nil {
+		return "", fmt.Errorf("ERR Error compiling script (new function): %s", oneLine(err))
 	}
-	s.loaded[sha] = script{source, code.(*lua.FunctionProto)}
+	s.loaded[sha] = script{source, code}
 	return sha, nil
 }
 
-func (s *scripts) eval(peer *server.Peer, isSource bool, text, count string, args []string) {
+// compile returns the code of a script, from the cache if it is there.
+func compile(source string) (*lua.FunctionProto, error) {
+	if code, ok := compiled.Load(source); ok {
+		return code.(*lua.FunctionProto), nil
+	}
+	chunk, err := parse.Parse(strings.NewReader(source), "@user_script")
+	if err != nil {
+		return nil, err
+	}
+	code, err := lua.Compile(chunk, "@user_script")
+	if err != nil {
+		return nil, err
+	}
+	compiled.Store(source, code)
+	return code, nil
+}
+
+func (s *scripts) eval(peer *server.Peer, command string, args []string) {
+	if len(args) < 2 {
+		peer.WriteError(fmt.Sprintf("ERR wrong number of arguments for '%s' command", strings.ToLower(command)))
+		return
+	}
+	text, count := args[0], args[1]
+	args = args[2:]
 	n, err := strconv.Atoi(count)
 	switch {
 	case err != nil:
@@ -162,8 +178,9 @@ func (s *scripts) eval(peer *server.Peer, isSource bool, text, count string, arg
 		return
 	}
 	sha := strings.ToLower(text)
-	if isSource {
-		if sha, err = s.load(text); err != nil {
+	if command == "EVAL" {
+		sha, err = s.load(text)
+		if err != nil {
 			peer.WriteError(err.Error())
 			return
 		}
@@ -181,7 +198,9 @@ func (s *scripts) run(peer *server.Peer, sha string, code *lua.FunctionProto, ke
 		s.vm = s.newVM()
 	}
 	l := s.vm
-	s.sha, s.calls, s.peer.Ctx = sha, 0, peer.Ctx // the database that the connection has selected
+	s.sha = sha
+	s.calls = 0
+	s.peer.Ctx = peer.Ctx // the database that the connection has selected
 	defer l.SetTop(0)
 	l.G.Global.RawSetString("KEYS", list(l, keys))
 	l.G.Global.RawSetString("ARGV", list(l, args))
@@ -231,13 +250,7 @@ func shortNumbers(l *lua.LState) int {
 // newVM makes an interpreter with the libraries that Redis has.
 func (s *scripts) newVM() *lua.LState {
 	l := lua.NewState(lua.Options{SkipOpenLibs: true})
-	for _, lib := range []struct {
-		name string
-		open lua.LGFunction
-	}{
-		{lua.LoadLibName, lua.OpenPackage}, {lua.BaseLibName, lua.OpenBase}, {lua.CoroutineLibName, lua.OpenCoroutine},
-		{lua.TabLibName, lua.OpenTable}, {lua.StringLibName, lua.OpenString}, {lua.MathLibName, lua.OpenMath},
-	} {
+	for _, lib := range luaLibs {
 		l.Push(l.NewFunction(lib.open))
 		l.Push(lua.LString(lib.name))
 		l.Call(1, 0)
@@ -252,35 +265,65 @@ func (s *scripts) newVM() *lua.LState {
 		return 1
 	}})
 	l.RegisterModule("struct", structLib)
-	redis := l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"call":               func(l *lua.LState) int { return s.call(l, true) },
-		"pcall":              func(l *lua.LState) int { return s.call(l, false) },
-		"error_reply":        func(l *lua.LState) int { l.Push(reply1("err", l.CheckString(1))); return 1 },
-		"status_reply":       func(l *lua.LState) int { l.Push(reply1("ok", l.CheckString(1))); return 1 },
-		"log":                func(*lua.LState) int { return 0 },
-		"replicate_commands": func(l *lua.LState) int { l.Push(lua.LTrue); return 1 },
-		"sha1hex": func(l *lua.LState) int {
-			sum := sha1.Sum([]byte(l.CheckString(1)))
-			l.Push(lua.LString(hex.EncodeToString(sum[:])))
-			return 1
-		},
+	redis := l.SetFuncs(l.NewTable(), redisLib)
+	l.SetFuncs(redis, map[string]lua.LGFunction{
+		"call":  func(l *lua.LState) int { return s.call(l, true) },
+		"pcall": func(l *lua.LState) int { return s.call(l, false) },
 	})
 	for i, level := range []string{"LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"} {
 		redis.RawSetString(level, lua.LNumber(i))
 	}
 	l.SetGlobal("redis", redis)
 	l.SetGlobal("server", redis)
-	l.SetMetatable(l.G.Global, l.SetFuncs(l.NewTable(), map[string]lua.LGFunction{
-		"__newindex": func(l *lua.LState) int {
-			l.RaiseError("Attempt to modify a readonly table: global variable '%s'", l.Get(2))
-			return 0
-		},
-		"__index": func(l *lua.LState) int {
-			l.RaiseError("Script attempted to access nonexistent global variable '%s'", l.Get(2))
-			return 0
-		},
-	}))
+	l.SetMetatable(l.G.Global, l.SetFuncs(l.NewTable(), strictGlobals))
 	return l
+}
+
+// luaLibs are the standard libraries that scripts can use.
+var luaLibs = []struct {
+	name string
+	open lua.LGFunction
+}{
+	{lua.LoadLibName, lua.OpenPackage},
+	{lua.BaseLibName, lua.OpenBase},
+	{lua.CoroutineLibName, lua.OpenCoroutine},
+	{lua.TabLibName, lua.OpenTable},
+	{lua.StringLibName, lua.OpenString},
+	{lua.MathLibName, lua.OpenMath},
+}
+
+// redisLib is the library redis without call and pcall.
+var redisLib = map[string]lua.LGFunction{
+	"error_reply": func(l *lua.LState) int {
+		l.Push(reply1("err", l.CheckString(1)))
+		return 1
+	},
+	"status_reply": func(l *lua.LState) int {
+		l.Push(reply1("ok", l.CheckString(1)))
+		return 1
+	},
+	"log": func(*lua.LState) int { return 0 },
+	"replicate_commands": func(l *lua.LState) int {
+		l.Push(lua.LTrue)
+		return 1
+	},
+	"sha1hex": func(l *lua.LState) int {
+		sum := sha1.Sum([]byte(l.CheckString(1)))
+		l.Push(lua.LString(hex.EncodeToString(sum[:])))
+		return 1
+	},
+}
+
+// strictGlobals is the metatable of the globals.
+var strictGlobals = map[string]lua.LGFunction{
+	"__newindex": func(l *lua.LState) int {
+		l.RaiseError("Attempt to modify a readonly table: global variable '%s'", l.Get(2))
+		return 0
+	},
+	"__index": func(l *lua.LState) int {
+		l.RaiseError("Script attempted to access nonexistent global variable '%s'", l.Get(2))
+		return 0
+	},
 }
 
 func reply1(field, text string) *lua.LTable {
@@ -305,23 +348,9 @@ func (s *scripts) call(l *lua.LState, raise bool) int {
 		l.Push(reply1("err", text))
 		return 1
 	}
-	if l.GetTop() == 0 {
-		return fail("ERR Please specify at least one argument for this redis.call()")
-	}
-	args := make([]string, l.GetTop())
-	for i := range args {
-		switch a := l.Get(i + 1).(type) {
-		case lua.LString:
-			args[i] = string(a)
-		case lua.LNumber:
-			args[i] = a.String()
-		default:
-			return fail("ERR Lua redis lib command arguments must be strings or integers")
-		}
-	}
-	args[0] = strings.ToUpper(args[0])
-	if unsupported[args[0]] || notFromScripts[args[0]] {
-		return fail("ERR This Redis command is not allowed from script")
+	args, err := callArgs(l)
+	if err != nil {
+		return fail(err.Error())
 	}
 	s.calls++
 	s.node.mu.Lock()
@@ -342,6 +371,35 @@ func (s *scripts) call(l *lua.LState, raise bool) int {
 	}
 	l.Push(toLua(l, reply))
 	return 1
+}
+
+var (
+	errNoArgs     = errors.New("ERR Please specify at least one argument for this redis.call()")
+	errArgType    = errors.New("ERR Lua redis lib command arguments must be strings or integers")
+	errNotAllowed = errors.New("ERR This Redis command is not allowed from script")
+)
+
+// callArgs returns the arguments of redis.call, with the command in upper case.
+func callArgs(l *lua.LState) ([]string, error) {
+	if l.GetTop() == 0 {
+		return nil, errNoArgs
+	}
+	args := make([]string, l.GetTop())
+	for i := range args {
+		switch a := l.Get(i + 1).(type) {
+		case lua.LString:
+			args[i] = string(a)
+		case lua.LNumber:
+			args[i] = a.String()
+		default:
+			return nil, errArgType
+		}
+	}
+	args[0] = strings.ToUpper(args[0])
+	if unsupported[args[0]] || notFromScripts[args[0]] {
+		return nil, errNotAllowed
+	}
+	return args, nil
 }
 
 func toLua(l *lua.LState, reply any) lua.LValue {
@@ -375,23 +433,28 @@ func writeLua(peer *server.Peer, value lua.LValue) {
 	case lua.LString:
 		peer.WriteBulk(string(v))
 	case *lua.LTable:
-		if text, ok := v.RawGetString("err").(lua.LString); ok {
-			peer.WriteError(string(text))
-			return
-		}
-		if text, ok := v.RawGetString("ok").(lua.LString); ok {
-			peer.WriteInline(string(text))
-			return
-		}
-		size := 0
-		for v.RawGetInt(size+1) != lua.LNil {
-			size++
-		}
-		peer.WriteLen(size)
-		for i := range size {
-			writeLua(peer, v.RawGetInt(i+1))
-		}
+		writeTable(peer, v)
 	default:
 		peer.WriteNull()
+	}
+}
+
+// writeTable writes an error, a status, or a list up to its first nil.
+func writeTable(peer *server.Peer, v *lua.LTable) {
+	if text, ok := v.RawGetString("err").(lua.LString); ok {
+		peer.WriteError(string(text))
+		return
+	}
+	if text, ok := v.RawGetString("ok").(lua.LString); ok {
+		peer.WriteInline(string(text))
+		return
+	}
+	size := 0
+	for v.RawGetInt(size+1) != lua.LNil {
+		size++
+	}
+	peer.WriteLen(size)
+	for i := range size {
+		writeLua(peer, v.RawGetInt(i+1))
 	}
 }

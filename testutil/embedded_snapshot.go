@@ -28,15 +28,17 @@ func (n *Node) Snapshot() *Snapshot {
 	defer n.exec.Unlock()
 	n.tick()
 	s := &Snapshot{}
-	now, db := time.Now().Add(n.offset), n.redis.DB(0)
+	now := time.Now().Add(n.offset)
+	db := n.redis.DB(0)
 	for _, name := range db.Keys() {
 		k := savedKey{name: name, put: save(db, name)}
+		if k.put == nil {
+			continue
+		}
 		if ttl := db.TTL(name); ttl > 0 {
 			k.expires = now.Add(ttl)
 		}
-		if k.put != nil {
-			s.keys = append(s.keys, k)
-		}
+		s.keys = append(s.keys, k)
 	}
 	return s
 }
@@ -99,14 +101,15 @@ func (n *Node) restore(s *Snapshot, change func(), commands ...string) {
 	n.exec.Lock()
 	defer n.exec.Unlock()
 	n.throwLocked(change, append(commands, "FLUSHALL")...)
-	now, db := time.Now().Add(n.offset), n.redis.DB(0)
+	now := time.Now().Add(n.offset)
+	db := n.redis.DB(0)
 	for _, k := range s.keys {
-		ttl := k.expires.Sub(now)
-		if !k.expires.IsZero() && ttl <= 0 {
+		if k.expires.IsZero() {
+			k.put(db)
 			continue
 		}
-		k.put(db)
-		if !k.expires.IsZero() {
+		if ttl := k.expires.Sub(now); ttl > 0 {
+			k.put(db)
 			db.SetTTL(k.name, ttl)
 		}
 	}

@@ -33,7 +33,9 @@ func structPack(l *lua.LState) int {
 
 func structUnpack(l *lua.LState) int {
 	data := l.CheckString(2)
-	at, pushed, length := l.OptInt(3, 1)-1, 0, 0
+	at := l.OptInt(3, 1) - 1
+	pushed := 0
+	length := 0
 	take := func(n int) string {
 		if n < 0 || len(data)-at < n {
 			l.RaiseError("data string too short")
@@ -55,7 +57,8 @@ func structUnpack(l *lua.LState) int {
 		case 'c':
 			v = lua.LString(take(length))
 		}
-		if option != 'c' && i+1 < len(options) && options[i+1] == 'c' {
+		isLength := option != 'c' && strings.HasPrefix(options[i+1:], "c")
+		if isLength {
 			continue // it is only the length of what follows
 		}
 		l.Push(v)
@@ -67,9 +70,10 @@ func structUnpack(l *lua.LState) int {
 
 // formatOf returns the options of a format, one byte each.
 func formatOf(l *lua.LState) string {
-	format := strings.TrimPrefix(l.CheckString(1), "<")
+	format, isLittleEndian := strings.CutPrefix(l.CheckString(1), "<")
 	options := strings.ReplaceAll(format, "c0", "c")
-	if len(format) == len(l.CheckString(1)) || strings.Trim(options, "Bdc") != "" {
+	isKnown := strings.Trim(options, "Bdc") == ""
+	if !isLittleEndian || !isKnown {
 		l.RaiseError("struct format %q is not supported here", l.CheckString(1))
 	}
 	return options

@@ -68,7 +68,8 @@ func (k *Link) Mend() {
 func (k *Link) Kill() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.cut, k.killed = false, true
+	k.cut = false
+	k.killed = true
 	for c := range k.conns {
 		c.cut = true
 	}
@@ -119,12 +120,12 @@ func (k *Link) DialHook(next redis.DialHook) redis.DialHook {
 		k.mu.Lock()
 		reachable := !k.cut && !k.killed
 		k.mu.Unlock()
-		var inner net.Conn
-		if reachable {
-			var err error
-			if inner, err = next(ctx, network, addr); err != nil {
-				return nil, err
-			}
+		if !reachable {
+			return k.connect(nil, addr), nil
+		}
+		inner, err := next(ctx, network, addr)
+		if err != nil {
+			return nil, err
 		}
 		return k.connect(inner, addr), nil
 	}
@@ -164,7 +165,8 @@ func (k *Link) carry(ctx context.Context, cmds []redis.Cmder, next redis.Process
 	if lost {
 		return fail(cmds, resetBy("read", ""))
 	}
-	if action.DropReply || action.ReplyDelay > 0 && k.isCut() {
+	cutMeanwhile := action.ReplyDelay > 0 && k.isCut()
+	if action.DropReply || cutMeanwhile {
 		return k.unanswered(ctx, cmds)
 	}
 	return err
@@ -192,12 +194,18 @@ func (k *Link) decide(cmds []redis.Cmder) (all Action, lost bool) {
 	if requests == 0 || all.DropRequest {
 		return all, false
 	}
+	return all, k.takeLose()
+}
+
+// takeLose counts down lose, and reports whether it was above zero.
+func (k *Link) takeLose() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if lost = k.lose > 0; lost {
-		k.lose--
+	if k.lose <= 0 {
+		return false
 	}
-	return all, lost
+	k.lose--
+	return true
 }
 
 // and is what happens to a request of two that travel together.

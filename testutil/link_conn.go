@@ -61,21 +61,23 @@ func (c *linkConn) Read(p []byte) (int, error) {
 		if over != nil {
 			return 0, over
 		}
-		if silent {
-			if expired(deadline) {
-				return 0, linkError("read", c.addr, os.ErrDeadlineExceeded)
+		if !silent {
+			size, err := c.inner.Read(p)
+			silent, _, _, over = c.state()
+			usable := over == nil && !silent
+			if usable {
+				return size, err
 			}
-			var wait time.Duration
-			if !deadline.IsZero() {
-				wait = time.Until(deadline)
-			}
-			pause(wake, wait)
 			continue
 		}
-		size, err := c.inner.Read(p)
-		if silent, _, _, over := c.state(); over == nil && !silent {
-			return size, err
+		if expired(deadline) {
+			return 0, linkError("read", c.addr, os.ErrDeadlineExceeded)
 		}
+		var wait time.Duration
+		if !deadline.IsZero() {
+			wait = time.Until(deadline)
+		}
+		pause(wake, wait)
 	}
 }
 

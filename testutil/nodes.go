@@ -72,7 +72,8 @@ func StartNodes(n int, extraArgs ...string) (*Nodes, error) {
 	start := func() (string, faulty, func(), error) { return startServer(extraArgs) }
 	kind := "redis-server processes"
 	if !ServerAvailable() {
-		start, kind = startListening, "embedded, because redis-server is not on PATH"
+		start = startListening
+		kind = "embedded, because redis-server is not on PATH"
 	}
 	ns := &Nodes{Kind: kind}
 	for i := range n {
@@ -81,7 +82,9 @@ func StartNodes(n int, extraArgs ...string) (*Nodes, error) {
 			ns.Close()
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
-		ns.Addrs, ns.faults, ns.stops = append(ns.Addrs, addr), append(ns.faults, node), append(ns.stops, stop)
+		ns.Addrs = append(ns.Addrs, addr)
+		ns.faults = append(ns.faults, node)
+		ns.stops = append(ns.stops, stop)
 	}
 	return ns, nil
 }
@@ -96,7 +99,8 @@ func startServer(extraArgs []string) (addr string, node faulty, stop func(), err
 
 func startListening() (addr string, node faulty, stop func(), err error) {
 	n := StartNode()
-	if addr, err = n.Listen(); err != nil {
+	addr, err = n.Listen()
+	if err != nil {
 		n.Close()
 		return "", nil, nil, err
 	}
@@ -160,21 +164,26 @@ func (n *Node) Listen() (addr string, err error) {
 	}
 	go func() {
 		defer n.work.Done()
-		for {
-			outside, err := l.Accept()
-			if err != nil {
-				return // closed
-			}
-			inside, err := n.Dial(context.Background(), "", "") //nolint:forbidigo // ends with the node
-			if err != nil {                                     // the node is down
-				_ = outside.Close()
-				continue
-			}
-			go pass(inside, outside)
-			go pass(outside, inside)
-		}
+		n.accept(l)
 	}()
 	return l.Addr().String(), nil
+}
+
+// accept connects those that dial l to the node, until l is closed.
+func (n *Node) accept(l net.Listener) {
+	for {
+		outside, err := l.Accept()
+		if err != nil {
+			return // closed
+		}
+		inside, err := n.Dial(context.Background(), "", "") //nolint:forbidigo // ends with the node
+		if err != nil {                                     // the node is down
+			_ = outside.Close()
+			continue
+		}
+		go pass(inside, outside)
+		go pass(outside, inside)
+	}
 }
 
 // pass copies until either end hangs up, and then hangs up on both.

@@ -35,17 +35,36 @@ func (l *link) pump(dir Direction) {
 	buf := make([]byte, 32<<10)
 	for {
 		size, err := l.sender(dir).Read(buf)
-		if size > 0 && l.hold(dir) && !l.swallows(dir, true) {
-			if _, werr := l.receiver(dir).Write(l.mangled(dir, buf[:size])); werr != nil {
-				l.close()
-			}
+		if size > 0 {
+			l.deliver(dir, buf[:size])
 		}
 		if err != nil {
-			if !l.swallows(dir, false) {
-				closeWrite(l.receiver(dir))
-			}
+			l.deliverEnd(dir)
 			return
 		}
+	}
+}
+
+// deliver passes on bytes, unless they are swallowed.
+func (l *link) deliver(dir Direction, sent []byte) {
+	open := l.hold(dir)
+	if !open {
+		return
+	}
+	swallowed := l.swallows(dir, true)
+	if swallowed {
+		return
+	}
+	if _, err := l.receiver(dir).Write(l.mangled(dir, sent)); err != nil {
+		l.close()
+	}
+}
+
+// deliverEnd passes on the end of the stream, unless it is swallowed.
+func (l *link) deliverEnd(dir Direction) {
+	swallowed := l.swallows(dir, false)
+	if !swallowed {
+		closeWrite(l.receiver(dir))
 	}
 }
 
@@ -95,10 +114,13 @@ func (l *link) swallows(dir Direction, bytes bool) bool {
 		p.swallowed[dir]++
 		return true
 	}
+	if !bytes {
+		return false
+	}
 	switch {
-	case !bytes:
 	case dir == ToServer && p.dropNext:
-		p.dropNext, l.dropReply = false, true
+		p.dropNext = false
+		l.dropReply = true
 	case dir == ToClient && l.dropReply:
 		l.close()
 		return true

@@ -73,20 +73,27 @@ func startWith(dir string, config, extraArgs []string) (*Server, error) {
 		return nil, fmt.Errorf("testutil: directory for redis-server: %w", err)
 	}
 	s := &Server{dir: own, config: config, args: extraArgs}
-	for range portTries {
-		// Another process may take the port before the server binds it.
-		if s.port, err = freePort(); err != nil {
-			break
-		}
-		if err = s.start(); err == nil || !errors.Is(err, errPortTaken) {
-			break
-		}
-	}
-	if err != nil {
+	if err := s.startOnFreePort(); err != nil {
 		_ = os.RemoveAll(own)
 		return nil, err
 	}
 	return s, nil
+}
+
+// startOnFreePort chooses the port and starts the process.
+func (s *Server) startOnFreePort() (err error) {
+	for range portTries {
+		// Another process may take the port before the server binds it.
+		s.port, err = freePort()
+		if err != nil {
+			return err
+		}
+		err = s.start()
+		if !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
 }
 
 // NewServers starts n servers and closes them when the test ends, also by a panic.
@@ -250,24 +257,20 @@ var errPortTaken = errors.New("its port is taken by another process")
 // start runs the process and waits until it answers.
 func (s *Server) start() error {
 	log := filepath.Join(s.dir, "redis.log")
-	args := append(append(slices.Clone(s.config),
-		"--bind", "127.0.0.1", "--port", strconv.Itoa(s.port), "--dir", s.dir,
-		"--logfile", log, "--daemonize", "no", "--save", "", "--appendonly", "no",
-	), s.args...)
+	defaults := []string{
+		"--bind", "127.0.0.1",
+		"--port", strconv.Itoa(s.port),
+		"--dir", s.dir,
+		"--logfile", log,
+		"--daemonize", "no",
+		"--save", "",
+		"--appendonly", "no",
+	}
+	args := slices.Concat(s.config, defaults, s.args)
 	p := &process{cmd: exec.Command("redis-server", args...), exited: make(chan struct{})}
 	dieWithParent(p.cmd)
 	started := make(chan error)
-	go func() {
-		defer close(p.exited)
-		// The kernel takes the end of the starting thread for the parent's.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err == nil {
-			_ = p.cmd.Wait()
-		}
-	}()
+	go p.run(started)
 	if err := <-started; err != nil {
 		return fmt.Errorf("testutil: start redis-server: %w", err)
 	}
@@ -283,29 +286,34 @@ func (s *Server) start() error {
 	return nil
 }
 
+// run starts the process, sends the error of that on started, and waits for the end of the process.
+func (p *process) run(started chan<- error) {
+	defer close(p.exited)
+	// The kernel takes the end of the starting thread for the parent's.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	err := p.cmd.Start()
+	started <- err
+	if err == nil {
+		_ = p.cmd.Wait()
+	}
+}
+
 // awaitAnswer polls until p itself, and no other process on its port, answers.
 func (s *Server) awaitAnswer(p *process) error {
-	probe := redis.NewClient(&redis.Options{
-		Addr: s.Addr(), MaxRetries: -1, DialerRetries: 1, ContextTimeoutEnabled: true,
+	client := redis.NewClient(&redis.Options{
+		Addr:                  s.Addr(),
+		MaxRetries:            -1,
+		DialerRetries:         1,
+		ContextTimeoutEnabled: true,
 	})
-	defer func() { _ = probe.Close() }()
+	defer func() { _ = client.Close() }()
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout) //nolint:forbidigo // bounded by startTimeout
 	defer cancel()
 	for {
-		var info string
-		conn, err := net.Dial("tcp", s.Addr()) // the client would log each failed dial
-		if err == nil {
-			_ = conn.Close()
-			info, err = probe.Info(ctx, "server").Result()
-		}
-		if err == nil {
-			if !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", p.cmd.Process.Pid)) {
-				return errPortTaken
-			}
-			// While it loads its files, INFO is answered and PING is not.
-			if err = probe.Ping(ctx).Err(); err == nil {
-				return nil
-			}
+		err := probe(ctx, client, p)
+		if err == nil || errors.Is(err, errPortTaken) {
+			return err
 		}
 		select {
 		case <-p.exited:
@@ -315,6 +323,24 @@ func (s *Server) awaitAnswer(p *process) error {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+}
+
+// probe returns nil if the server of client is p and has loaded its files.
+func probe(ctx context.Context, client *redis.Client, p *process) error {
+	conn, err := net.Dial("tcp", client.Options().Addr) // the client would log each failed dial
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
+	info, err := client.Info(ctx, "server").Result()
+	if err != nil {
+		return err
+	}
+	if !strings.Contains(info, fmt.Sprintf("\r\nprocess_id:%d\r\n", p.cmd.Process.Pid)) {
+		return errPortTaken
+	}
+	// While it loads its files, INFO is answered and PING is not.
+	return client.Ping(ctx).Err()
 }
 
 func freePort() (int, error) {

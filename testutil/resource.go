@@ -37,45 +37,72 @@ func ParseResource(value string) (Resource, error) {
 	if value == "" {
 		return r, nil
 	}
-	in := []byte(value)
-	r.Waited = in[0] == waitedLayout
-	bad := in[0] != resourceLayout && !r.Waited
-	number := func() int64 {
-		if len(in) < 8 {
-			bad = true
-			return 0
-		}
-		n := math.Float64frombits(binary.LittleEndian.Uint64(in))
-		in = in[8:]
-		return int64(n)
-	}
-	text := func() string {
-		if len(in) == 0 || len(in) <= int(in[0]) {
-			bad = true
-			return ""
-		}
-		end := 1 + int(in[0])
-		s := string(in[1:end])
-		in = in[end:]
-		return s
-	}
-	in = in[1:]
-	r.Expiry, r.Counter, r.Before = number(), number(), number()
-	if r.Waited {
-		r.Ended = number()
-	}
-	r.Owner = text()
-	if len(in) > 0 {
-		r.Next, r.TurnUntil, r.Carried = text(), number(), text()
-	}
-	if len(in) > 0 {
-		r.Record = &ResourceRecord{Ballot: number(), Kept: number(), Origin: number()}
-		r.Record.Result = string(in)
-	}
-	if bad {
+	r.Waited = value[0] == waitedLayout
+	isKnown := value[0] == resourceLayout || r.Waited
+	d := decoder{rest: value[1:]}
+	r.decode(&d)
+	if !isKnown || d.failed {
 		return r, fmt.Errorf("not a resource: %q", value)
 	}
 	return r, nil
+}
+
+// decode reads the fields in the order in which they are stored. The later ones may be absent.
+func (r *Resource) decode(d *decoder) {
+	r.Expiry = d.number()
+	r.Counter = d.number()
+	r.Before = d.number()
+	if r.Waited {
+		r.Ended = d.number()
+	}
+	r.Owner = d.text()
+	if d.rest == "" {
+		return
+	}
+	r.Next = d.text()
+	r.TurnUntil = d.number()
+	r.Carried = d.text()
+	if d.rest == "" {
+		return
+	}
+	r.Record = &ResourceRecord{}
+	r.Record.Ballot = d.number()
+	r.Record.Kept = d.number()
+	r.Record.Origin = d.number()
+	r.Record.Result = d.rest
+}
+
+// A decoder reads numbers and texts from rest.
+type decoder struct {
+	rest   string
+	failed bool // rest was too short for a field
+}
+
+func (d *decoder) number() int64 {
+	const size = 8
+	if len(d.rest) < size {
+		d.failed = true
+		return 0
+	}
+	bits := binary.LittleEndian.Uint64([]byte(d.rest[:size]))
+	d.rest = d.rest[size:]
+	return int64(math.Float64frombits(bits))
+}
+
+// text reads a string that follows a byte with its length.
+func (d *decoder) text() string {
+	if d.rest == "" {
+		d.failed = true
+		return ""
+	}
+	end := 1 + int(d.rest[0])
+	if len(d.rest) < end {
+		d.failed = true
+		return ""
+	}
+	s := d.rest[1:end]
+	d.rest = d.rest[end:]
+	return s
 }
 
 // String is the value to store.
@@ -84,30 +111,32 @@ func (r Resource) String() string {
 	if r.Waited {
 		out[0] = waitedLayout
 	}
-	number := func(n int64) {
-		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(n)))
-	}
-	text := func(s string) {
-		out = append(append(out, byte(len(s))), s...)
-	}
-	number(r.Expiry)
-	number(r.Counter)
-	number(r.Before)
+	out = appendNumbers(out, r.Expiry, r.Counter, r.Before)
 	if r.Waited {
-		number(r.Ended)
+		out = appendNumbers(out, r.Ended)
 	}
-	text(r.Owner)
+	out = appendText(out, r.Owner)
 	if r.Next == "" && r.Carried == "" && r.Record == nil {
 		return string(out)
 	}
-	text(r.Next)
-	number(r.TurnUntil)
-	text(r.Carried)
+	out = appendText(out, r.Next)
+	out = appendNumbers(out, r.TurnUntil)
+	out = appendText(out, r.Carried)
 	if r.Record != nil {
-		number(r.Record.Ballot)
-		number(r.Record.Kept)
-		number(r.Record.Origin)
+		out = appendNumbers(out, r.Record.Ballot, r.Record.Kept, r.Record.Origin)
 		out = append(out, r.Record.Result...)
 	}
 	return string(out)
+}
+
+func appendNumbers(out []byte, numbers ...int64) []byte {
+	for _, n := range numbers {
+		out = binary.LittleEndian.AppendUint64(out, math.Float64bits(float64(n)))
+	}
+	return out
+}
+
+func appendText(out []byte, s string) []byte {
+	out = append(out, byte(len(s)))
+	return append(out, s...)
 }

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -33,21 +34,38 @@ func (s *Sentinel) Addr() string { return s.sentinel.Addr() }
 // primary and replicas. Without a redis-server it does what [NewServers] does.
 func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs ...string) *Sentinel {
 	tb.Helper()
-	c := &Sentinel{tb: tb, Servers: NewServers(tb, 1+replicas, append([]string{"--repl-diskless-sync-delay", "0"}, extraArgs...)...)}
-	primary := c.Servers[0]
-	for _, s := range c.Servers[1:] {
-		if err := s.admin().ReplicaOf(tb.Context(), "127.0.0.1", strconv.Itoa(primary.port)).Err(); err != nil {
-			tb.Fatal(err)
+	args := append([]string{"--repl-diskless-sync-delay", "0"}, extraArgs...)
+	c := &Sentinel{Servers: NewServers(tb, 1+replicas, args...), tb: tb}
+	c.replicate()
+	c.sentinel = startSentinel(tb, c.Servers[0].port, downAfter)
+	Await(tb, "the sentinel knows the replicas", func() bool {
+		info := c.sentinel.info("sentinel")
+		return strings.Contains(info, "status=ok") && strings.Contains(info, fmt.Sprintf("slaves=%d,", replicas))
+	})
+	return c
+}
+
+// replicate makes all servers replicas of the first, and waits until they are in sync.
+func (c *Sentinel) replicate() {
+	c.tb.Helper()
+	primary, replicas := c.Servers[0], c.Servers[1:]
+	for _, s := range replicas {
+		if err := s.admin().ReplicaOf(c.tb.Context(), "127.0.0.1", strconv.Itoa(primary.port)).Err(); err != nil {
+			c.tb.Fatal(err)
 		}
 	}
-	Await(tb, "replicas are in sync", func() bool {
-		return strings.Count(primary.info("replication"), "state=online") == replicas
+	Await(c.tb, "replicas are in sync", func() bool {
+		return strings.Count(primary.info("replication"), "state=online") == len(replicas)
 	})
+}
+
+// startSentinel starts a sentinel for the primary at a port.
+func startSentinel(tb testing.TB, primaryPort int, downAfter time.Duration) *Server {
+	tb.Helper()
+	text := fmt.Sprintf("sentinel monitor %s 127.0.0.1 %d 1\n", watched, primaryPort) +
+		fmt.Sprintf("sentinel down-after-milliseconds %s %d\n", watched, downAfter.Milliseconds()) +
+		fmt.Sprintf("sentinel failover-timeout %s 20000\n", watched)
 	conf := filepath.Join(tb.TempDir(), "sentinel.conf")
-	text := strings.Join([]string{
-		"sentinel monitor " + watched + " 127.0.0.1 " + strconv.Itoa(primary.port) + " 1",
-		"sentinel down-after-milliseconds " + watched + " " + strconv.FormatInt(downAfter.Milliseconds(), 10),
-		"sentinel failover-timeout " + watched + " 20000", ""}, "\n")
 	if err := os.WriteFile(conf, []byte(text), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -56,12 +74,7 @@ func NewSentinel(tb testing.TB, replicas int, downAfter time.Duration, extraArgs
 		tb.Fatal(err)
 	}
 	tb.Cleanup(s.Close)
-	c.sentinel = s
-	Await(tb, "the sentinel knows the replicas", func() bool {
-		return strings.Contains(s.info("sentinel"), "status=ok") &&
-			strings.Contains(s.info("sentinel"), "slaves="+strconv.Itoa(replicas)+",")
-	})
-	return c
+	return s
 }
 
 // Client returns a new client that asks the sentinel for the primary, with the
