@@ -56,12 +56,7 @@ func (r *report) read(events io.Reader) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) == nil {
-				r.take(e)
-			} else {
-				fmt.Fprintf(r.out, "%s", line)
-			}
+			r.readLine(line)
 		}
 		if err == io.EOF {
 			return nil
@@ -70,6 +65,15 @@ func (r *report) read(events io.Reader) error {
 			return err
 		}
 	}
+}
+
+func (r *report) readLine(line []byte) {
+	var e event
+	if err := json.Unmarshal(line, &e); err != nil {
+		fmt.Fprintf(r.out, "%s", line)
+		return
+	}
+	r.take(e)
 }
 
 func appendTo(path, text string) error {

@@ -96,9 +96,11 @@ func (r *report) print(lines ...string) {
 
 func (r *report) passed(p *tested, e event) {
 	delete(p.running, e.Test)
-	if e.Test == "" && !r.verbose {
+	isPackage := e.Test == ""
+	if isPackage && !r.verbose {
 		for _, line := range p.output[""] {
-			if strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "? ") {
+			isVerdict := strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "? ")
+			if isVerdict {
 				fmt.Fprint(r.out, line)
 			}
 		}
@@ -122,15 +124,15 @@ func (r *report) fails(p *tested, e event) {
 	}
 
 	// No test failed, so the package did: it was not built, or the process ended under its tests.
-	why := "it was not built, or ended before its first test"
-	if len(p.running) > 0 {
-		names := slices.Sorted(maps.Keys(p.running))
-		why = "the process ended while these ran: " + strings.Join(names, ", ")
-		if !r.verbose {
-			for _, name := range names {
-				r.print(p.output[name]...)
-			}
+	names := slices.Sorted(maps.Keys(p.running))
+	if !r.verbose {
+		for _, name := range names {
+			r.print(p.output[name]...)
 		}
+	}
+	why := "it was not built, or ended before its first test"
+	if len(names) > 0 {
+		why = "the process ended while these ran: " + strings.Join(names, ", ")
 	}
 	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, why: why})
 }
@@ -140,10 +142,7 @@ func (r *report) fails(p *tested, e event) {
 func (r *report) failures(args []string) string {
 	var b strings.Builder
 	for _, f := range r.failed {
-		outer := func(g failure) bool {
-			return g.Package == f.Package && strings.HasPrefix(g.Test, f.Test+"/")
-		}
-		if f.Test != "" && slices.ContainsFunc(r.failed, outer) {
+		if slices.ContainsFunc(r.failed, f.isOutside) {
 			continue
 		}
 		if b.Len() == 0 {
@@ -152,6 +151,11 @@ func (r *report) failures(args []string) string {
 		b.WriteString(f.text(args))
 	}
 	return b.String()
+}
+
+// isOutside reports whether f is a test, and g a subtest of it.
+func (f failure) isOutside(g failure) bool {
+	return f.Test != "" && g.Package == f.Package && strings.HasPrefix(g.Test, f.Test+"/")
 }
 
 func (f failure) text(args []string) string {
@@ -165,30 +169,7 @@ func (f failure) text(args []string) string {
 // command returns the arguments of the go test that repeats the failure: the same flags, for this test only. The package
 // stands last, before the flags of the test itself.
 func (f failure) command(args []string) []string {
-	var flags, own []string
-	for i := 0; i < len(args); i++ {
-		name, _, hasValue := strings.Cut(args[i], "=")
-		switch {
-		case !strings.HasPrefix(args[i], "-"): // a package
-			continue
-		case strings.HasPrefix(name, "-shuffle") || strings.HasPrefix(name, "-run") || name == "-v" || name == "-count":
-			if !hasValue && name != "-v" {
-				i++
-			}
-			continue
-		}
-		flag := []string{quote(args[i])}
-		if !hasValue && takesValue[name] && i+1 < len(args) {
-			i++
-			flag = append(flag, quote(args[i]))
-		}
-		if strings.Contains(name, ".") {
-			own = append(own, flag...)
-		} else {
-			flags = append(flags, flag...)
-		}
-	}
-
+	flags, own := keptFlags(args)
 	if f.shuffle != "" {
 		flags = append(flags, "-shuffle="+f.shuffle)
 	}
@@ -203,8 +184,45 @@ func (f failure) command(args []string) []string {
 	return slices.Concat(flags, []string{f.Package}, own)
 }
 
+// keptFlags returns the flags of args that a repetition keeps: flags are those of go test, own those of the test itself.
+func keptFlags(args []string) (flags, own []string) {
+	for len(args) > 0 {
+		name, _, hasValue := strings.Cut(args[0], "=")
+		size := 1
+		if takesValue[name] && !hasValue {
+			size = min(2, len(args))
+		}
+		flag := args[:size]
+		args = args[size:]
+		isPackage := !strings.HasPrefix(name, "-")
+		if isPackage || isReplaced[name] {
+			continue
+		}
+		for _, arg := range flag {
+			if strings.Contains(name, ".") {
+				own = append(own, quote(arg))
+			} else {
+				flags = append(flags, quote(arg))
+			}
+		}
+	}
+	return flags, own
+}
+
+// isReplaced are the flags that command sets itself, or leaves out.
+var isReplaced = map[string]bool{"-shuffle": true, "-run": true, "-v": true, "-count": true}
+
 // takesValue are the flags in this project's commands that may have their value in the next argument.
-var takesValue = map[string]bool{"-timeout": true, "-p": true, "-parallel": true, "-tags": true, "-run": true, "-count": true, "-skip": true}
+var takesValue = map[string]bool{
+	"-timeout":  true,
+	"-p":        true,
+	"-parallel": true,
+	"-tags":     true,
+	"-run":      true,
+	"-count":    true,
+	"-skip":     true,
+	"-shuffle":  true,
+}
 
 var plain = regexp.MustCompile(`^[\w./,:=@%+-]+$`)
 

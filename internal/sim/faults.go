@@ -38,7 +38,8 @@ func (t *Trial) Strike(nodes []*testutil.Node, s Step) bool {
 	if !ok {
 		return false
 	}
-	if mend := fault(nodes[s.Who%len(nodes)], s); mend != nil {
+	mend := fault(nodes[s.Who%len(nodes)], s)
+	if mend != nil {
 		time.AfterFunc(s.For, mend)
 	}
 	return true
@@ -57,7 +58,8 @@ func Heal(nodes []*testutil.Node) {
 // Each link has a stream of its own; see [Trial.Random].
 func (t *Trial) Network(link *testutil.Link, stream uint64) {
 	delay, late, lost := t.Is("delay"), t.Is("late"), t.Is("lost")
-	if delay == 0 && late == 0 && lost == 0 {
+	isPerfect := delay == 0 && late == 0 && lost == 0
+	if isPerfect {
 		return
 	}
 	r := t.Random(stream)
@@ -92,11 +94,17 @@ func Some[T any](r *rand.Rand, all []T) []T {
 // Recorded is on how many nodes beside one a key is completed, with the prefix of keys before it; beside none if but is -1.
 func Recorded(nodes []*testutil.Node, prefix, key string, but int) (n int) {
 	for i, node := range nodes {
-		v, _ := node.Exec("GET", prefix+"{0}r:"+key)
-		text, _ := v.(string)
-		if r, err := testutil.ParseResource(text); err == nil && r.Record != nil && i != but {
+		if i != but && isCompleted(node, prefix, key) {
 			n++
 		}
 	}
 	return n
+}
+
+// isCompleted reports whether a node has a completion record of a key.
+func isCompleted(n *testutil.Node, prefix, key string) bool {
+	v, _ := n.Exec("GET", prefix+"{0}r:"+key)
+	text, _ := v.(string)
+	r, err := testutil.ParseResource(text)
+	return err == nil && r.Record != nil
 }

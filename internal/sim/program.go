@@ -82,7 +82,8 @@ func (p Program) without(i, n int) Program {
 func (p Program) shorter(i int) Program {
 	p.Steps = slices.Clone(p.Steps)
 	s := &p.Steps[i]
-	s.For, s.N = (s.For / 2).Truncate(time.Millisecond), s.N/2
+	s.For = (s.For / 2).Truncate(time.Millisecond)
+	s.N /= 2
 	return p
 }
 

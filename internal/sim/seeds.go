@@ -53,49 +53,74 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 		t.Log(reached)
 		return
 	}
-	var mu sync.Mutex
-	total, ran, failed := Counts{}, 0, 0
+	r := &seedRun{trial: trial, total: Counts{}}
+	r.run(t, asLongAs)
+	t.Logf("%d seeds: %v", r.ran, r.total)
+	if r.ran < enough {
+		return
+	}
+	for _, what := range mustReach {
+		if r.total[what] == 0 {
+			t.Errorf("the simulation has gone blind: no %s", what)
+		}
+	}
+}
+
+// A seedRun runs the seeds of one test.
+type seedRun struct {
+	trial func(t *testing.T, seed uint64, reached Counts)
+
+	mu     sync.Mutex
+	total  Counts
+	ran    int
+	failed int
+}
+
+// run hands out seeds to a worker for each core.
+func (r *seedRun) run(t *testing.T, asLongAs int) {
 	next := make(chan uint64)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for seed := range next {
-				reached := Counts{}
-				passed := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-					defer func() {
-						if t.Failed() {
-							t.Logf("again: SEED=%d go test -run '^%s$' -count=1 -v", seed, strings.Split(t.Name(), "/")[0])
-						}
-					}()
-					trial(t, seed, reached)
-				})
-				mu.Lock()
-				ran++
-				if !passed {
-					failed++
-				}
-				for what, n := range reached {
-					total[what] += n
-				}
-				mu.Unlock()
+				r.one(t, seed)
 			}
 		})
 	}
-	for n, began := 0, time.Now(); n*asLongAs < *seeds || time.Since(began) < *span; n++ {
-		mu.Lock()
-		over := failed >= failures
-		mu.Unlock()
-		if over {
+	began := time.Now()
+	for n := 0; n*asLongAs < *seeds || time.Since(began) < *span; n++ {
+		if r.isOver() {
 			break
 		}
 		next <- *from + uint64(n)
 	}
 	close(next)
 	workers.Wait()
-	t.Logf("%d seeds: %v", ran, total)
-	for _, what := range mustReach {
-		if ran >= enough && total[what] == 0 {
-			t.Errorf("the simulation has gone blind: no %s", what)
-		}
+}
+
+func (r *seedRun) one(t *testing.T, seed uint64) {
+	reached := Counts{}
+	passed := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+		defer func() {
+			if t.Failed() {
+				t.Logf("again: SEED=%d go test -run '^%s$' -count=1 -v", seed, strings.Split(t.Name(), "/")[0])
+			}
+		}()
+		r.trial(t, seed, reached)
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ran++
+	if !passed {
+		r.failed++
 	}
+	for what, n := range reached {
+		r.total[what] += n
+	}
+}
+
+func (r *seedRun) isOver() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed >= failures
 }

@@ -9,12 +9,12 @@ import (
 // tries times.
 func Shrink(p Program, tries int, fails func(Program) bool) Program {
 	s := &shrinker{least: p, tries: tries, fails: fails}
-	for progress := true; progress && s.tries > 0; {
-		before := s.tries
-		progress = s.plan()
-		progress = s.steps() || progress
-		progress = s.lengths() || progress
-		if before == s.tries {
+	for s.tries > 0 {
+		plainer := s.plan()
+		fewer := s.steps()
+		shorter := s.lengths()
+		progress := plainer || fewer || shorter
+		if !progress {
 			break
 		}
 	}
@@ -44,7 +44,8 @@ func (s *shrinker) take(p Program) bool {
 func (s *shrinker) steps() (progress bool) {
 	for n := len(s.least.Steps); n > 0; n /= 2 {
 		for i := 0; i < len(s.least.Steps); {
-			if s.take(s.least.without(i, n)) {
+			removed := s.take(s.least.without(i, n))
+			if removed {
 				progress = true
 			} else {
 				i += n
@@ -57,8 +58,9 @@ func (s *shrinker) steps() (progress bool) {
 // plan makes each number 0, or half of what it is.
 func (s *shrinker) plan() (progress bool) {
 	for _, name := range slices.Sorted(maps.Keys(s.least.Plan)) {
-		for n := s.least.Plan[name]; n != 0; n = s.least.Plan[name] {
-			if !s.take(s.least.with(name, 0)) && (n/2 == 0 || !s.take(s.least.with(name, n/2))) {
+		for s.least.Plan[name] != 0 {
+			plainer := s.number(name)
+			if !plainer {
 				break
 			}
 			progress = true
@@ -67,16 +69,31 @@ func (s *shrinker) plan() (progress bool) {
 	return progress
 }
 
+// number makes a number of the plan 0, or half of what it is.
+func (s *shrinker) number(name string) bool {
+	removed := s.take(s.least.with(name, 0))
+	if removed {
+		return true
+	}
+	half := s.least.Plan[name] / 2
+	if half == 0 {
+		return false
+	}
+	return s.take(s.least.with(name, half))
+}
+
 func (s *shrinker) lengths() (progress bool) {
 	for i := range s.least.Steps {
 		for s.least.Steps[i].For > 0 || s.least.Steps[i].N > 0 {
-			if !s.take(s.least.shorter(i)) {
+			shorter := s.take(s.least.shorter(i))
+			if !shorter {
 				break
 			}
 			progress = true
 		}
 		for _, name := range slices.Sorted(maps.Keys(s.least.Steps[i].With)) {
-			progress = s.take(s.least.lacking(i, name)) || progress
+			removed := s.take(s.least.lacking(i, name))
+			progress = progress || removed
 		}
 	}
 	return progress

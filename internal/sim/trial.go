@@ -31,41 +31,54 @@ type Trial struct {
 
 // Test runs the campaign for the seeds that [Seeds] takes.
 func (c Campaign) Test(t *testing.T) {
-	Seeds(t, 1, c.MustReach, func(t *testing.T, seed uint64, reached Counts) {
-		p := c.Draw(rand.New(rand.NewPCG(seed, 0)))
-		p.Seed = seed
-		first := c.run(t, p.sorted(), reached)
-		if testing.Verbose() && first.violations == nil && t.Name() == strings.Split(t.Name(), "/")[0] { // SEED=n
+	Seeds(t, 1, c.MustReach, c.test)
+}
+
+// test runs the program of a seed.
+func (c Campaign) test(t *testing.T, seed uint64, reached Counts) {
+	p := c.Draw(rand.New(rand.NewPCG(seed, 0)))
+	p.Seed = seed
+	first := c.run(t, p.sorted(), reached)
+	if first.violations == nil {
+		isAlone := !strings.Contains(t.Name(), "/") // SEED=n
+		if isAlone && testing.Verbose() {
 			t.Logf("%v\n\n%s", first.Program, first.story())
 		}
-		if first.violations == nil {
-			return
-		}
-		t.Logf("seed %d: %s", seed, first.violations[0]) // with -v, at once: whoever ends the run while the program is shrunk has seen it
-		last := first
-		Shrink(first.Program, *shrinks, func(p Program) bool {
-			for range 2 { // see the package's document
-				if again := c.run(t, p, Counts{}); again.violations != nil {
-					last = again
-					return true
-				}
+		return
+	}
+	t.Logf("seed %d: %s", seed, first.violations[0]) // with -v, at once: whoever ends the run while the program is shrunk has seen it
+	last := c.shrink(t, first)
+	t.Errorf("%s\n\n%v\n\n%s\n\nfirst, with %d steps: %s", strings.Join(last.violations, "\n"), last.Program, last.story(),
+		len(first.Steps), first.violations[0])
+}
+
+// shrink returns the run of the least program that fails.
+func (c Campaign) shrink(t *testing.T, first *Trial) (last *Trial) {
+	last = first
+	Shrink(first.Program, *shrinks, func(p Program) bool {
+		for range 2 { // see the package's document
+			again := c.run(t, p, Counts{})
+			if again.violations != nil {
+				last = again
+				return true
 			}
-			return false
-		})
-		t.Errorf("%s\n\n%v\n\n%s\n\nfirst, with %d steps: %s", strings.Join(last.violations, "\n"), last.Program, last.story(),
-			len(first.Steps), first.violations[0])
+		}
+		return false
 	})
+	return last
 }
 
 func (c Campaign) run(t *testing.T, p Program, reached Counts) *Trial {
 	trial := &Trial{Program: p, reached: reached}
 	passed := t.Run("program", func(t *testing.T) { // a test of its own, that a Fatal ends
 		synctest.Test(t, func(t *testing.T) {
-			trial.T, trial.Began = t, time.Now()
+			trial.T = t
+			trial.Began = time.Now()
 			c.Run(trial)
 		})
 	})
-	if !passed && trial.violations == nil {
+	hasViolation := trial.violations != nil
+	if !passed && !hasViolation {
 		trial.violations = []string{"the test failed"}
 	}
 	return trial
@@ -125,7 +138,8 @@ func (t *Trial) story() string {
 			break
 		}
 	}
-	if len(lines) > most && t.violations != nil {
+	isTooLong := len(lines) > most
+	if isTooLong && t.violations != nil {
 		lines = append([]string{fmt.Sprintf("… %d lines", len(lines)-most)}, lines[len(lines)-most:]...)
 	}
 	return strings.Join(lines, "\n")

@@ -1,6 +1,7 @@
 package history
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -84,7 +85,8 @@ func (c *checker) run() {
 	c.agreement()
 	c.regrants()
 	// The search is the finer sieve and slow on bad histories.
-	if len(c.found) == 0 && c.k.attempts > 0 {
+	isClean := len(c.found) == 0
+	if isClean && c.k.attempts > 0 {
 		c.linearizable(linearSteps)
 	}
 }
@@ -105,12 +107,37 @@ func (w window) String() string {
 	return fmt.Sprintf("%s with token %d", w.holder, w.token)
 }
 
+// endsBefore reports whether the window ended, and before t.
+func (w window) endsBefore(t time.Time) bool {
+	return w.ended && w.end.Before(t)
+}
+
+// isTrustedAt reports whether the window, which began before t, lasts longer than that.
+func (w window) isTrustedAt(t time.Time) bool {
+	return !w.ended || t.Before(w.end)
+}
+
+// compareEnds orders windows by their ends; a window without an end comes last.
+func compareEnds(a, b window) int {
+	switch {
+	case a.ended && b.ended:
+		return a.end.Compare(b.end)
+	case a.ended:
+		return -1
+	case b.ended:
+		return 1
+	}
+	return 0
+}
+
 // windows returns the grants with their ends, by the time of the grant. Equal
 // instants are ordered by the end, so that an empty window comes first.
 func (k *keyHistory) windows() []window {
 	ends := make(map[lease]end)
 	add := func(e end) {
-		if old, ok := ends[e.lease]; !ok || e.at.before(old.at) {
+		old, ok := ends[e.lease]
+		isFirst := !ok || e.at.before(old.at)
+		if isFirst {
 			ends[e.lease] = e
 		}
 	}
@@ -128,18 +155,7 @@ func (k *keyHistory) windows() []window {
 		ws = append(ws, window{g, e.at.at, ok, e.lost})
 	}
 	slices.SortFunc(ws, func(a, b window) int {
-		if n := a.at.at.Compare(b.at.at); n != 0 {
-			return n
-		}
-		switch {
-		case a.ended && b.ended:
-			return a.end.Compare(b.end)
-		case a.ended:
-			return -1
-		case b.ended:
-			return 1
-		}
-		return 0
+		return cmp.Or(a.at.at.Compare(b.at.at), compareEnds(a, b))
 	})
 	return ws
 }
@@ -161,10 +177,14 @@ func (c *checker) overlaps() {
 	var last *window // of the windows so far, the one that ends last
 	for i := range c.windows {
 		w := &c.windows[i]
-		if w.ended && w.end.Before(w.at.at) {
+		if w.endsBefore(w.at.at) {
 			continue // over before it was reported: never trusted
 		}
-		if last != nil && (!last.ended || w.at.at.Before(last.end)) {
+		if last == nil {
+			last = w
+			continue
+		}
+		if last.isTrustedAt(w.at.at) {
 			until := "the end of the history"
 			if last.ended {
 				until = c.since(last.end)
@@ -172,7 +192,7 @@ func (c *checker) overlaps() {
 			c.fail(ruleOverlap, "%s was granted at %s while %s, granted at %s, was trusted until %s",
 				w, c.when(w.at), last, c.when(last.at), until)
 		}
-		if last == nil || last.ended && (!w.ended || w.end.After(last.end)) {
+		if compareEnds(*w, *last) > 0 {
 			last = w
 		}
 	}
@@ -187,28 +207,36 @@ func (c *checker) tokens() {
 		byToken[w.token] = w
 	}
 
-	starts := slices.Clone(c.windows)
-	slices.SortFunc(starts, func(a, b window) int {
-		if a.marked != b.marked && a.start.at.Equal(b.start.at) {
-			return boolCompare(a.marked, b.marked) // precedes is stricter without a mark
-		}
-		return compare(a.start, b.start)
-	})
-	reported := slices.Clone(c.windows)
-	slices.SortFunc(reported, func(a, b window) int { return compare(a.at, b.at) })
+	c.tokensGrow()
+}
+
+func (c *checker) tokensGrow() {
+	starts := slices.SortedFunc(slices.Values(c.windows), compareStarts)
+	reported := slices.SortedFunc(slices.Values(c.windows), func(a, b window) int { return compare(a.at, b.at) })
 	var top *window // greatest token reported before the start in question
 	next := 0
 	for _, w := range starts {
 		for ; next < len(reported) && precedes(reported[next].at, w.grant); next++ {
-			if top == nil || reported[next].token > top.token {
+			isGreater := top == nil || reported[next].token > top.token
+			if isGreater {
 				top = &reported[next]
 			}
 		}
-		if top != nil && w.token <= top.token {
+		isTooSmall := top != nil && w.token <= top.token
+		if isTooSmall {
 			c.fail(ruleOrder, "%s started at %s, after %s was granted at %s",
 				w, c.when(w.start), top, c.when(top.at))
 		}
 	}
+}
+
+// compareStarts orders windows by the starts of their attempts.
+func compareStarts(a, b window) int {
+	sameInstant := a.start.at.Equal(b.start.at)
+	if sameInstant && a.marked != b.marked {
+		return boolCompare(a.marked, b.marked) // precedes is stricter without a mark
+	}
+	return compare(a.start, b.start)
 }
 
 // precedes reports whether m surely happened before the attempt of g started.
@@ -255,23 +283,11 @@ func (c *checker) agreement() {
 	}
 	first := make(map[slot]report)
 	for _, r := range c.done() {
-		n := 0
-		for _, f := range c.k.forgets {
-			if f.before(r.at) {
-				n++
-			}
-		}
+		n := c.forgetsBefore(r.at)
 		for _, seen := range []bool{false, true} {
-			o, ok := first[slot{n, seen}]
-			if !ok || o.token == r.token {
-				continue
+			if o, ok := first[slot{n, seen}]; ok {
+				c.agree(o, r)
 			}
-			rule := ruleSeenDone
-			if !o.seen && !r.seen {
-				rule = ruleCompleted
-			}
-			c.fail(rule, "done by token %d reported at %s, and by token %d at %s",
-				o.token, c.when(o.at), r.token, c.when(r.at))
 		}
 		if _, ok := first[slot{n, r.seen}]; !ok {
 			first[slot{n, r.seen}] = r
@@ -279,15 +295,39 @@ func (c *checker) agreement() {
 	}
 }
 
+// agree checks that two reports name the same token.
+func (c *checker) agree(o, r report) {
+	if o.token == r.token {
+		return
+	}
+	rule := ruleCompleted
+	if o.seen || r.seen {
+		rule = ruleSeenDone
+	}
+	c.fail(rule, "done by token %d reported at %s, and by token %d at %s",
+		o.token, c.when(o.at), r.token, c.when(r.at))
+}
+
+// forgetsBefore returns how often the key was forgotten before m.
+func (c *checker) forgetsBefore(m moment) (n int) {
+	for _, f := range c.k.forgets {
+		if f.before(m) {
+			n++
+		}
+	}
+	return n
+}
+
 func (c *checker) regrants() {
 	done := c.done()
 	for _, w := range c.windows {
-		for _, r := range done {
-			if precedes(r.at, w.grant) && !c.forgotten(r.at, w.at) {
-				c.fail(ruleRegrant, "%s started at %s, after the key was reported done by token %d at %s",
-					w, c.when(w.start), r.token, c.when(r.at))
-				break
-			}
+		i := slices.IndexFunc(done, func(r report) bool {
+			return precedes(r.at, w.grant) && !c.forgotten(r.at, w.at)
+		})
+		if i >= 0 {
+			r := done[i]
+			c.fail(ruleRegrant, "%s started at %s, after the key was reported done by token %d at %s",
+				w, c.when(w.start), r.token, c.when(r.at))
 		}
 	}
 }

@@ -62,7 +62,7 @@ func (c *checker) linearizable(steps int) {
 		})
 	}
 	for _, w := range c.windows {
-		if w.ended && w.end.Before(w.start.at) {
+		if w.endsBefore(w.start.at) {
 			continue // nothing was held at any time
 		}
 		add(lockOp{w.lease, false}, w.start.at, w.at.at)

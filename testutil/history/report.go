@@ -17,20 +17,8 @@ func (h *History) Report() string {
 		s.add(k)
 	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "keys %d, attempts marked %d, grants %d, ended %d (lost %d), still held %d\n",
-		len(h.keys), s.attempts, s.grants, s.ended, s.lost, s.grants-s.ended)
-	if s.ended > 0 {
-		fmt.Fprintf(&b, "holds: shortest %s, longest %s\n", s.shortest.Round(time.Millisecond), s.longest.Round(time.Millisecond))
-	}
-	if s.grants > 0 {
-		fmt.Fprintf(&b, "tokens: %d to %d\n", s.low, s.high)
-	}
-	if s.writes > 0 {
-		fmt.Fprintf(&b, "writes: %d, refused %d\n", s.writes, s.refused)
-	}
-	if s.completed+s.seen > 0 {
-		fmt.Fprintf(&b, "completions %d, seen done %d\n", s.completed, s.seen)
-	}
+	fmt.Fprintf(&b, "keys %d, ", len(h.keys))
+	s.write(&b)
 	found, unknown := h.verify()
 	for _, key := range unknown {
 		fmt.Fprintf(&b, "key %q: linearizability unknown, the search took more than %d steps\n", key, linearSteps)
@@ -54,26 +42,28 @@ type summary struct {
 	low, high                        uint64
 }
 
+func (s *summary) write(b *strings.Builder) {
+	fmt.Fprintf(b, "attempts marked %d, grants %d, ended %d (lost %d), still held %d\n",
+		s.attempts, s.grants, s.ended, s.lost, s.grants-s.ended)
+	if s.ended > 0 {
+		fmt.Fprintf(b, "holds: shortest %s, longest %s\n",
+			s.shortest.Round(time.Millisecond), s.longest.Round(time.Millisecond))
+	}
+	if s.grants > 0 {
+		fmt.Fprintf(b, "tokens: %d to %d\n", s.low, s.high)
+	}
+	if s.writes > 0 {
+		fmt.Fprintf(b, "writes: %d, refused %d\n", s.writes, s.refused)
+	}
+	if s.completed+s.seen > 0 {
+		fmt.Fprintf(b, "completions %d, seen done %d\n", s.completed, s.seen)
+	}
+}
+
 func (s *summary) add(k *keyHistory) {
 	s.attempts += k.attempts
 	for _, w := range k.windows() {
-		if s.grants == 0 || w.token < s.low {
-			s.low = w.token
-		}
-		s.high = max(s.high, w.token)
-		s.grants++
-		if !w.ended {
-			continue
-		}
-		hold := max(0, w.end.Sub(w.at.at))
-		if s.ended == 0 || hold < s.shortest {
-			s.shortest = hold
-		}
-		s.longest = max(s.longest, hold)
-		s.ended++
-		if w.lost {
-			s.lost++
-		}
+		s.addWindow(w)
 	}
 	for _, w := range k.writes {
 		s.writes++
@@ -90,11 +80,34 @@ func (s *summary) add(k *keyHistory) {
 	}
 }
 
+func (s *summary) addWindow(w window) {
+	if s.grants == 0 {
+		s.low = w.token
+	}
+	s.low = min(s.low, w.token)
+	s.high = max(s.high, w.token)
+	s.grants++
+	if !w.ended {
+		return
+	}
+	hold := max(0, w.end.Sub(w.at.at))
+	if s.ended == 0 {
+		s.shortest = hold
+	}
+	s.shortest = min(s.shortest, hold)
+	s.longest = max(s.longest, hold)
+	s.ended++
+	if w.lost {
+		s.lost++
+	}
+}
+
 // zero is the first instant of the history; errors give times relative to it.
 func (h *History) zero() time.Time {
 	var first time.Time
 	see := func(m moment) {
-		if first.IsZero() || m.at.Before(first) {
+		isFirst := first.IsZero() || m.at.Before(first)
+		if isFirst {
 			first = m.at
 		}
 	}

@@ -70,7 +70,8 @@ func (e *Events) note(what string, op core.OpKind, more int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.counts == nil {
-		e.counts, e.running = map[string]int{}, map[core.OpKind]int{}
+		e.counts = map[string]int{}
+		e.running = map[core.OpKind]int{}
 	}
 	e.counts[what]++
 	e.running[op] += more
@@ -117,17 +118,22 @@ func (e *Events) UntilRunning(tb testing.TB, op core.OpKind, n int) {
 	e.await(tb, op.String()+" under way", func() bool { return e.Running(op) == n })
 }
 
+// nextChange returns a channel that is closed at the next event.
+func (e *Events) nextChange() <-chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.changed == nil {
+		e.changed = make(chan struct{})
+	}
+	return e.changed
+}
+
 func (e *Events) await(tb testing.TB, what string, so func() bool) {
 	tb.Helper()
 	limit := time.NewTimer(time.Minute)
 	defer limit.Stop()
 	for {
-		e.mu.Lock()
-		if e.changed == nil {
-			e.changed = make(chan struct{})
-		}
-		changed := e.changed
-		e.mu.Unlock()
+		changed := e.nextChange()
 		if so() {
 			return
 		}

@@ -60,16 +60,22 @@ func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 		own := &testutil.Link{}
 		c := n.ClientWith(func(o *redis.Options) {
 			// As core.Open has them; and in a bubble the pool must not run dry.
-			o.MaxRetries, o.DialerRetries, o.ContextTimeoutEnabled, o.PoolSize = -1, 1, true, 2000
+			o.MaxRetries = -1
+			o.DialerRetries = 1
+			o.ContextTimeoutEnabled = true
+			o.PoolSize = 2000
 		})
 		c.AddHook(l.Link)
 		c.AddHook(own)
-		clients[i], l.Links = c, append(l.Links, own)
+		clients[i] = c
+		l.Links = append(l.Links, own)
 	}
-	var err error
-	if l.Locker, err = core.New(clients, append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler))}, opts...)...); err != nil {
+	silent := core.WithLogger(slog.New(slog.DiscardHandler))
+	locker, err := core.New(clients, append([]core.Option{silent}, opts...)...)
+	if err != nil {
 		tb.Fatal(err)
 	}
+	l.Locker = locker
 	tb.Cleanup(l.end)
 	return l
 }
@@ -77,11 +83,12 @@ func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 // end closes the Locker. What a fault keeps it waiting for fails once the process is dead, and has ended by then.
 func (l *Locker) end() {
 	l.loses.Wait()
-	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // the test's context has ended
-	cancel()                                                // what is still held is taken away
-	_ = l.Close(ctx)
+	background := context.Background() //nolint:forbidigo // the test's context has ended
+	over, cancel := context.WithCancel(background)
+	cancel() // what is still held is taken away
+	_ = l.Close(over)
 	l.Link.Kill()
-	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second) // a Link keeps a request for as long as it was told to
+	ctx, cancel := context.WithTimeout(background, 10*time.Second) // a Link keeps a request for as long as it was told to
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
 		l.tb.Errorf("locktest: closing the Locker: %v", err)

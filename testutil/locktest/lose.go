@@ -60,17 +60,24 @@ func (l *Locker) take(lease *core.Lease) (free func()) {
 			l.tb.Errorf("locktest: %s: %v", n.Name(), err)
 		}
 		was[i] = r
-		if r.Expiry > 0 && r.Counter == int64(lease.FencingToken()) {
+		isLease := r.Expiry > 0 && r.Counter == int64(lease.FencingToken())
+		if isLease {
 			owner = r.Owner
 		}
-		r.Expiry, r.Owner, r.Counter, r.Before = max(r.Expiry, until), nobody, r.Counter+1, r.Counter
+		r.Expiry = max(r.Expiry, until)
+		r.Owner = nobody
+		r.Before = r.Counter
+		r.Counter++
 		l.store(n, key, r)
 	}
 	return func() {
 		for i, n := range l.Nodes {
 			r := was[i]
 			// Ended, as it was the lease's own: a renewal that comes late does not bring it back.
-			r.Expiry, r.Owner, r.Counter, r.Before = 0, owner, r.Counter+1, -1
+			r.Expiry = 0
+			r.Owner = owner
+			r.Counter++
+			r.Before = -1
 			l.store(n, key, r)
 		}
 	}

@@ -53,7 +53,9 @@ func (r *recorder) start(ctx context.Context, op core.Op) (context.Context, func
 		holder := r.attempt(op.Key)
 		return ctx, func(out core.Outcome) { r.acquired(op.Key, holder, out) }
 	case core.OpHold:
-		return ctx, func(out core.Outcome) { r.end(g, ended{time.Now(), errors.Is(out.Err, core.ErrLost)}) }
+		return ctx, func(out core.Outcome) {
+			r.end(g, ended{time.Now(), errors.Is(out.Err, core.ErrLost)})
+		}
 	case core.OpComplete:
 		return ctx, func(out core.Outcome) { r.completed(g, out) }
 	default: // says nothing of who holds what
