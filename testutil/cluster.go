@@ -13,21 +13,25 @@ import (
 // Cluster is a Redis Cluster of real servers, in which each master has one
 // replica. It needs Redis 7 or newer.
 type Cluster struct {
-	Servers []*Server // the first half were masters at the start, each with the replica as far behind in the second
+	// At the start the servers of the first half are the masters, and Servers[i+len(Servers)/2] is the replica of
+	// Servers[i].
+	Servers []*Server
 
 	tb testing.TB
 }
 
-// NewCluster starts a Cluster of so many masters, in which a master that does
-// not answer for nodeTimeout is replaced by its replica. It returns when all
-// slots are served and every replica is in sync, and ends with the test.
-// Without a redis-server it does what [NewServers] does.
+// NewCluster starts a Cluster with the given number of masters. A master that
+// does not answer for nodeTimeout is replaced by its replica. NewCluster
+// returns when all slots are served and every replica is in sync. The servers
+// are closed when the test ends. Without a redis-server it skips or fails the
+// test, as [NewServers] does.
 func NewCluster(tb testing.TB, masters int, nodeTimeout time.Duration) *Cluster {
 	tb.Helper()
 	c := &Cluster{tb: tb}
 	for range 2 * masters {
-		c.Servers = append(c.Servers, withBus(tb, nodeTimeout))
+		c.Servers = append(c.Servers, startClusterServer(tb, nodeTimeout))
 	}
+
 	ids := make([]string, len(c.Servers))
 	for i, s := range c.Servers {
 		ids[i] = c.do(s, "CLUSTER", "MYID").(string)
@@ -40,34 +44,39 @@ func NewCluster(tb testing.TB, masters int, nodeTimeout time.Duration) *Cluster 
 			c.do(c.Servers[0], "CLUSTER", "MEET", "127.0.0.1", s.port, s.busPort)
 		}
 	}
-	c.until("all servers know each other", func(s *Server) bool {
+
+	c.await("all servers know each other", func(s *Server) bool {
 		isUnknown := func(id string) bool { return !strings.Contains(c.nodes(s), id) }
 		return !slices.ContainsFunc(ids, isUnknown)
 	})
+
+	// A server can replicate only a master that it knows.
 	for i, s := range c.Servers[masters:] {
 		c.do(s, "CLUSTER", "REPLICATE", ids[i])
 	}
-	c.until("all servers know masters and replicas, and these are in sync", func(s *Server) bool {
+
+	c.await("all servers know masters and replicas, and these are in sync", func(s *Server) bool {
 		return strings.Count(c.nodes(s), "slave ") == masters && c.isHealthy(s) && isReplicating(s)
 	})
+
 	return c
 }
 
-// isHealthy reports whether all slots are served, as far as s knows.
+// isHealthy reports whether s considers the Cluster healthy: all slots are served.
 func (c *Cluster) isHealthy(s *Server) bool {
 	return strings.Contains(c.do(s, "CLUSTER", "INFO").(string), "cluster_state:ok")
 }
 
-// isReplicating reports whether s is a replica in sync, or a master of one.
+// isReplicating reports whether s is a replica that is connected to its master, or the master of a replica in sync.
 func isReplicating(s *Server) bool {
 	replication := s.info("replication")
 	return strings.Contains(replication, "master_link_status:up") || strings.Contains(replication, "state=online")
 }
 
-// withBus starts a server of a Cluster.
-func withBus(tb testing.TB, nodeTimeout time.Duration) *Server {
+// startClusterServer starts a server in cluster mode.
+func startClusterServer(tb testing.TB, nodeTimeout time.Duration) *Server {
 	tb.Helper()
-	needServer(tb)
+	requireServer(tb)
 	var lastErr error
 	for range portTries { // another process may take the port of the bus
 		port, err := freePort()
@@ -86,12 +95,13 @@ func withBus(tb testing.TB, nodeTimeout time.Duration) *Server {
 		}
 		lastErr = err
 	}
+
 	tb.Fatal(lastErr)
 	return nil
 }
 
-// Client returns a new client with the options go-redis has by default, which
-// is closed when the test ends.
+// Client returns a new client with the default options of go-redis. It is
+// closed when the test ends.
 func (c *Cluster) Client() *redis.ClusterClient {
 	o := &redis.ClusterOptions{}
 	for _, s := range c.Servers {
@@ -102,8 +112,8 @@ func (c *Cluster) Client() *redis.ClusterClient {
 	return client
 }
 
-// Master returns the server that serves key, as server s has it. It fails the
-// test if s does not answer.
+// Master returns the server that serves key, according to server s. It fails
+// the test if s does not answer.
 func (c *Cluster) Master(s *Server, key string) *Server {
 	c.tb.Helper()
 	slot := c.do(s, "CLUSTER", "KEYSLOT", key).(int64)
@@ -119,12 +129,14 @@ func (c *Cluster) Master(s *Server, key string) *Server {
 			}
 		}
 	}
+
 	c.tb.Fatalf("nobody serves slot %d", slot)
 	return nil
 }
 
 func (c *Cluster) nodes(s *Server) string { return c.do(s, "CLUSTER", "NODES").(string) }
 
+// do returns the reply of s to a command, and fails the test on an error.
 func (c *Cluster) do(s *Server, args ...any) any {
 	c.tb.Helper()
 	v, err := s.admin().Do(c.tb.Context(), args...).Result()
@@ -134,8 +146,8 @@ func (c *Cluster) do(s *Server, args ...any) any {
 	return v
 }
 
-// until waits until something holds on every server.
-func (c *Cluster) until(what string, holds func(*Server) bool) {
+// await waits until holds returns true for every server.
+func (c *Cluster) await(what string, holds func(*Server) bool) {
 	c.tb.Helper()
 	for _, s := range c.Servers {
 		Await(c.tb, what, func() bool { return holds(s) })

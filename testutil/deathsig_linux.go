@@ -5,8 +5,9 @@ import (
 	"syscall"
 )
 
-// dieWithParent makes the kernel kill cmd's process when this one ends, however
-// it ends; signals from the terminal reach this one only.
+// dieWithParent makes the kernel kill the process of cmd when this process ends,
+// even if it crashes or is killed. Signals from the terminal do not reach the
+// process of cmd.
 func dieWithParent(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 }

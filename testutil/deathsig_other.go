@@ -4,5 +4,5 @@ package testutil
 
 import "os/exec"
 
-// dieWithParent does nothing: only Linux ends a child with its parent.
+// dieWithParent does nothing, because only Linux can end a child with its parent.
 func dieWithParent(*exec.Cmd) {}

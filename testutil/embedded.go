@@ -22,60 +22,68 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
+// nodeCount numbers the nodes of the process, for their names.
 var nodeCount atomic.Int64
 
-// Node is one embedded Redis master, with switches for the faults a lock has
-// to survive. It executes one request at a time, as Redis does; requests that
-// wait (for a fault to end, or for a delay) hold up only their own connection.
+// Node is one embedded Redis master, with switches for the faults that a lock
+// must survive. It executes one request at a time, as Redis does. A request
+// that waits (for a fault to end, or for a delay) holds up only its own
+// connection.
 //
-// It serves SUBSCRIBE, SSUBSCRIBE and PUBLISH, of scripts too. Commands that
-// block, and subscriptions to patterns, are answered with an error. All methods
-// are safe for concurrent use. A switch that has returned is in effect, on
-// established connections too: no request executes that it forbids.
+// It serves SUBSCRIBE, SSUBSCRIBE and PUBLISH, also PUBLISH from scripts.
+// Commands that block, and subscriptions to patterns, are answered with an
+// error. All methods are safe for concurrent use. A switch is in effect when
+// its method returns, on established connections too: from then on, no request
+// executes that the switch forbids.
 type Node struct {
-	name  string
-	redis *miniredis.Miniredis
-	srv   *server.Server
-	work  sync.WaitGroup // one worker per connection
+	name    string
+	redis   *miniredis.Miniredis
+	srv     *server.Server
+	workers sync.WaitGroup // one per connection, and one per listener
 
-	// exec is held while a request executes and while a switch is thrown, so
-	// that no request straddles a change. Lock order: exec, redis, mu.
-	exec   sync.Mutex
-	offset time.Duration // guarded by exec
-	lua    *scripts      // used with exec held
+	// exec is held while a request executes and while a switch changes, so that no request executes half before and half
+	// after a change. If several locks are held, they are taken in the order exec, the lock of redis, mu.
+	exec    sync.Mutex
+	offset  time.Duration // how far the node's clock is ahead; guarded by exec
+	scripts *scripts      // guarded by exec
 
+	// mu guards the fields below, and the connections' fields.
 	mu        sync.Mutex
 	listeners []net.Listener
 	conns     map[*conn]struct{}
 	clients   []*redis.Client
-	calls     map[string]int
+	calls     map[string]int // the number of requests received, by command
 	faults    faults
-	id        identity
+	identity  identity
 	closed    bool
 }
 
 // StartNode starts an empty node without any fault. The caller must Close it.
-// Tests rather use [NewNodes].
+// Tests should use [NewNodes].
 func StartNode() *Node {
 	m := miniredis.NewMiniRedis()
-	// Dialing is what starts a miniredis without a listener.
+
+	// The first Dial starts a miniredis that has no listener.
 	c, err := m.Dial()
 	if err != nil {
 		panic(fmt.Sprintf("testutil: miniredis does not start in memory: %v", err))
 	}
 	_ = c.Close()
+
 	n := &Node{
-		name:  fmt.Sprintf("embedded-%d", nodeCount.Add(1)),
-		redis: m,
-		srv:   m.Server(),
-		conns: map[*conn]struct{}{},
-		calls: map[string]int{},
-		id:    newIdentity(),
+		name:     fmt.Sprintf("embedded-%d", nodeCount.Add(1)),
+		redis:    m,
+		srv:      m.Server(),
+		conns:    map[*conn]struct{}{},
+		calls:    map[string]int{},
+		identity: newIdentity(),
 	}
-	n.lua = newScripts(n)
+
+	n.scripts = newScripts(n)
+
 	m.SetTime(time.Now())
 	m.ClockTTL(true)
-	n.srv.SetPreHook(n.answerInfo)
+	n.srv.SetPreHook(n.preHook)
 	return n
 }
 
@@ -102,13 +110,14 @@ func Clients(nodes []*Node) []redis.UniversalClient {
 // Name identifies the node within the process, like "embedded-1".
 func (n *Node) Name() string { return n.name }
 
-// Client returns a new client of the node with the options go-redis has by
-// default, but small buffers, and a single try to dial. The node closes it.
+// Client returns a new client of the node. Its options are the defaults of
+// go-redis, except for small buffers and a single attempt to dial. The node
+// closes it.
 //
-// In a bubble, give a client that may have more commands under way than its
-// PoolSize (10 per CPU by default) a larger one: go-redis waits for a free
-// connection with timers it shares between bubbles, and Go then ends the test
-// binary.
+// In a bubble, if a client may have more commands in progress than its PoolSize
+// (10 per CPU by default), give it a larger PoolSize: go-redis waits for a free
+// connection with timers that it shares between bubbles, and Go then ends the
+// test binary.
 func (n *Node) Client() redis.UniversalClient { return n.ClientWith(nil) }
 
 // ClientWith is [Node.Client] with options changed by adjust, which may be nil.
@@ -116,58 +125,73 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 	opts := &redis.Options{
 		Addr:   n.name,
 		Dialer: n.Dial,
-		// Both would greet every connection with commands miniredis rejects. Without a type of endpoint, go-redis v9.22
-		// looks the node's name up in DNS although the mode is off.
-		DisableIdentity:          true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled, EndpointType: maintnotifications.EndpointTypeNone},
-		// Tests dial many connections for a few requests each: to clear the buffers of 32 KiB, and of 128 KiB for pipelines,
-		// takes longer than the requests. Pipelines get no connections of their own, since of these there would be ten.
+
+		// By default both would greet every connection with commands that miniredis rejects. Without an EndpointType,
+		// go-redis v9.22 looks up the node's name in DNS although the mode is "disabled".
+		DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{
+			Mode:         maintnotifications.ModeDisabled,
+			EndpointType: maintnotifications.EndpointTypeNone,
+		},
+
+		// Tests dial many connections for a few requests each, and clearing the default buffers (32 KiB, and 128 KiB for
+		// pipelines) takes longer than the requests. Pipelines share the pool, because their own would have ten connections.
 		ReadBufferSize:   4096,
 		WriteBufferSize:  4096,
 		PipelinePoolSize: -1,
-		// go-redis dials in the background, and would go on trying after the call has ended: a bubble that ends meanwhile ends
-		// the test binary.
+
+		// go-redis dials in the background, and would retry after the call has ended. A bubble that ends before the last
+		// retry ends the test binary.
 		DialerRetries: 1,
 	}
 	if adjust != nil {
 		adjust(opts)
 	}
+
 	client := redis.NewClient(opts)
+
 	n.mu.Lock()
 	closed := n.closed
 	n.clients = append(n.clients, client)
 	n.mu.Unlock()
+
 	if closed {
 		_ = client.Close()
 	}
 	return client
 }
 
-// Dial opens an in-memory connection; network and addr are ignored, so that it
-// fits redis.Options.Dialer. It fails with ECONNREFUSED while the node is down
-// or closed, and with the context's error when ctx is done.
+// Dial opens an in-memory connection. It has the signature of
+// redis.Options.Dialer, but ignores network and addr. It fails with
+// ECONNREFUSED while the node is down or closed, and with the context's error
+// if ctx is done.
 func (n *Node) Dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if n.closed || n.faults.down {
 		return nil, &net.OpError{Op: "dial", Net: "memory", Addr: nodeAddr(n.name), Err: syscall.ECONNREFUSED}
 	}
+
 	c := newConn(n)
 	n.conns[c] = struct{}{}
-	n.work.Go(c.serve)
+	n.workers.Go(c.serve)
 	return c, nil
 }
 
-// Exec runs one command at once, whatever the faults, and returns its reply:
-// string, int, nil, or []any of these. An error reply is an error. It is not
-// counted by [Node.Calls] nor seen by [Node.OnRequest].
+// Exec runs one command at once, regardless of faults, and returns its reply:
+// string, int, nil, or []any of these. An error reply is returned as an error.
+// [Node.Calls] does not count the command, and the hook of [Node.OnRequest]
+// does not see it.
 func (n *Node) Exec(args ...any) (any, error) {
 	if len(args) == 0 {
 		return nil, errors.New("testutil: Exec needs a command")
 	}
+
 	words := make([]string, len(args))
 	for i, a := range args {
 		if b, ok := a.([]byte); ok {
@@ -176,11 +200,13 @@ func (n *Node) Exec(args ...any) (any, error) {
 		words[i] = fmt.Sprint(a)
 	}
 	words[0] = strings.ToUpper(words[0])
+
 	n.exec.Lock()
 	defer n.exec.Unlock()
 	return n.execLocked(words)
 }
 
+// execLocked runs a command, whose name is in upper case. n.exec must be held, and n.mu must not.
 func (n *Node) execLocked(words []string) (any, error) {
 	n.mu.Lock()
 	closed := n.closed
@@ -188,12 +214,14 @@ func (n *Node) execLocked(words []string) (any, error) {
 	if closed {
 		return nil, fmt.Errorf("testutil: node %s is closed", n.name)
 	}
+
 	var out bytes.Buffer
 	n.dispatch(server.NewPeer(bufio.NewWriter(&out)), words)
 	reply, err := server.ParseReply(bufio.NewReader(&out))
 	if s, ok := reply.(server.Simple); ok {
 		reply = string(s)
 	}
+
 	return reply, err
 }
 
@@ -209,18 +237,18 @@ func (n *Node) Keys() []string {
 	return keys
 }
 
-// Calls returns how many requests of each command (EVALSHA, EVAL, INFO, ...)
-// the node has received from clients, including those it did not execute.
-// Commands a script calls are not requests.
+// Calls returns the number of requests that the node has received from clients,
+// by command (EVALSHA, EVAL, INFO, ...), including those that it did not
+// execute. Commands called by a script are not requests.
 func (n *Node) Calls() map[string]int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return maps.Clone(n.calls)
 }
 
-// Close closes the node's clients, breaks its connections and waits until
-// nothing of it runs. A hook set with [Node.OnRequest] must have returned or
-// be about to. Closing again does nothing.
+// Close closes the node's clients, breaks its connections and waits until its
+// goroutines have ended. It waits for a running hook of [Node.OnRequest], so
+// the hook must return. Further calls do nothing.
 func (n *Node) Close() {
 	n.mu.Lock()
 	n.closed = true
@@ -231,24 +259,27 @@ func (n *Node) Close() {
 	}
 	n.breakConnsLocked()
 	n.mu.Unlock()
+
+	// Closing a client closes its connections, which takes n.mu.
 	for _, c := range clients {
 		_ = c.Close()
 	}
-	n.work.Wait()
-	n.exec.Lock() // a script run by Exec needs miniredis open
+
+	n.workers.Wait()
+
+	n.exec.Lock() // a script that Exec runs needs miniredis open
 	defer n.exec.Unlock()
-	n.lua.close()
+	n.scripts.close()
 	n.redis.Close()
 }
 
-// dispatch executes one request for peer, at the node's present time. It must
-// be called with exec held.
+// dispatch executes one request for peer, at the node's present time. n.exec must be held.
 func (n *Node) dispatch(peer *server.Peer, args []string) {
-	if unsupported[args[0]] {
+	if isUnsupported[args[0]] {
 		peer.WriteError(fmt.Sprintf("ERR embedded nodes do not serve '%s'", args[0]))
 	} else {
 		n.redis.SetTime(time.Now().Add(n.offset))
-		handled := n.lua.dispatch(peer, args)
+		handled := n.scripts.dispatch(peer, args)
 		if !handled {
 			n.srv.Dispatch(peer, args)
 		}
@@ -256,9 +287,8 @@ func (n *Node) dispatch(peer *server.Peer, args []string) {
 	peer.Flush()
 }
 
-// unsupported are the commands whose reply is not over when the command is,
-// or that would hold up the whole node.
-var unsupported = map[string]bool{
+// isUnsupported has the commands that would hold up the whole node, or whose replies go on after the command has returned.
+var isUnsupported = map[string]bool{
 	"BLPOP": true, "BRPOP": true, "BLMOVE": true, "BRPOPLPUSH": true, "BLMPOP": true,
 	"BZPOPMIN": true, "BZPOPMAX": true, "BZMPOP": true, "XREAD": true, "XREADGROUP": true,
 	"PSUBSCRIBE": true, "PUNSUBSCRIBE": true,

@@ -13,16 +13,16 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// conn is the client's end of an in-memory connection. It stands for the
-// network too: requests written and replies not yet read are held here, so
-// that faults can act on single requests, and writing never waits for the
+// conn is the client's end of an in-memory connection. It also stands for the
+// network: it holds requests that were written and replies that were not read
+// yet. So faults can act on single requests, and a Write never waits for the
 // node. Its worker executes the requests in order.
 //
-// All fields but node, peer and out are guarded by node.mu.
+// node.mu guards all fields except node, peer and out.
 type conn struct {
 	node *Node
 	peer *server.Peer
-	out  *bytes.Buffer // what peer has written; used by the worker only
+	out  *bytes.Buffer // the replies that peer has written; used by the worker only
 
 	partial  []byte // the beginning of a request
 	requests [][]string
@@ -30,22 +30,24 @@ type conn struct {
 	wake     chan struct{} // closed and replaced when something changes
 	closed   bool          // by the client
 	broken   bool          // by the node
-	deaf     bool          // nothing the client sends arrives any more
-	muted    bool          // nothing is answered any more
-	channels map[subscription]bool
+
+	losesRequests bool // no further request executes
+	losesReplies  bool // no further reply is sent
+	subscriptions map[subscription]bool
 
 	readDeadline, writeDeadline time.Time
 }
 
+// reply is a reply on its way to the client. It arrives delay after executed.
 type reply struct {
 	data     []byte
 	executed time.Time
 	delay    time.Duration
 }
 
-// handshake are the commands a client greets with or keeps alive by, which
-// scripted faults leave alone.
-var handshake = map[string]bool{"HELLO": true, "AUTH": true, "SELECT": true, "CLIENT": true, "PING": true}
+// isHandshake has the commands with which clients greet a server or keep a
+// connection alive. Scripted faults do not affect them.
+var isHandshake = map[string]bool{"HELLO": true, "AUTH": true, "SELECT": true, "CLIENT": true, "PING": true}
 
 func newConn(n *Node) *conn {
 	out := &bytes.Buffer{}
@@ -57,13 +59,14 @@ func newConn(n *Node) *conn {
 	}
 }
 
+// wakeLocked wakes the goroutines that wait for a change of the connection.
 func (c *conn) wakeLocked() {
 	close(c.wake)
 	c.wake = make(chan struct{})
 }
 
-// breakLocked ends the connection from the node's side: requests that wait are
-// lost, replies that have not arrived too.
+// breakLocked ends the connection from the node's side. Requests that were not
+// executed and replies that are still to arrive are lost.
 func (c *conn) breakLocked() {
 	c.broken = true
 	c.requests = nil
@@ -71,22 +74,24 @@ func (c *conn) breakLocked() {
 	c.wakeLocked()
 }
 
-// serve is the worker: it ends when the connection is broken, or closed by the
-// client and all it has sent is done.
+// serve executes requests until the connection is broken, or until the client
+// has closed it and all its requests have executed.
 func (c *conn) serve() {
 	for {
-		args, hook := c.next()
+		args, hook := c.nextRequest()
 		if args == nil {
 			return
 		}
+
 		var action Action
-		if hook != nil && !handshake[args[0]] {
+		if hook != nil && !isHandshake[args[0]] {
 			action = hook(args)
 		}
 		if action.DropRequest {
-			c.deafen()
+			c.loseRequests()
 			continue
 		}
+
 		alive := c.execute(args, action)
 		if !alive {
 			return
@@ -94,12 +99,13 @@ func (c *conn) serve() {
 	}
 }
 
-// next waits for a request; nil means that the connection is over.
-func (c *conn) next() (args []string, hook func([]string) Action) {
+// nextRequest waits for a request, and returns it with the hook that decides
+// about it. It returns nil if the connection is over.
+func (c *conn) nextRequest() (args []string, hook func([]string) Action) {
 	n := c.node
 	for {
 		n.mu.Lock()
-		if len(c.requests) > 0 && !c.deaf {
+		if len(c.requests) > 0 && !c.losesRequests {
 			args = c.requests[0]
 			c.requests = c.requests[1:]
 			hook = n.faults.onRequest
@@ -113,21 +119,23 @@ func (c *conn) next() (args []string, hook func([]string) Action) {
 		}
 		wake := c.wake
 		n.mu.Unlock()
+
 		<-wake
 	}
 }
 
-func (c *conn) deafen() {
+// loseRequests makes nextRequest ignore all further requests.
+func (c *conn) loseRequests() {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
-	c.deaf = true
+	c.losesRequests = true
 }
 
-// execute waits until the request may execute, and executes it. It reports
-// whether the connection still stands.
+// execute waits until the request may execute, executes it and sends the reply.
+// It reports whether the connection is still alive.
 func (c *conn) execute(args []string, action Action) bool {
 	n := c.node
-	locked := c.await(action.Delay)
+	locked := c.lockExec(action.Delay)
 	if !locked {
 		return false
 	}
@@ -137,42 +145,50 @@ func (c *conn) execute(args []string, action Action) bool {
 		c.dispatch(args)
 		c.out.Reset()
 	}
+
 	c.dispatch(args)
 	data := bytes.Clone(c.out.Bytes())
 	c.out.Reset()
 	return c.answer(args, data, action)
 }
 
-// answer sends the reply to a request.
+// answer sends the reply to a request, unless a fault loses it. It reports
+// whether the connection is still alive.
 func (c *conn) answer(args []string, data []byte, action Action) bool {
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if c.broken {
 		return false
 	}
-	if n.faults.dropReplies > 0 && !handshake[args[0]] {
+
+	if n.faults.dropReplies > 0 && !isHandshake[args[0]] {
 		n.faults.dropReplies--
 		c.breakLocked()
 		return false
 	}
+
 	if action.DropReply {
-		c.muted = true
+		c.losesReplies = true
 	}
-	if !c.muted {
+	if !c.losesReplies {
 		c.replies = append(c.replies, reply{data, time.Now(), action.ReplyDelay})
 		c.wakeLocked()
 	}
+
 	if c.peer.Closed() { // QUIT
 		c.breakLocked()
 		return false
 	}
+
 	return true
 }
 
-// await waits until a request that takes delay longer than others may execute,
-// and takes exec. It reports false, without exec, if the connection is broken.
-func (c *conn) await(delay time.Duration) bool {
+// lockExec waits until the node does not hang, and until delay and the delay of
+// [Node.Slow] have passed since the call. Then it locks node.exec and returns
+// true. If the connection breaks first, it returns false without the lock.
+func (c *conn) lockExec(delay time.Duration) bool {
 	n := c.node
 	began := time.Now()
 	for {
@@ -183,22 +199,24 @@ func (c *conn) await(delay time.Duration) bool {
 			n.exec.Unlock()
 			return false
 		}
+
 		wait := time.Until(began.Add(delay + n.faults.slow))
 		if !n.faults.hung && wait <= 0 {
 			n.mu.Unlock()
 			return true
 		}
+
 		wake := c.wake
 		if n.faults.hung {
-			wait = 0
+			wait = 0 // only a change of the faults ends the wait
 		}
 		n.mu.Unlock()
 		n.exec.Unlock()
-		pause(wake, wait)
+		waitFor(wake, wait)
 	}
 }
 
-// dispatch executes a request. It must be called with exec held.
+// dispatch executes a request. node.exec must be held.
 func (c *conn) dispatch(args []string) {
 	handled := c.subscribe(args)
 	if !handled {
@@ -206,12 +224,13 @@ func (c *conn) dispatch(args []string) {
 	}
 }
 
-// pause waits for wake, and at most d if d is positive.
-func pause(wake <-chan struct{}, d time.Duration) {
+// waitFor waits for wake, and at most d if d is positive.
+func waitFor(wake <-chan struct{}, d time.Duration) {
 	if d <= 0 {
 		<-wake
 		return
 	}
+
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
@@ -220,35 +239,39 @@ func pause(wake <-chan struct{}, d time.Duration) {
 	}
 }
 
-// Write hands requests over. Like a socket it succeeds while the node hangs.
+// Write hands requests to the worker. It succeeds while the node hangs, as with a socket.
 func (c *conn) Write(p []byte) (int, error) {
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	switch {
 	case c.closed:
 		return 0, c.opError("write", net.ErrClosed)
 	case c.broken:
 		return 0, c.opError("write", syscall.EPIPE)
-	case expired(c.writeDeadline):
+	case hasPassed(c.writeDeadline):
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	}
+
 	c.partial = append(c.partial, p...)
 	if err := c.parseLocked(); err != nil {
 		c.breakLocked()
 		return 0, c.opError("write", err)
 	}
+
 	c.wakeLocked()
 	return len(p), nil
 }
 
-// parseLocked moves the complete requests from partial to requests.
+// parseLocked moves complete requests from partial to requests, and counts them.
 func (c *conn) parseLocked() error {
 	for {
 		args, size, err := parseRequest(c.partial)
 		if size == 0 || err != nil {
 			return err
 		}
+
 		c.partial = c.partial[size:]
 		if len(args) == 0 {
 			continue
@@ -265,25 +288,28 @@ func (c *conn) Read(p []byte) (int, error) {
 		if wake == nil {
 			return size, err
 		}
-		pause(wake, wait)
+		waitFor(wake, wait)
 	}
 }
 
-// tryRead reads what has arrived. A wake that is not nil means that nothing
-// has, and that the next chance is when wake closes or a positive wait is over.
+// tryRead reads bytes that have arrived. If there are none yet, it returns a
+// channel: the caller must try again when wake is closed, or after wait if wait
+// is positive. Otherwise wake is nil.
 func (c *conn) tryRead(p []byte) (size int, wake <-chan struct{}, wait time.Duration, err error) {
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	if c.closed {
 		return 0, nil, 0, c.opError("read", net.ErrClosed)
 	}
-	if expired(c.readDeadline) {
+	if hasPassed(c.readDeadline) {
 		return 0, nil, 0, c.opError("read", os.ErrDeadlineExceeded)
 	}
 	if len(p) == 0 {
 		return 0, nil, 0, nil
 	}
+
 	next := c.readDeadline
 	if len(c.replies) > 0 {
 		first := &c.replies[0]
@@ -296,25 +322,29 @@ func (c *conn) tryRead(p []byte) (size int, wake <-chan struct{}, wait time.Dura
 			}
 			return size, nil, 0, nil
 		}
+
 		sooner := next.IsZero() || arrives.Before(next)
 		if sooner {
 			next = arrives
 		}
 	}
+
 	if c.broken {
 		return 0, nil, 0, io.EOF
 	}
 	if !next.IsZero() {
 		wait = max(time.Until(next), 1)
 	}
+
 	return 0, c.wake, wait, nil
 }
 
-// Close closes the client's end. Requests written before still execute, as
-// those in flight to a server would.
+// Close closes the client's end. Requests written before still execute, like
+// those in flight to a server.
 func (c *conn) Close() error {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
+
 	if c.closed {
 		return c.opError("close", net.ErrClosed)
 	}
@@ -323,8 +353,8 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// expired reports whether there is a deadline, and it has passed.
-func expired(deadline time.Time) bool {
+// hasPassed reports whether a deadline is set and has passed.
+func hasPassed(deadline time.Time) bool {
 	return !deadline.IsZero() && !deadline.After(time.Now())
 }
 
@@ -332,19 +362,22 @@ func (c *conn) SetReadDeadline(t time.Time) error  { return c.setDeadlines(&t, n
 func (c *conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(nil, &t) }
 func (c *conn) SetDeadline(t time.Time) error      { return c.setDeadlines(&t, &t) }
 
+// setDeadlines sets the deadlines that are not nil.
 func (c *conn) setDeadlines(read, write *time.Time) error {
 	c.node.mu.Lock()
 	defer c.node.mu.Unlock()
+
 	if c.closed {
 		return c.opError("set", net.ErrClosed)
 	}
 	if read != nil {
 		c.readDeadline = *read
-		c.wakeLocked() // a pending Read has to look at its deadline again
+		c.wakeLocked() // a pending Read must look at its deadline again
 	}
 	if write != nil {
 		c.writeDeadline = *write
 	}
+
 	return nil
 }
 
@@ -352,7 +385,7 @@ func (c *conn) opError(op string, err error) error {
 	return &net.OpError{Op: op, Net: "memory", Addr: c.RemoteAddr(), Err: err}
 }
 
-// nodeAddr is the address of a node: its name.
+// nodeAddr is the net.Addr of a node: its name.
 type nodeAddr string
 
 func (nodeAddr) Network() string  { return "memory" }
@@ -361,22 +394,22 @@ func (a nodeAddr) String() string { return string(a) }
 func (c *conn) LocalAddr() net.Addr  { return nodeAddr("client") }
 func (c *conn) RemoteAddr() net.Addr { return nodeAddr(c.node.name) }
 
-// SyscallConn lets a client's pool see that an idle connection is broken, as
-// it does with sockets, before it sends a command into it.
-func (c *conn) SyscallConn() (syscall.RawConn, error) { return health{c}, nil }
+// SyscallConn lets a client's pool check whether an idle connection is broken
+// before it sends a command, as it does with sockets.
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return rawConn{c}, nil }
 
-// health answers the only question a pool asks a raw connection, without a
-// descriptor to ask it of.
-type health struct{ *conn }
+// rawConn is a syscall.RawConn without a file descriptor. Its Read returns an
+// error if the connection is broken: a pool needs no more.
+type rawConn struct{ *conn }
 
-func (h health) Read(func(fd uintptr) bool) error {
-	h.node.mu.Lock()
-	defer h.node.mu.Unlock()
-	if h.broken {
+func (r rawConn) Read(func(fd uintptr) bool) error {
+	r.node.mu.Lock()
+	defer r.node.mu.Unlock()
+	if r.broken {
 		return io.EOF
 	}
 	return nil
 }
 
-func (health) Write(func(fd uintptr) bool) error { return nil }
-func (health) Control(func(fd uintptr)) error    { return nil }
+func (rawConn) Write(func(fd uintptr) bool) error { return nil }
+func (rawConn) Control(func(fd uintptr)) error    { return nil }

@@ -10,7 +10,7 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 )
 
-// identity is what INFO tells about a node, guarded by Node.mu.
+// identity is the part of a node that INFO reports, guarded by Node.mu.
 type identity struct {
 	runID, replid string
 	started       time.Time
@@ -18,7 +18,7 @@ type identity struct {
 	policy        string
 	maxmemory     int64
 	version       string            // empty: not reported
-	refused       map[string]string // commands that are answered with an error
+	refusals      map[string]string // the errors that Node.Refuse sets, by command
 }
 
 func newIdentity() identity {
@@ -27,6 +27,7 @@ func newIdentity() identity {
 	return id
 }
 
+// restart changes what a restart at now changes.
 func (id *identity) restart(now time.Time) {
 	id.runID = newID()
 	id.replid = newID()
@@ -40,6 +41,7 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
+// section returns a section of INFO, or "" if there is none of that name.
 func (id *identity) section(name string) string {
 	switch name {
 	case "server":
@@ -50,8 +52,10 @@ func (id *identity) section(name string) string {
 		return fmt.Sprintf("# Server\r\n%sredis_mode:standalone\r\n"+
 			"run_id:%s\r\ntcp_port:6379\r\nuptime_in_seconds:%d\r\n",
 			version, id.runID, int(time.Since(id.started).Seconds()))
+
 	case "memory":
 		return fmt.Sprintf("# Memory\r\nmaxmemory:%d\r\nmaxmemory_policy:%s\r\n", id.maxmemory, id.policy)
+
 	case "replication":
 		role := "role:master\r\n"
 		if id.replica {
@@ -59,20 +63,22 @@ func (id *identity) section(name string) string {
 		}
 		return fmt.Sprintf("# Replication\r\n%sconnected_slaves:0\r\nmaster_replid:%s\r\n", role, id.replid)
 	}
+
 	return ""
 }
 
-// answerInfo is miniredis' hook before every command, those of scripts
-// included; miniredis has no INFO of its own that tells enough. It runs with
-// miniredis locked when a script calls, and reports whether it has answered.
-func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
+// preHook answers the commands that miniredis must not: refused commands, INFO (miniredis reports too little) and
+// PUBLISH. It reports whether it has answered. miniredis calls it before every command, including those that scripts
+// call. If miniredis runs the script itself, it is locked during the call.
+func (n *Node) preHook(peer *server.Peer, cmd string, args ...string) bool {
 	n.mu.Lock()
-	refusal := n.id.refused[cmd]
+	refusal := n.identity.refusals[cmd]
 	n.mu.Unlock()
 	if refusal != "" {
 		peer.WriteError(refusal)
 		return true
 	}
+
 	switch cmd {
 	case "PUBLISH", "SPUBLISH":
 		if len(args) == 2 {
@@ -84,23 +90,28 @@ func (n *Node) answerInfo(peer *server.Peer, cmd string, args ...string) bool {
 		peer.WriteBulk(n.info(args))
 		return true
 	}
+
 	return false
 }
 
-// info returns the text of INFO, for the given sections or for all.
-func (n *Node) info(args []string) string {
+// info returns the text of INFO with the given sections, or with all if there are none.
+func (n *Node) info(sections []string) string {
 	wanted := map[string]bool{}
-	for _, a := range args {
-		wanted[strings.ToLower(a)] = true
+	for _, s := range sections {
+		wanted[strings.ToLower(s)] = true
 	}
-	all := len(args) == 0 || wanted["default"] || wanted["all"] || wanted["everything"]
+
+	all := len(sections) == 0 || wanted["default"] || wanted["all"] || wanted["everything"]
+
 	var text []string
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for _, name := range []string{"server", "memory", "replication"} {
 		if all || wanted[name] {
-			text = append(text, n.id.section(name))
+			text = append(text, n.identity.section(name))
 		}
 	}
+
 	return strings.Join(text, "\r\n")
 }

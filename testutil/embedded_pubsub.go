@@ -10,46 +10,51 @@ import (
 type subscription struct{ kind, channel string }
 
 // subscribe answers SUBSCRIBE, UNSUBSCRIBE and their sharded forms, and reports
-// whether the request was one of these. It must be called with exec held.
+// whether the request was one of these. node.exec must be held.
 func (c *conn) subscribe(args []string) bool {
-	kind := strings.ToLower(args[0])
-	switch kind {
+	command := strings.ToLower(args[0])
+	switch command {
 	case "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe":
 	default:
 		return false
 	}
+
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if refusal := n.id.refused[args[0]]; refusal != "" {
+
+	if refusal := n.identity.refusals[args[0]]; refusal != "" {
 		fmt.Fprintf(c.out, "-%s\r\n", refusal)
 		return true
 	}
 	if len(args) < 2 {
-		fmt.Fprintf(c.out, "-ERR wrong number of arguments for '%s' command\r\n", kind)
+		fmt.Fprintf(c.out, "-ERR wrong number of arguments for '%s' command\r\n", command)
 		return true
 	}
-	of := "message"
-	if kind == "ssubscribe" || kind == "sunsubscribe" {
-		of = "smessage"
+
+	kind := "message"
+	if command == "ssubscribe" || command == "sunsubscribe" {
+		kind = "smessage"
 	}
-	if c.channels == nil {
-		c.channels = map[subscription]bool{}
+	if c.subscriptions == nil {
+		c.subscriptions = map[subscription]bool{}
 	}
+
 	for _, channel := range args[1:] {
-		if strings.Contains(kind, "un") {
-			delete(c.channels, subscription{of, channel})
+		if strings.Contains(command, "un") {
+			delete(c.subscriptions, subscription{kind, channel})
 		} else {
-			c.channels[subscription{of, channel}] = true
+			c.subscriptions[subscription{kind, channel}] = true
 		}
-		c.out.WriteString("*3\r\n" + bulk(kind) + bulk(channel) + fmt.Sprintf(":%d\r\n", c.countChannelsLocked(of)))
+		c.out.WriteString("*3\r\n" + bulk(command) + bulk(channel) + fmt.Sprintf(":%d\r\n", c.countSubscriptionsLocked(kind)))
 	}
+
 	return true
 }
 
-// countChannelsLocked returns the number of channels of a kind that the connection is subscribed to.
-func (c *conn) countChannelsLocked(kind string) (count int) {
-	for s := range c.channels {
+// countSubscriptionsLocked returns the number of subscriptions of a kind.
+func (c *conn) countSubscriptionsLocked(kind string) (count int) {
+	for s := range c.subscriptions {
 		if s.kind == kind {
 			count++
 		}
@@ -57,40 +62,44 @@ func (c *conn) countChannelsLocked(kind string) (count int) {
 	return count
 }
 
-// publish hands a message to those who have subscribed, and returns how many
-// they are.
+// publish sends a message to the subscribers of a channel, and returns their number.
 func (n *Node) publish(kind, channel, message string) (count int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for c := range n.conns {
-		if !c.channels[subscription{kind, channel}] {
+		if !c.subscriptions[subscription{kind, channel}] {
 			continue
 		}
-		count++
-		if c.muted || n.faults.dropMessages {
+		count++ // also if a fault loses the message: the server does not know
+		if c.losesReplies || n.faults.dropMessages {
 			continue
 		}
+
 		data := []byte("*3\r\n" + bulk(kind) + bulk(channel) + bulk(message))
 		c.replies = append(c.replies, reply{data, time.Now(), 0})
 		c.wakeLocked()
 	}
+
 	return count
 }
 
+// bulk returns s as a RESP bulk string.
 func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 
-// DropMessages loses what is published from now on, or no longer: those who
-// have subscribed stay so, and do not hear of it. Up does not end it.
+// DropMessages turns the loss of published messages on or off. Subscriptions
+// stay, but while it is on their subscribers receive no message. Up does not
+// turn it off.
 func (n *Node) DropMessages(on bool) {
-	n.throw(func() { n.faults.dropMessages = on })
+	n.change(func() { n.faults.dropMessages = on })
 }
 
-// BreakSubscriptions breaks the connections on which somebody has subscribed,
-// and no others.
+// BreakSubscriptions breaks the connections that have a subscription, and no
+// others.
 func (n *Node) BreakSubscriptions() {
-	n.throw(func() {
+	n.change(func() {
 		for c := range n.conns {
-			if len(c.channels) > 0 {
+			if len(c.subscriptions) > 0 {
 				c.breakLocked()
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// Snapshot is what a node held at one instant, like an RDB file, or like a
-// replica that has heard nothing since. It can be restored any number of
+// Snapshot is the data of a node at one instant, like an RDB file, or like a
+// replica that has received nothing since. It can be restored any number of
 // times, on any node.
 type Snapshot struct {
 	keys []savedKey
@@ -18,21 +18,22 @@ type Snapshot struct {
 type savedKey struct {
 	name    string
 	expires time.Time // by the clock of the node that saved it; zero = never
-	put     func(db *miniredis.RedisDB)
+	restore func(db *miniredis.RedisDB)
 }
 
-// Snapshot saves the keys of database 0, with their expiries. Streams and the
-// expiries of single hash fields are left out.
+// Snapshot saves the keys of database 0, with their expiries. It leaves out
+// streams and the expiries of single hash fields.
 func (n *Node) Snapshot() *Snapshot {
 	n.exec.Lock()
 	defer n.exec.Unlock()
-	n.tick()
+
+	n.expireKeys()
 	s := &Snapshot{}
 	now := time.Now().Add(n.offset)
 	db := n.redis.DB(0)
 	for _, name := range db.Keys() {
-		k := savedKey{name: name, put: save(db, name)}
-		if k.put == nil {
+		k := savedKey{name: name, restore: save(db, name)}
+		if k.restore == nil {
 			continue
 		}
 		if ttl := db.TTL(name); ttl > 0 {
@@ -40,15 +41,18 @@ func (n *Node) Snapshot() *Snapshot {
 		}
 		s.keys = append(s.keys, k)
 	}
+
 	return s
 }
 
-// save reads a key and returns what writes it again.
+// save reads a key and returns a function that writes it again, or nil if its
+// type is not supported.
 func save(db *miniredis.RedisDB, name string) func(*miniredis.RedisDB) {
 	switch db.Type(name) {
 	case "string":
 		value, _ := db.Get(name)
 		return func(db *miniredis.RedisDB) { _ = db.Set(name, value) }
+
 	case "hash":
 		fields, _ := db.HKeys(name)
 		var pairs []string
@@ -56,13 +60,16 @@ func save(db *miniredis.RedisDB, name string) func(*miniredis.RedisDB) {
 			pairs = append(pairs, f, db.HGet(name, f))
 		}
 		return func(db *miniredis.RedisDB) { db.HSet(name, pairs...) }
+
 	case "list":
 		live, _ := db.List(name)
 		values := slices.Clone(live)
 		return func(db *miniredis.RedisDB) { _, _ = db.Push(name, values...) }
+
 	case "set":
 		members, _ := db.Members(name)
 		return func(db *miniredis.RedisDB) { _, _ = db.SetAdd(name, members...) }
+
 	case "zset":
 		live, _ := db.SortedSet(name)
 		scores := maps.Clone(live)
@@ -72,44 +79,48 @@ func save(db *miniredis.RedisDB, name string) func(*miniredis.RedisDB) {
 			}
 		}
 	}
+
 	return nil
 }
 
-// RestartFrom is a crash and a restart with an older state, as with a server
-// that saves its data now and then: like [Node.RestartEmpty], but with the data
-// of s. What has expired meanwhile by the node's clock is not loaded.
+// RestartFrom simulates a crash and a restart with older data, as with a server
+// that saves its data from time to time. It is [Node.RestartEmpty], except that
+// the node then has the data of s, without the keys that have expired by the
+// node's clock.
 func (n *Node) RestartFrom(s *Snapshot) {
 	n.restore(s, func() {
 		n.breakConnsLocked()
-		n.id.restart(time.Now())
+		n.identity.restart(time.Now())
 	}, "SCRIPT FLUSH")
 }
 
-// PromoteFrom is a failover to a replica that lagged: what was written after s
-// was taken is lost, and the rest is as with [Node.Promote]. A former primary
-// that goes on serving is a node of its own: let the clients that have not
-// heard of the failover stay with this node, and give the others one that was
-// restored from the snapshot, by [Node.RestartFrom].
+// PromoteFrom simulates a failover to a replica that lagged: it is
+// [Node.Promote], and writes made after s was taken are lost. To simulate a
+// former primary that still serves clients, use a second node. Clients that do
+// not know of the failover stay with this node, without PromoteFrom. The other
+// clients use a node that was restored from the snapshot by [Node.RestartFrom].
 func (n *Node) PromoteFrom(s *Snapshot) {
 	n.restore(s, func() {
-		n.id.replica = false
-		n.id.replid = newID()
+		n.identity.replica = false
+		n.identity.replid = newID()
 	})
 }
 
-func (n *Node) restore(s *Snapshot, change func(), commands ...string) {
+// restore calls set as [Node.change] does, runs commands, and replaces the data with the data of s.
+func (n *Node) restore(s *Snapshot, set func(), commands ...string) {
 	n.exec.Lock()
 	defer n.exec.Unlock()
-	n.throwLocked(change, append(commands, "FLUSHALL")...)
+
+	n.changeLocked(set, append(commands, "FLUSHALL")...)
 	now := time.Now().Add(n.offset)
 	db := n.redis.DB(0)
 	for _, k := range s.keys {
 		if k.expires.IsZero() {
-			k.put(db)
+			k.restore(db)
 			continue
 		}
 		if ttl := k.expires.Sub(now); ttl > 0 {
-			k.put(db)
+			k.restore(db)
 			db.SetTTL(k.name, ttl)
 		}
 	}

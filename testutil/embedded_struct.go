@@ -8,15 +8,16 @@ import (
 	lua "github.com/yuin/gopher-lua"
 )
 
-// structLib is the part of Redis' struct library that lays out numbers and
-// strings without padding: "<" (little-endian), B (a byte), d (a double), and
-// c0, a string: all of it, or as long as the number before it says.
+// structLib is the part of Redis' Lua library "struct" that packs numbers and
+// strings without padding. A format begins with "<" (little-endian). Its
+// options are B (a byte), d (a double) and c0 (a string): pack writes the whole
+// string; unpack takes its length from the number before it.
 var structLib = map[string]lua.LGFunction{"pack": structPack, "unpack": structUnpack}
 
 func structPack(l *lua.LState) int {
 	var out []byte
 	next := 2
-	for _, option := range formatOf(l) {
+	for _, option := range formatOptions(l) {
 		switch option {
 		case 'B':
 			out = append(out, byte(l.CheckInt(next)))
@@ -27,6 +28,7 @@ func structPack(l *lua.LState) int {
 		}
 		next++
 	}
+
 	l.Push(lua.LString(out))
 	return 1
 }
@@ -36,40 +38,45 @@ func structUnpack(l *lua.LState) int {
 	at := l.OptInt(3, 1) - 1
 	pushed := 0
 	length := 0
-	take := func(n int) string {
+	read := func(n int) string {
 		if n < 0 || len(data)-at < n {
 			l.RaiseError("data string too short")
 		}
 		at += n
 		return data[at-n : at]
 	}
-	options := formatOf(l)
+
+	options := formatOptions(l)
 	for i, option := range options {
 		var v lua.LValue
 		switch option {
 		case 'B':
-			length = int(take(1)[0])
+			length = int(read(1)[0])
 			v = lua.LNumber(length)
 		case 'd':
-			n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(take(8))))
+			n := math.Float64frombits(binary.LittleEndian.Uint64([]byte(read(8))))
 			length = int(n)
 			v = lua.LNumber(n)
 		case 'c':
-			v = lua.LString(take(length))
+			v = lua.LString(read(length))
 		}
+
+		// A number before a string is only the string's length, and not a result.
 		isLength := option != 'c' && strings.HasPrefix(options[i+1:], "c")
 		if isLength {
-			continue // it is only the length of what follows
+			continue
 		}
 		l.Push(v)
 		pushed++
 	}
+
 	l.Push(lua.LNumber(at + 1))
 	return pushed + 1
 }
 
-// formatOf returns the options of a format, one byte each.
-func formatOf(l *lua.LState) string {
+// formatOptions returns the options of the format in the first argument, one
+// byte each. It raises an error for a format that is not supported.
+func formatOptions(l *lua.LState) string {
 	format, isLittleEndian := strings.CutPrefix(l.CheckString(1), "<")
 	options := strings.ReplaceAll(format, "c0", "c")
 	isKnown := strings.Trim(options, "Bdc") == ""

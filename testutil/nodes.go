@@ -14,12 +14,12 @@ type Nodes struct {
 	Addrs []string // host:port
 	Kind  string   // what they are, for people
 
-	faults []faulty
-	stops  []func()
+	nodes   []faultyNode
+	closers []func()
 }
 
-// faulty is what can happen to a node.
-type faulty interface {
+// A faultyNode is a node with the faults that Nodes offers.
+type faultyNode interface {
 	Kill()
 	Pause() error
 	Resume() error
@@ -28,86 +28,90 @@ type faulty interface {
 	Flush() error
 }
 
-// embedded makes an embedded node look like a process.
-type embedded struct{ *Node }
+// embeddedNode gives an embedded node the faults of a process.
+type embeddedNode struct{ *Node }
 
-func (n embedded) Kill() { n.Down() }
+func (n embeddedNode) Kill() { n.Down() }
 
-func (n embedded) Pause() error {
+func (n embeddedNode) Pause() error {
 	n.Hang()
 	return nil
 }
 
-func (n embedded) Resume() error {
+func (n embeddedNode) Resume() error {
 	n.Up()
 	return nil
 }
 
-func (n embedded) Restart() error {
+func (n embeddedNode) Restart() error {
 	n.Node.Restart()
 	n.Up()
 	return nil
 }
 
-func (n embedded) RestartEmpty() error {
+func (n embeddedNode) RestartEmpty() error {
 	n.Node.RestartEmpty()
 	n.Up()
 	return nil
 }
 
-func (n embedded) Flush() error {
+func (n embeddedNode) Flush() error {
 	n.Node.Flush()
 	return nil
 }
 
-// serverNode makes a process a node.
+// serverNode adds to a process the fault that it lacks.
 type serverNode struct{ *Server }
 
-func (s serverNode) Flush() error { return s.admin().FlushAll(context.Background()).Err() } //nolint:forbidigo // bounded by the client's timeouts
+func (s serverNode) Flush() error {
+	return s.admin().FlushAll(context.Background()).Err() //nolint:forbidigo // bounded by the client's timeouts
+}
 
-// StartNodes starts n nodes: redis-server processes where there is a
-// redis-server, embedded ones otherwise. The caller must Close them. extraArgs
-// are for processes, as in [StartServer].
+// StartNodes starts n nodes: redis-server processes if redis-server is on PATH,
+// embedded ones otherwise. The caller must Close them. extraArgs are passed to
+// the processes, as in [StartServer].
 func StartNodes(n int, extraArgs ...string) (*Nodes, error) {
-	start := func() (string, faulty, func(), error) { return startServer(extraArgs) }
+	start := func() (string, faultyNode, func(), error) { return startServerNode(extraArgs) }
 	kind := "redis-server processes"
 	if !ServerAvailable() {
-		start = startListening
+		start = startEmbeddedNode
 		kind = "embedded, because redis-server is not on PATH"
 	}
+
 	ns := &Nodes{Kind: kind}
 	for i := range n {
-		addr, node, stop, err := start()
+		addr, node, closer, err := start()
 		if err != nil {
 			ns.Close()
 			return nil, fmt.Errorf("node %d: %w", i, err)
 		}
 		ns.Addrs = append(ns.Addrs, addr)
-		ns.faults = append(ns.faults, node)
-		ns.stops = append(ns.stops, stop)
+		ns.nodes = append(ns.nodes, node)
+		ns.closers = append(ns.closers, closer)
 	}
+
 	return ns, nil
 }
 
-func startServer(extraArgs []string) (addr string, node faulty, stop func(), err error) {
-	s, err := StartServer("", extraArgs...) // its directory goes with it
+func startServerNode(extraArgs []string) (addr string, node faultyNode, closer func(), err error) {
+	s, err := StartServer("", extraArgs...) // Close removes its directory
 	if err != nil {
 		return "", nil, nil, err
 	}
 	return s.Addr(), serverNode{s}, s.Close, nil
 }
 
-func startListening() (addr string, node faulty, stop func(), err error) {
+func startEmbeddedNode() (addr string, node faultyNode, closer func(), err error) {
 	n := StartNode()
 	addr, err = n.Listen()
 	if err != nil {
 		n.Close()
 		return "", nil, nil, err
 	}
-	return addr, embedded{n}, n.Close, nil
+	return addr, embeddedNode{n}, n.Close, nil
 }
 
-// URLs returns the addresses as core.Open takes them.
+// URLs returns the addresses in the form that core.Open takes.
 func (ns *Nodes) URLs() []string {
 	urls := slices.Clone(ns.Addrs)
 	for i, addr := range urls {
@@ -116,78 +120,83 @@ func (ns *Nodes) URLs() []string {
 	return urls
 }
 
-// Kill ends a node without warning. Until it is restarted nobody can reach it.
-func (ns *Nodes) Kill(i int) { ns.faults[i].Kill() }
+// Kill ends a node without warning. Clients cannot reach it until it is restarted.
+func (ns *Nodes) Kill(i int) { ns.nodes[i].Kill() }
 
-// Pause has a node answer nothing until it is resumed or restarted: connections stay open. An error means that it is
-// dead, or that the platform cannot pause processes.
-func (ns *Nodes) Pause(i int) error { return ns.faults[i].Pause() }
+// Pause makes a node answer nothing until it is resumed or restarted; connections stay open. An error means that the node
+// is dead, or that the platform cannot pause processes.
+func (ns *Nodes) Pause(i int) error { return ns.nodes[i].Pause() }
 
-// Resume has a paused node go on with what it was sent meanwhile.
-func (ns *Nodes) Resume(i int) error { return ns.faults[i].Resume() }
+// Resume makes a paused node continue, with the requests that it received while paused.
+func (ns *Nodes) Resume(i int) error { return ns.nodes[i].Resume() }
 
-// Restart restarts a node, which keeps its address. Embedded nodes keep their data, processes do where the arguments
+// Restart restarts a node, which keeps its address. Embedded nodes keep their data; processes keep it if the arguments
 // given to StartNodes turn persistence on. A node that was killed or paused runs again.
-func (ns *Nodes) Restart(i int) error { return ns.faults[i].Restart() }
+func (ns *Nodes) Restart(i int) error { return ns.nodes[i].Restart() }
 
-// Flush removes the data of a node, which goes on running.
-func (ns *Nodes) Flush(i int) error { return ns.faults[i].Flush() }
+// Flush removes the data of a node, which continues to run.
+func (ns *Nodes) Flush(i int) error { return ns.nodes[i].Flush() }
 
 // RestartEmpty restarts a node, which keeps its address and loses its memory. A node that was killed runs again.
-func (ns *Nodes) RestartEmpty(i int) error { return ns.faults[i].RestartEmpty() }
+func (ns *Nodes) RestartEmpty(i int) error { return ns.nodes[i].RestartEmpty() }
 
 // Close ends the nodes.
 func (ns *Nodes) Close() {
-	for _, stop := range ns.stops {
-		stop()
+	for _, closer := range ns.closers {
+		closer()
 	}
-	ns.stops = nil
+	ns.closers = nil
 }
 
 // Listen lets other processes reach the node, at the address returned, until
-// it is closed. What its switches do to connections they do to these as well.
+// the node is closed. Its switches also affect these connections.
 func (n *Node) Listen() (addr string, err error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return "", err
 	}
+
+	// Close waits for the workers, so none may be added after it has begun.
 	n.mu.Lock()
 	closed := n.closed
 	n.listeners = append(n.listeners, l)
 	if !closed {
-		n.work.Add(1)
+		n.workers.Add(1)
 	}
+
 	n.mu.Unlock()
 	if closed {
 		_ = l.Close()
 		return "", net.ErrClosed
 	}
+
 	go func() {
-		defer n.work.Done()
+		defer n.workers.Done()
 		n.accept(l)
 	}()
 	return l.Addr().String(), nil
 }
 
-// accept connects those that dial l to the node, until l is closed.
+// accept connects the clients of l to the node, until l is closed.
 func (n *Node) accept(l net.Listener) {
 	for {
 		outside, err := l.Accept()
 		if err != nil {
 			return // closed
 		}
+
 		inside, err := n.Dial(context.Background(), "", "") //nolint:forbidigo // ends with the node
 		if err != nil {                                     // the node is down
 			_ = outside.Close()
 			continue
 		}
-		go pass(inside, outside)
-		go pass(outside, inside)
+		go relay(inside, outside)
+		go relay(outside, inside)
 	}
 }
 
-// pass copies until either end hangs up, and then hangs up on both.
-func pass(to, from net.Conn) {
+// relay copies until either end hangs up, and then closes both.
+func relay(to, from net.Conn) {
 	_, _ = io.Copy(to, from)
 	_ = to.Close()
 	_ = from.Close()

@@ -7,5 +7,6 @@ import (
 	"os"
 )
 
+// This platform cannot stop and continue processes.
 func pauseProcess(*os.Process) error  { return errors.ErrUnsupported }
 func resumeProcess(*os.Process) error { return errors.ErrUnsupported }

@@ -7,5 +7,6 @@ import (
 	"syscall"
 )
 
+// pauseProcess and resumeProcess stop and continue a process.
 func pauseProcess(p *os.Process) error  { return p.Signal(syscall.SIGSTOP) }
 func resumeProcess(p *os.Process) error { return p.Signal(syscall.SIGCONT) }

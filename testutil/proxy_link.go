@@ -15,12 +15,13 @@ type link struct {
 
 	// guarded by proxy.mu
 	halfClosed [2]bool
-	dropReply  bool
+	dropReply  bool // close the link at the next byte from the server
 }
 
 func (l *link) receiver(dir Direction) net.Conn { return l.ends[dir] }
 func (l *link) sender(dir Direction) net.Conn   { return l.ends[1-dir] }
 
+// close closes both ends. It may be called with proxy.mu held.
 func (l *link) close() {
 	l.once.Do(func() {
 		close(l.closed)
@@ -30,7 +31,7 @@ func (l *link) close() {
 	})
 }
 
-// pump passes on what is sent in one direction until its end.
+// pump passes on the bytes of one direction, until the end of its stream.
 func (l *link) pump(dir Direction) {
 	buf := make([]byte, 32<<10)
 	for {
@@ -45,13 +46,14 @@ func (l *link) pump(dir Direction) {
 	}
 }
 
-// deliver passes on bytes, unless they are swallowed.
+// deliver passes on bytes after the delay, unless they are swallowed or the link closes first.
 func (l *link) deliver(dir Direction, sent []byte) {
-	open := l.hold(dir)
+	open := l.waitForDelay(dir)
 	if !open {
 		return
 	}
-	swallowed := l.swallows(dir, true)
+
+	swallowed := l.swallow(dir, true)
 	if swallowed {
 		return
 	}
@@ -62,13 +64,13 @@ func (l *link) deliver(dir Direction, sent []byte) {
 
 // deliverEnd passes on the end of the stream, unless it is swallowed.
 func (l *link) deliverEnd(dir Direction) {
-	swallowed := l.swallows(dir, false)
+	swallowed := l.swallow(dir, false)
 	if !swallowed {
 		closeWrite(l.receiver(dir))
 	}
 }
 
-// mangled is what is passed on in place of what was sent.
+// mangled returns the bytes to pass on in place of sent.
 func (l *link) mangled(dir Direction, sent []byte) []byte {
 	l.proxy.mu.Lock()
 	by := l.proxy.mangle[dir]
@@ -79,19 +81,20 @@ func (l *link) mangled(dir Direction, sent []byte) []byte {
 	return by(sent)
 }
 
-// hold waits for the delay of the direction, and reports whether the link is
-// still open then.
-func (l *link) hold(dir Direction) bool {
+// waitForDelay waits until the delay of the direction has passed since the call, and reports whether the link is still
+// open. The delay may change during the wait.
+func (l *link) waitForDelay(dir Direction) bool {
 	p := l.proxy
-	came := time.Now()
+	began := time.Now()
 	for {
 		p.mu.Lock()
-		wait := time.Until(came.Add(p.delay[dir]))
+		wait := time.Until(began.Add(p.delay[dir]))
 		changed := p.changed
 		p.mu.Unlock()
 		if wait <= 0 {
 			return true
 		}
+
 		timer := time.NewTimer(wait)
 		select {
 		case <-timer.C:
@@ -104,26 +107,31 @@ func (l *link) hold(dir Direction) bool {
 	}
 }
 
-// swallows reports whether something that has come in a direction, bytes or
-// the end, goes no further, and closes the link when it is a reply to drop.
-func (l *link) swallows(dir Direction, bytes bool) bool {
+// swallow reports whether bytes, or the end of the stream if hasBytes is false, must not be passed on. It counts what a
+// black hole or a half-closed direction swallows, and closes the link at a reply that must be dropped.
+func (l *link) swallow(dir Direction, hasBytes bool) bool {
 	p := l.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.blackHole[dir] || l.halfClosed[dir] {
 		p.swallowed[dir]++
 		return true
 	}
-	if !bytes {
+
+	if !hasBytes {
 		return false
 	}
+
 	switch {
 	case dir == ToServer && p.dropNext:
+		// The request passes; the reply will not.
 		p.dropNext = false
 		l.dropReply = true
 	case dir == ToClient && l.dropReply:
 		l.close()
 		return true
 	}
+
 	return false
 }

@@ -6,37 +6,39 @@ import (
 	"math"
 )
 
-// A Resource is what a node stores for a key, taken apart; see resource.lua in
-// core for what it means. Times are of the server, in ms.
+// A Resource is the value that a node stores for a key, decoded. For the
+// meaning of the fields, see resource.lua in core. Times are in ms, by the
+// server's clock.
 type Resource struct {
-	Expiry    int64  // of the lease; 0 = none, or it was ended
+	Expiry    int64  // of the lease; 0 = there is none, or it was ended
 	Counter   int64  // the last fencing token
-	Before    int64  // what Counter was before the owner was granted; -1 = it was not
-	TurnUntil int64  // Next may have the key next until then
+	Before    int64  // Counter before the owner was granted the lease; -1 = it was not granted
+	TurnUntil int64  // until then, Next may have the key next
 	Owner     string // the attempt that has the lease, or had it last
-	Next      string
+	Next      string // the attempt that may have the key next
 	Carried   string // by the owner's holder
-	Waited    bool   // somebody may wait for the key
-	Ended     int64  // where somebody may wait: when the last hold ended, if it was released
+	Waited    bool   // there may be a waiter for the key
+	Ended     int64  // if Waited: when the last hold ended, if it was released
 	Record    *ResourceRecord
 }
 
-// A ResourceRecord is a completion record as one node has it.
+// A ResourceRecord is a completion record on one node.
 type ResourceRecord struct {
 	Ballot, Kept, Origin int64
 	Result               string
 }
 
-// Marks of the layout.
+// The first byte of a stored value: with waitedLayout, the field Ended is stored too.
 const resourceLayout, waitedLayout = 4, 5
 
-// ParseResource takes a stored value apart. An empty one is a free key that was
+// ParseResource decodes a stored value. An empty value is a free key that was
 // never used.
 func ParseResource(value string) (Resource, error) {
 	r := Resource{Before: -1}
 	if value == "" {
 		return r, nil
 	}
+
 	r.Waited = value[0] == waitedLayout
 	isKnown := value[0] == resourceLayout || r.Waited
 	d := decoder{rest: value[1:]}
@@ -44,10 +46,11 @@ func ParseResource(value string) (Resource, error) {
 	if !isKnown || d.failed {
 		return r, fmt.Errorf("not a resource: %q", value)
 	}
+
 	return r, nil
 }
 
-// decode reads the fields in the order in which they are stored. The later ones may be absent.
+// decode reads the fields in the order in which they are stored. A value may end after Owner, or after Carried.
 func (r *Resource) decode(d *decoder) {
 	r.Expiry = d.number()
 	r.Counter = d.number()
@@ -55,16 +58,19 @@ func (r *Resource) decode(d *decoder) {
 	if r.Waited {
 		r.Ended = d.number()
 	}
+
 	r.Owner = d.text()
 	if d.rest == "" {
 		return
 	}
+
 	r.Next = d.text()
 	r.TurnUntil = d.number()
 	r.Carried = d.text()
 	if d.rest == "" {
 		return
 	}
+
 	r.Record = &ResourceRecord{}
 	r.Record.Ballot = d.number()
 	r.Record.Kept = d.number()
@@ -72,12 +78,13 @@ func (r *Resource) decode(d *decoder) {
 	r.Record.Result = d.rest
 }
 
-// A decoder reads numbers and texts from rest.
+// A decoder reads the fields of a stored value from rest.
 type decoder struct {
 	rest   string
 	failed bool // rest was too short for a field
 }
 
+// number reads a double, the type of numbers in Lua.
 func (d *decoder) number() int64 {
 	const size = 8
 	if len(d.rest) < size {
@@ -95,30 +102,35 @@ func (d *decoder) text() string {
 		d.failed = true
 		return ""
 	}
+
 	end := 1 + int(d.rest[0])
 	if len(d.rest) < end {
 		d.failed = true
 		return ""
 	}
+
 	s := d.rest[1:end]
 	d.rest = d.rest[end:]
 	return s
 }
 
-// String is the value to store.
+// String returns the value to store.
 func (r Resource) String() string {
 	out := []byte{resourceLayout}
 	if r.Waited {
 		out[0] = waitedLayout
 	}
+
 	out = appendNumbers(out, r.Expiry, r.Counter, r.Before)
 	if r.Waited {
 		out = appendNumbers(out, r.Ended)
 	}
+
 	out = appendText(out, r.Owner)
 	if r.Next == "" && r.Carried == "" && r.Record == nil {
 		return string(out)
 	}
+
 	out = appendText(out, r.Next)
 	out = appendNumbers(out, r.TurnUntil)
 	out = appendText(out, r.Carried)
@@ -126,6 +138,7 @@ func (r Resource) String() string {
 		out = appendNumbers(out, r.Record.Ballot, r.Record.Kept, r.Record.Origin)
 		out = append(out, r.Record.Result...)
 	}
+
 	return string(out)
 }
 
@@ -136,6 +149,7 @@ func appendNumbers(out []byte, numbers ...int64) []byte {
 	return out
 }
 
+// appendText appends a byte with the length of s, and s.
 func appendText(out []byte, s string) []byte {
 	out = append(out, byte(len(s)))
 	return append(out, s...)

@@ -6,17 +6,20 @@ import (
 	"time"
 )
 
-// patience is how long a test waits for what a busy machine does late.
+// patience is how long a test waits for an event on a busy machine.
 const patience = time.Minute
 
-// Await waits for an event that nobody announces, and fails the test if it
-// does not come within a minute. It is to be called from the test's goroutine.
+// Await polls until happened returns true, and fails the test if it does not
+// within a minute. Use it for events that cannot be received from a channel.
+// what names the event in the failure. Await must be called from the test's
+// goroutine.
 func Await(tb testing.TB, what string, happened func() bool) {
 	tb.Helper()
 	ctx, cancel := context.WithTimeout(tb.Context(), patience)
 	defer cancel()
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()
+
 	for !happened() {
 		select {
 		case <-ticks.C:
@@ -26,9 +29,9 @@ func Await(tb testing.TB, what string, happened func() bool) {
 	}
 }
 
-// Receive waits for c, and fails the test if nothing comes within a minute: in
-// a bubble whose time runs on for ever, and elsewhere on a busy machine. It is
-// to be called from the test's goroutine.
+// Receive receives a value from c, and fails the test if none comes within a
+// minute. So a test fails instead of hanging, also in a bubble whose time never
+// stops. Receive must be called from the test's goroutine.
 func Receive[T any](tb testing.TB, c <-chan T) (v T) {
 	tb.Helper()
 	select {

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The rules a history is checked against, as they appear in errors.
+// The rules for a history, as errors name them.
 const (
 	ruleOverlap   = "overlapping leases"
 	ruleOrder     = "token not greater"
@@ -22,6 +22,7 @@ const (
 	ruleLinear    = "not linearizable"
 )
 
+// violation is the error for one broken rule.
 type violation struct {
 	rule, key, text string
 }
@@ -30,9 +31,9 @@ func (v violation) Error() string {
 	return fmt.Sprintf("%s: key %q: %s", v.rule, v.key, v.text)
 }
 
-// Check returns nil if a correct lock could have produced the history, else an
-// error that joins one error for each violation and names the events. It
-// demands, for every key:
+// Check returns nil if a correct lock could have produced the history.
+// Otherwise it returns an error that joins one error for each violation, each
+// of which names the events. Check requires for every key:
 //
 //   - trusted leases do not overlap (they may touch);
 //   - a token is greater than every token whose grant was reported before the
@@ -42,9 +43,9 @@ func (v violation) Error() string {
 //   - all completions and all done reports name the same token, until Forget;
 //   - no attempt that started after such a report is granted, until Forget;
 //   - every end belongs to a grant;
-//   - where attempts were marked, the history is linearizable as a lock whose
-//     tokens grow. A search that takes too long counts as passed; Report
-//     tells.
+//   - if attempts were marked, the history is linearizable as a lock with
+//     growing tokens. A search that takes too long counts as passed, and Report
+//     names its key.
 func (h *History) Check() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -52,11 +53,10 @@ func (h *History) Check() error {
 	return errors.Join(found...)
 }
 
-// verify returns all violations, and the keys whose linearizability is not
-// known.
+// verify returns all violations, and the keys whose linearizability is unknown.
 func (h *History) verify() (found []error, unknown []string) {
 	zero := h.zero()
-	for _, name := range slices.Sorted(maps.Keys(h.keys)) {
+	for _, name := range slices.Sorted(maps.Keys(h.keys)) { // sorted, so that errors have a fixed order
 		c := checker{k: h.keys[name], zero: zero}
 		c.run()
 		found = append(found, c.found...)
@@ -64,30 +64,32 @@ func (h *History) verify() (found []error, unknown []string) {
 			unknown = append(unknown, name)
 		}
 	}
+
 	return found, unknown
 }
 
 // checker applies the rules to one key.
 type checker struct {
 	k       *keyHistory
-	zero    time.Time
+	zero    time.Time // errors give times relative to this
 	windows []window
 	found   []error
-	unknown bool
+	unknown bool // the search for a linear order was given up
 }
 
 func (c *checker) run() {
 	c.windows = c.k.windows()
-	c.strayEnds()
-	c.overlaps()
-	c.tokens()
-	c.fences()
-	c.agreement()
-	c.regrants()
-	// The search is the finer sieve and slow on bad histories.
+	c.checkEnds()
+	c.checkOverlaps()
+	c.checkTokens()
+	c.checkWrites()
+	c.checkReports()
+	c.checkRegrants()
+
+	// The search finds more, but it is slow on histories that break a simpler rule.
 	isClean := len(c.found) == 0
 	if isClean && c.k.attempts > 0 {
-		c.linearizable(linearSteps)
+		c.checkLinearizable(maxLinearSteps)
 	}
 }
 
@@ -95,7 +97,7 @@ func (c *checker) fail(rule, format string, args ...any) {
 	c.found = append(c.found, violation{rule, c.k.name, fmt.Sprintf(format, args...)})
 }
 
-// window is the time during which one grant was trusted.
+// window is the time during which one lease was trusted: from its grant to its end, if it ended.
 type window struct {
 	grant
 	end   time.Time
@@ -112,12 +114,12 @@ func (w window) endsBefore(t time.Time) bool {
 	return w.ended && w.end.Before(t)
 }
 
-// isTrustedAt reports whether the window, which began before t, lasts longer than that.
+// isTrustedAt reports whether the window, which began before t, has not ended at t.
 func (w window) isTrustedAt(t time.Time) bool {
 	return !w.ended || t.Before(w.end)
 }
 
-// compareEnds orders windows by their ends; a window without an end comes last.
+// compareEnds orders windows by their ends. A window without an end comes last.
 func compareEnds(a, b window) int {
 	switch {
 	case a.ended && b.ended:
@@ -130,9 +132,11 @@ func compareEnds(a, b window) int {
 	return 0
 }
 
-// windows returns the grants with their ends, by the time of the grant. Equal
-// instants are ordered by the end, so that an empty window comes first.
+// windows returns the windows of all grants, by the time of the grant. Windows
+// with the same grant time are ordered by their ends, so that an empty window
+// comes first.
 func (k *keyHistory) windows() []window {
+	// A lease ends at its first end or completion.
 	ends := make(map[lease]end)
 	add := func(e end) {
 		old, ok := ends[e.lease]
@@ -141,6 +145,7 @@ func (k *keyHistory) windows() []window {
 			ends[e.lease] = e
 		}
 	}
+
 	for _, e := range k.ends {
 		add(e)
 	}
@@ -149,22 +154,27 @@ func (k *keyHistory) windows() []window {
 			add(end{r.lease, r.at, false})
 		}
 	}
+
 	var ws []window
 	for _, g := range k.grants {
 		e, ok := ends[g.lease]
 		ws = append(ws, window{g, e.at.at, ok, e.lost})
 	}
+
 	slices.SortFunc(ws, func(a, b window) int {
 		return cmp.Or(a.at.at.Compare(b.at.at), compareEnds(a, b))
 	})
+
 	return ws
 }
 
-func (c *checker) strayEnds() {
+// checkEnds finds ends of leases that were never granted.
+func (c *checker) checkEnds() {
 	granted := make(map[lease]bool)
 	for _, g := range c.k.grants {
 		granted[g.lease] = true
 	}
+
 	for _, e := range c.k.ends {
 		if !granted[e.lease] {
 			c.fail(ruleStrayEnd, "%s with token %d ended at %s but was never granted",
@@ -173,17 +183,19 @@ func (c *checker) strayEnds() {
 	}
 }
 
-func (c *checker) overlaps() {
+// checkOverlaps finds leases that were granted while another was trusted.
+func (c *checker) checkOverlaps() {
 	var last *window // of the windows so far, the one that ends last
 	for i := range c.windows {
 		w := &c.windows[i]
 		if w.endsBefore(w.at.at) {
-			continue // over before it was reported: never trusted
+			continue // it ended before its grant was reported, so it was never trusted
 		}
 		if last == nil {
 			last = w
 			continue
 		}
+
 		if last.isTrustedAt(w.at.at) {
 			until := "the end of the history"
 			if last.ended {
@@ -198,7 +210,8 @@ func (c *checker) overlaps() {
 	}
 }
 
-func (c *checker) tokens() {
+// checkTokens finds tokens that were granted twice, and tokens that did not grow.
+func (c *checker) checkTokens() {
 	byToken := make(map[uint64]window)
 	for _, w := range c.windows {
 		if o, ok := byToken[w.token]; ok {
@@ -207,41 +220,47 @@ func (c *checker) tokens() {
 		byToken[w.token] = w
 	}
 
-	c.tokensGrow()
+	c.checkTokensGrow()
 }
 
-func (c *checker) tokensGrow() {
+// checkTokensGrow compares each token with the greatest one that was reported before its attempt started.
+func (c *checker) checkTokensGrow() {
 	starts := slices.SortedFunc(slices.Values(c.windows), compareStarts)
 	reported := slices.SortedFunc(slices.Values(c.windows), func(a, b window) int { return compare(a.at, b.at) })
-	var top *window // greatest token reported before the start in question
+
+	var greatest *window // the one with the greatest token of reported[:next]
 	next := 0
 	for _, w := range starts {
+		// Starts are in the order of time, so the reports before one are also before the next.
 		for ; next < len(reported) && precedes(reported[next].at, w.grant); next++ {
-			isGreater := top == nil || reported[next].token > top.token
+			isGreater := greatest == nil || reported[next].token > greatest.token
 			if isGreater {
-				top = &reported[next]
+				greatest = &reported[next]
 			}
 		}
-		isTooSmall := top != nil && w.token <= top.token
+
+		isTooSmall := greatest != nil && w.token <= greatest.token
 		if isTooSmall {
 			c.fail(ruleOrder, "%s started at %s, after %s was granted at %s",
-				w, c.when(w.start), top, c.when(top.at))
+				w, c.when(w.start), greatest, c.when(greatest.at))
 		}
 	}
 }
 
-// compareStarts orders windows by the starts of their attempts.
+// compareStarts orders windows by the starts of their attempts. At the same instant, starts without a mark come first,
+// because fewer moments precede them.
 func compareStarts(a, b window) int {
 	sameInstant := a.start.at.Equal(b.start.at)
 	if sameInstant && a.marked != b.marked {
-		return boolCompare(a.marked, b.marked) // precedes is stricter without a mark
+		return compareBools(a.marked, b.marked)
 	}
 	return compare(a.start, b.start)
 }
 
 // precedes reports whether m surely happened before the attempt of g started.
-// A mark was made before the attempt, so its rank counts; the rank of a report
-// says nothing about the attempt behind it.
+// A mark is made before the attempt, so the order of recording counts for
+// events of the same instant. A grant without a mark is recorded after the
+// attempt, so that order means nothing.
 func precedes(m moment, g grant) bool {
 	if g.marked {
 		return m.before(g.start)
@@ -249,61 +268,68 @@ func precedes(m moment, g grant) bool {
 	return m.at.Before(g.start.at)
 }
 
-func (c *checker) fences() {
+// checkWrites finds writes that the resource should have refused, and refusals of writes that it should have accepted.
+func (c *checker) checkWrites() {
 	writes := slices.Clone(c.k.writes)
 	slices.SortFunc(writes, func(a, b write) int { return compare(a.at, b.at) })
-	var top *write // accepted with the greatest token
+
+	var greatest *write // the accepted one with the greatest token
 	for i := range writes {
 		w := &writes[i]
-		stale := top != nil && w.token < top.token
+		stale := greatest != nil && w.token < greatest.token
 		switch {
 		case w.accepted && stale:
 			c.fail(ruleFence, "write with token %d accepted at %s, after token %d at %s",
-				w.token, c.when(w.at), top.token, c.when(top.at))
+				w.token, c.when(w.at), greatest.token, c.when(greatest.at))
 		case !w.accepted && !stale:
 			c.fail(ruleFence, "write with token %d refused at %s, though no greater one was accepted before",
 				w.token, c.when(w.at))
 		case w.accepted:
-			top = w
+			greatest = w
 		}
 	}
 }
 
-// done returns the done reports in the order of time.
-func (c *checker) done() []report {
+// sortedReports returns the done reports in the order of time.
+func (c *checker) sortedReports() []report {
 	rs := slices.Clone(c.k.reports)
 	slices.SortFunc(rs, func(a, b report) int { return compare(a.at, b.at) })
 	return rs
 }
 
-func (c *checker) agreement() {
+// checkReports finds done reports of one retention that name different tokens.
+func (c *checker) checkReports() {
 	type slot struct {
 		retention int
 		seen      bool
 	}
+
+	// Each report is compared with the first of its retention from a holder, and with the first from an acquirer.
 	first := make(map[slot]report)
-	for _, r := range c.done() {
-		n := c.forgetsBefore(r.at)
+	for _, r := range c.sortedReports() {
+		retention := c.forgetsBefore(r.at)
 		for _, seen := range []bool{false, true} {
-			if o, ok := first[slot{n, seen}]; ok {
-				c.agree(o, r)
+			if o, ok := first[slot{retention, seen}]; ok {
+				c.checkAgreement(o, r)
 			}
 		}
-		if _, ok := first[slot{n, r.seen}]; !ok {
-			first[slot{n, r.seen}] = r
+		if _, ok := first[slot{retention, r.seen}]; !ok {
+			first[slot{retention, r.seen}] = r
 		}
 	}
 }
 
-// agree checks that two reports name the same token.
-func (c *checker) agree(o, r report) {
+// checkAgreement checks that two reports name the same token.
+func (c *checker) checkAgreement(o, r report) {
 	if o.token == r.token {
 		return
 	}
+
 	rule := ruleCompleted
 	if o.seen || r.seen {
 		rule = ruleSeenDone
 	}
+
 	c.fail(rule, "done by token %d reported at %s, and by token %d at %s",
 		o.token, c.when(o.at), r.token, c.when(r.at))
 }
@@ -318,22 +344,23 @@ func (c *checker) forgetsBefore(m moment) (n int) {
 	return n
 }
 
-func (c *checker) regrants() {
-	done := c.done()
+// checkRegrants finds grants to attempts that started after the key was reported done.
+func (c *checker) checkRegrants() {
+	reports := c.sortedReports()
 	for _, w := range c.windows {
-		i := slices.IndexFunc(done, func(r report) bool {
-			return precedes(r.at, w.grant) && !c.forgotten(r.at, w.at)
+		i := slices.IndexFunc(reports, func(r report) bool {
+			return precedes(r.at, w.grant) && !c.isForgotten(r.at, w.at)
 		})
 		if i >= 0 {
-			r := done[i]
+			r := reports[i]
 			c.fail(ruleRegrant, "%s started at %s, after the key was reported done by token %d at %s",
 				w, c.when(w.start), r.token, c.when(r.at))
 		}
 	}
 }
 
-// forgotten reports whether nodes were told to forget between from and to.
-func (c *checker) forgotten(from, to moment) bool {
+// isForgotten reports whether the key was forgotten between from and to.
+func (c *checker) isForgotten(from, to moment) bool {
 	return slices.ContainsFunc(c.k.forgets, func(f moment) bool {
 		return from.before(f) && f.before(to)
 	})
@@ -349,8 +376,8 @@ func compare(a, b moment) int {
 	return 0
 }
 
-// boolCompare orders false before true.
-func boolCompare(a, b bool) int {
+// compareBools orders false before true.
+func compareBools(a, b bool) int {
 	switch {
 	case a == b:
 		return 0
@@ -360,6 +387,7 @@ func boolCompare(a, b bool) int {
 	return 1
 }
 
+// when returns m relative to the beginning of the history, such as "+1.5s".
 func (c *checker) when(m moment) string { return c.since(m.at) }
 
 func (c *checker) since(t time.Time) string { return "+" + t.Sub(c.zero).String() }

@@ -268,7 +268,7 @@ func TestHistorySearchIsBounded(t *testing.T) {
 	}
 	c := checker{k: h.keys["k"], zero: h.zero()}
 	c.windows = c.k.windows()
-	c.linearizable(3)
+	c.checkLinearizable(3)
 	if !c.unknown || len(c.found) > 0 {
 		t.Errorf("after three steps of the search: unknown is %t, violations %v", c.unknown, c.found)
 	}

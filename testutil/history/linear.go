@@ -6,35 +6,39 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// linearSteps bounds the search for one key, in steps of the model: some five
-// seconds of an idle processor. Legal histories take thousands; only bad or very contended ones come
-// near it. It does not depend on how busy the machine is.
-const linearSteps = 10_000_000
+// maxLinearSteps bounds the search for one key, in steps of the model: about
+// five seconds on an idle processor. Legal histories take thousands of steps;
+// only bad or very contended ones come near the bound. A bound in steps does
+// not depend on the load of the machine.
+const maxLinearSteps = 10_000_000
 
-// lockState is the sequential lock: who holds it, and its last token.
+// lockState is the state of a sequential lock: its holder, if it is held, and its last token.
 type lockState struct {
 	holder string
 	token  uint64
 	held   bool
 }
 
+// lockOp is a grant, or the end of a lease if unlock is true.
 type lockOp struct {
 	lease
 	unlock bool
 }
 
-// takes is one step of a lock with leases and fencing tokens. It reports whether
-// the lock can take it. An expiry is an unlock at the end of the validity.
-func takes(s lockState, op lockOp) (bool, lockState) {
+// apply reports whether a lock with leases and fencing tokens can execute op in
+// state s, and returns the state after it. An expiry is an unlock at the end of
+// the validity.
+func apply(s lockState, op lockOp) (bool, lockState) {
 	if op.unlock {
-		ok := s.held && s.holder == op.holder && s.token == op.token
-		return ok, lockState{token: s.token}
+		isHolder := s.held && s.holder == op.holder && s.token == op.token
+		return isHolder, lockState{token: s.token}
 	}
 	return !s.held && op.token > s.token, lockState{op.holder, op.token, true}
 }
 
-// leaseLock returns the model of such a lock, which refuses every step when the
-// bound is reached: the search then ends soon, and its result means nothing.
+// leaseLock returns a model of such a lock, which counts its steps in taken. It
+// refuses every step after bound: the search then ends soon, and its result
+// means nothing.
 func leaseLock(taken *int, bound int) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any { return lockState{} },
@@ -43,15 +47,15 @@ func leaseLock(taken *int, bound int) porcupine.Model {
 			if *taken > bound {
 				return false, state
 			}
-			return takes(state.(lockState), input.(lockOp))
+			return apply(state.(lockState), input.(lockOp))
 		},
 	}
 }
 
-// linearizable looks for an order of all grants and ends, each within its
-// interval, that the sequential lock could have gone through. It gives up after
-// so many steps.
-func (c *checker) linearizable(steps int) {
+// checkLinearizable looks for an order of all grants and ends, each within its
+// interval, that a sequential lock allows. After maxSteps it gives up and sets
+// c.unknown.
+func (c *checker) checkLinearizable(maxSteps int) {
 	var ops []porcupine.Operation
 	add := func(op lockOp, call, ret time.Time) {
 		ops = append(ops, porcupine.Operation{
@@ -61,10 +65,13 @@ func (c *checker) linearizable(steps int) {
 			Return:   ret.Sub(c.zero).Nanoseconds(),
 		})
 	}
+
 	for _, w := range c.windows {
 		if w.endsBefore(w.start.at) {
-			continue // nothing was held at any time
+			continue // it ended before its attempt began, so it was never held
 		}
+
+		// The lock granted the lease at some instant of the attempt. The end is known exactly.
 		add(lockOp{w.lease, false}, w.start.at, w.at.at)
 		if w.ended {
 			add(lockOp{w.lease, true}, w.end, w.end)
@@ -72,11 +79,11 @@ func (c *checker) linearizable(steps int) {
 	}
 
 	taken := 0
-	legal := porcupine.CheckOperations(leaseLock(&taken, steps), ops)
+	legal := porcupine.CheckOperations(leaseLock(&taken, maxSteps), ops)
 
 	switch {
 	case legal:
-	case taken > steps:
+	case taken > maxSteps:
 		c.unknown = true
 	default:
 		c.fail(ruleLinear, "no order of the %d grants explains their tokens and times", len(c.windows))
