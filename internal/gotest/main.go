@@ -1,9 +1,9 @@
-// Command gotest runs go test with the arguments that it is given, and ends with the list of failed tests, each with the
-// command that repeats it in the same order of tests.
+// Command gotest runs go test with the given arguments, and ends with the list of failed tests, each with the command that
+// repeats it in the same order of tests.
 //
 // It prints a line for each package that passed, and the whole output of each test that failed. With -v it prints the
-// output of all tests, without the lines that only name a test that runs or passed. If the environment variable
-// LOCKKIT_FAILED names a file, the list of failures is appended to it, too.
+// output of all tests, except for the lines that only name a test that runs or passed. If the environment variable
+// LOCKKIT_FAILED names a file, the list of failures is also appended to it.
 package main
 
 import (
@@ -24,6 +24,7 @@ func main() {
 	}
 }
 
+// run runs go test, and returns its error if a test failed.
 func run(args []string, out io.Writer) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -47,14 +48,17 @@ func run(args []string, out io.Writer) error {
 	if readErr != nil {
 		return readErr
 	}
+
 	return testErr
 }
 
-// read reads what go test -json prints. A line that is no event is printed as it is.
+// read reads the output of go test -json to its end.
 func (r *report) read(events io.Reader) error {
 	lines := bufio.NewReader(events)
 	for {
 		line, err := lines.ReadBytes('\n')
+
+		// At the end of the output, the last line comes with io.EOF.
 		if len(line) > 0 {
 			r.readLine(line)
 		}
@@ -67,26 +71,31 @@ func (r *report) read(events io.Reader) error {
 	}
 }
 
+// readLine handles an event. A line that is not an event is printed as it is.
 func (r *report) readLine(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil {
 		fmt.Fprintf(r.out, "%s", line)
 		return
 	}
-	r.take(e)
+	r.handle(e)
 }
 
+// appendTo appends text to the file at path, unless one of them is empty.
 func appendTo(path, text string) error {
 	if path == "" || text == "" {
 		return nil
 	}
+
 	f, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
+
 	_, err = f.WriteString(text)
 	if closeErr := f.Close(); err == nil {
 		err = closeErr
 	}
+
 	return err
 }

@@ -9,73 +9,77 @@ import (
 	"strings"
 )
 
-// An event is a line of go test -json; see go doc test2json.
+// An event is a line of the output of go test -json; see go doc test2json.
 type event struct {
 	Action     string
 	Package    string
-	ImportPath string // in place of Package, of what the compiler says
+	ImportPath string // in place of Package, for messages of the compiler
 	Test       string
 	Output     string
 }
 
-// A report prints events as people read them, and remembers the failures.
+// A report prints events in the form of go test, and remembers the failures.
 type report struct {
 	out      io.Writer
 	verbose  bool
-	packages map[string]*tested
+	packages map[string]*testedPackage
 	failed   []failure
 }
 
-// A tested package has the output of its tests, by their names, until it is known whether they failed. The output of the
-// package itself has no name.
-type tested struct {
+// A testedPackage holds the output of tests that have not ended yet, by their names. The output of the package itself has
+// the name "".
+type testedPackage struct {
 	output  map[string][]string
-	running map[string]bool
-	shuffle string // the seed of the order of its tests, "" if they are not shuffled
-	failed  bool   // one of its tests has failed
+	running map[string]bool // the tests that have not ended yet
+	shuffle string          // the seed of the order of its tests, "" if they are not shuffled
+	failed  bool            // one of its tests has failed
 }
 
 // A failure is a test that failed, or a package if Test is empty.
 type failure struct {
 	Package, Test, shuffle string
-	why                    string // of a package
+	reason                 string // of a package
 }
 
 func newReport(out io.Writer, verbose bool) *report {
-	return &report{out: out, verbose: verbose, packages: map[string]*tested{}}
+	return &report{out: out, verbose: verbose, packages: map[string]*testedPackage{}}
 }
 
-func (r *report) of(pkg string) *tested {
-	p := r.packages[pkg]
+// packageOf returns the testedPackage of that name. It adds one if there is none.
+func (r *report) packageOf(name string) *testedPackage {
+	p := r.packages[name]
 	if p == nil {
-		p = &tested{output: map[string][]string{}, running: map[string]bool{}}
-		r.packages[pkg] = p
+		p = &testedPackage{output: map[string][]string{}, running: map[string]bool{}}
+		r.packages[name] = p
 	}
 	return p
 }
 
+// shuffled matches the line in which go test prints the seed of the order of tests.
 var shuffled = regexp.MustCompile(`^-test\.shuffle (\d+)`)
 
-// noise is what -v prints of each test beside its own output.
+// noise matches the lines that -v adds to a test's own output.
 var noise = regexp.MustCompile(`^(=== | *--- PASS)`)
 
-func (r *report) take(e event) {
-	p := r.of(e.Package)
+// handle updates the report with an event.
+func (r *report) handle(e event) {
+	p := r.packageOf(e.Package)
 	switch e.Action {
 	case "build-output":
 		fmt.Fprint(r.out, e.Output)
 	case "run":
 		p.running[e.Test] = true
 	case "output":
-		r.output(p, e)
+		r.onOutput(p, e)
 	case "pass", "skip":
-		r.passed(p, e)
+		r.onPass(p, e)
 	case "fail":
-		r.fails(p, e)
+		r.onFail(p, e)
 	}
 }
 
-func (r *report) output(p *tested, e event) {
+// onOutput keeps a line of output until its test has ended. With -v it also prints the line.
+func (r *report) onOutput(p *testedPackage, e event) {
 	if m := shuffled.FindStringSubmatch(e.Output); m != nil {
 		p.shuffle = m[1]
 	}
@@ -85,7 +89,7 @@ func (r *report) output(p *tested, e event) {
 	}
 }
 
-// print prints lines of output, but not those that only name a test that runs or has passed.
+// print prints lines of output, except for those that only name a test that runs or has passed.
 func (r *report) print(lines ...string) {
 	for _, line := range lines {
 		if !noise.MatchString(line) {
@@ -94,8 +98,10 @@ func (r *report) print(lines ...string) {
 	}
 }
 
-func (r *report) passed(p *tested, e event) {
+// onPass discards the output of a test or package that passed, except for the package's verdict.
+func (r *report) onPass(p *testedPackage, e event) {
 	delete(p.running, e.Test)
+
 	isPackage := e.Test == ""
 	if isPackage && !r.verbose {
 		for _, line := range p.output[""] {
@@ -105,15 +111,20 @@ func (r *report) passed(p *tested, e event) {
 			}
 		}
 	}
+
 	delete(p.output, e.Test)
 }
 
-func (r *report) fails(p *tested, e event) {
+// onFail prints the output of a test or package that failed, and records the failure. A package fails if one of its tests
+// does; then only the test is recorded.
+func (r *report) onFail(p *testedPackage, e event) {
 	delete(p.running, e.Test)
 	if !r.verbose {
 		r.print(p.output[e.Test]...)
 	}
+
 	delete(p.output, e.Test)
+
 	if e.Test != "" {
 		p.failed = true
 		r.failed = append(r.failed, failure{Package: e.Package, Test: e.Test, shuffle: p.shuffle})
@@ -130,50 +141,58 @@ func (r *report) fails(p *tested, e event) {
 			r.print(p.output[name]...)
 		}
 	}
-	why := "it was not built, or ended before its first test"
+
+	reason := "it was not built, or ended before its first test"
 	if len(names) > 0 {
-		why = "the process ended while these ran: " + strings.Join(names, ", ")
+		reason = "the process ended while these ran: " + strings.Join(names, ", ")
 	}
-	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, why: why})
+
+	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, reason: reason})
 }
 
-// failures lists what failed, each with the command that repeats it; "" if nothing did. A test that failed because of its
-// subtests is not listed beside them.
+// failures returns the list of failures, each with the command that repeats it, or "" if there are none. A test that failed
+// because of its subtests is not listed beside them.
 func (r *report) failures(args []string) string {
 	var b strings.Builder
 	for _, f := range r.failed {
-		if slices.ContainsFunc(r.failed, f.isOutside) {
+		if slices.ContainsFunc(r.failed, f.contains) {
 			continue
 		}
+
 		if b.Len() == 0 {
 			b.WriteString("\nFAILED, and how to repeat it:\n")
 		}
 		b.WriteString(f.text(args))
 	}
+
 	return b.String()
 }
 
-// isOutside reports whether f is a test, and g a subtest of it.
-func (f failure) isOutside(g failure) bool {
+// contains reports whether f is a test and g is one of its subtests.
+func (f failure) contains(g failure) bool {
 	return f.Test != "" && g.Package == f.Package && strings.HasPrefix(g.Test, f.Test+"/")
 }
 
+// text returns the two lines of the list for f.
 func (f failure) text(args []string) string {
-	what := f.Package + " " + f.Test
+	name := f.Package + " " + f.Test
 	if f.Test == "" {
-		what = f.Package + ": " + f.why
+		name = f.Package + ": " + f.reason
 	}
-	return fmt.Sprintf("  %s\n    go test %s\n", what, strings.Join(f.command(args), " "))
+	return fmt.Sprintf("  %s\n    go test %s\n", name, strings.Join(f.command(args), " "))
 }
 
 // command returns the arguments of the go test that repeats the failure: the same flags, for this test only. The package
-// stands last, before the flags of the test itself.
+// comes last, before the flags of the test itself.
 func (f failure) command(args []string) []string {
-	flags, own := keptFlags(args)
+	flags, testFlags := keptFlags(args)
 	if f.shuffle != "" {
 		flags = append(flags, "-shuffle="+f.shuffle)
 	}
+
 	flags = append(flags, "-count=1")
+
+	// Each part is matched as a whole: TestA must not run TestAB.
 	if f.Test != "" {
 		var parts []string
 		for part := range strings.SplitSeq(f.Test, "/") {
@@ -181,11 +200,13 @@ func (f failure) command(args []string) []string {
 		}
 		flags = append(flags, "-run", quote(strings.Join(parts, "/")))
 	}
-	return slices.Concat(flags, []string{f.Package}, own)
+
+	return slices.Concat(flags, []string{f.Package}, testFlags)
 }
 
-// keptFlags returns the flags of args that a repetition keeps: flags are those of go test, own those of the test itself.
-func keptFlags(args []string) (flags, own []string) {
+// keptFlags returns the arguments that a repetition keeps, quoted: the flags of go test, and the flags of the test itself,
+// which have a dot in their names.
+func keptFlags(args []string) (flags, testFlags []string) {
 	for len(args) > 0 {
 		name, _, hasValue := strings.Cut(args[0], "=")
 		size := 1
@@ -194,25 +215,27 @@ func keptFlags(args []string) (flags, own []string) {
 		}
 		flag := args[:size]
 		args = args[size:]
+
 		isPackage := !strings.HasPrefix(name, "-")
 		if isPackage || isReplaced[name] {
 			continue
 		}
 		for _, arg := range flag {
 			if strings.Contains(name, ".") {
-				own = append(own, quote(arg))
+				testFlags = append(testFlags, quote(arg))
 			} else {
 				flags = append(flags, quote(arg))
 			}
 		}
 	}
-	return flags, own
+
+	return flags, testFlags
 }
 
-// isReplaced are the flags that command sets itself, or leaves out.
+// isReplaced has the flags that command sets itself, or leaves out.
 var isReplaced = map[string]bool{"-shuffle": true, "-run": true, "-v": true, "-count": true}
 
-// takesValue are the flags in this project's commands that may have their value in the next argument.
+// takesValue has the flags in this project's commands that may have their value in the next argument.
 var takesValue = map[string]bool{
 	"-timeout":  true,
 	"-p":        true,
@@ -224,9 +247,10 @@ var takesValue = map[string]bool{
 	"-shuffle":  true,
 }
 
+// plain matches the arguments that need no quotes in a shell.
 var plain = regexp.MustCompile(`^[\w./,:=@%+-]+$`)
 
-// quote returns the argument as a shell takes it.
+// quote returns the argument as it must be written in a shell.
 func quote(arg string) string {
 	if plain.MatchString(arg) {
 		return arg

@@ -5,30 +5,35 @@ import (
 	"sync"
 )
 
-// An Exclusion is the oracle of mutual exclusion: at most one holder of a key at a time whose context has not ended.
+// An Exclusion is the oracle of mutual exclusion: at any time, at most one holder of a key has a context that has not ended.
 type Exclusion struct {
-	mu      sync.Mutex
-	holders map[string]map[string]context.Context
+	mu      sync.Mutex                            // guards holders
+	holders map[string]map[string]context.Context // by key and name
 }
 
-// Enter tells that who holds key until ctx ends, or until leave is called. It reports whom that overlaps, as a violation.
+// Enter records that the holder named who has key until ctx ends, or until leave is called. It reports a
+// violation if the key has another holder and neither context has ended.
 func (e *Exclusion) Enter(t *Trial, ctx context.Context, key, who string) (leave func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+
 	if e.holders == nil {
 		e.holders = map[string]map[string]context.Context{}
 	}
 	if e.holders[key] == nil {
 		e.holders[key] = map[string]context.Context{}
 	}
-	for other, until := range e.holders[key] {
+
+	for other, otherCtx := range e.holders[key] {
 		switch {
-		case until.Err() != nil:
+		case otherCtx.Err() != nil:
+			// The other holder has not left yet, but it has lost the key.
 			t.Count("overlap after the end")
 		case ctx.Err() == nil:
 			t.Violation("%s: %s and %s at once", key, other, who)
 		}
 	}
+
 	e.holders[key][who] = ctx
 	return func() {
 		e.mu.Lock()

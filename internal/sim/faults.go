@@ -12,19 +12,44 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A Fault happens to a node. mend, if it is not nil, ends it.
+// A Fault does something to a node. If mend is not nil, it ends the fault.
 type Fault func(n *testutil.Node, s Step) (mend func())
 
-// Faults are those of nodes, by the name that a [Step] does them by. Steps whose Who is a node are done by [Trial.Strike].
+// Faults are the faults of nodes, by the name that [Step] gives them. [Trial.Strike] does such steps; their field Who is
+// the number of the node.
 var Faults = map[string]Fault{
-	"down":          func(n *testutil.Node, _ Step) func() { n.Down(); return n.Up },
-	"hang":          func(n *testutil.Node, _ Step) func() { n.Hang(); return n.Up },
-	"slow":          func(n *testutil.Node, s Step) func() { n.Slow(time.Duration(s.N) * time.Millisecond); return n.Up },
-	"restart":       func(n *testutil.Node, _ Step) func() { n.Restart(); return nil },
-	"restart empty": func(n *testutil.Node, _ Step) func() { n.RestartEmpty(); return nil },
-	"flush":         func(n *testutil.Node, _ Step) func() { n.Flush(); return nil },
-	"promote":       func(n *testutil.Node, _ Step) func() { n.Promote(); return nil },
-	"drop replies":  func(n *testutil.Node, s Step) func() { n.DropReplies(s.N); return func() { n.DropReplies(0) } },
+	"down": func(n *testutil.Node, _ Step) func() {
+		n.Down()
+		return n.Up
+	},
+	"hang": func(n *testutil.Node, _ Step) func() {
+		n.Hang()
+		return n.Up
+	},
+	"slow": func(n *testutil.Node, s Step) func() {
+		n.Slow(time.Duration(s.N) * time.Millisecond)
+		return n.Up
+	},
+	"restart": func(n *testutil.Node, _ Step) func() {
+		n.Restart()
+		return nil
+	},
+	"restart empty": func(n *testutil.Node, _ Step) func() {
+		n.RestartEmpty()
+		return nil
+	},
+	"flush": func(n *testutil.Node, _ Step) func() {
+		n.Flush()
+		return nil
+	},
+	"promote": func(n *testutil.Node, _ Step) func() {
+		n.Promote()
+		return nil
+	},
+	"drop replies": func(n *testutil.Node, s Step) func() {
+		n.DropReplies(s.N)
+		return func() { n.DropReplies(0) }
+	},
 	"step clock": func(n *testutil.Node, s Step) func() {
 		d := time.Duration(s.N) * time.Millisecond
 		n.StepClock(d)
@@ -32,20 +57,23 @@ var Faults = map[string]Fault{
 	},
 }
 
-// Strike does s to one of the nodes, and mends it after s.For, in the bubble. It reports whether s is one of [Faults].
+// Strike does step s to one of the nodes, and ends the fault after s.For. It must be called in the bubble. If s is none of
+// [Faults], it does nothing and returns false.
 func (t *Trial) Strike(nodes []*testutil.Node, s Step) bool {
 	fault, ok := Faults[s.Do]
 	if !ok {
 		return false
 	}
+
 	mend := fault(nodes[s.Who%len(nodes)], s)
 	if mend != nil {
 		time.AfterFunc(s.For, mend)
 	}
+
 	return true
 }
 
-// Heal ends what faults have done to nodes, but not to their memory or clocks.
+// Heal ends the faults of nodes, but does not restore their memory or clocks.
 func Heal(nodes []*testutil.Node) {
 	for _, n := range nodes {
 		n.Up()
@@ -53,45 +81,55 @@ func Heal(nodes []*testutil.Node) {
 	}
 }
 
-// Network gives the messages of a link their fates, by the plan: "delay" is the mean of each way in milliseconds, "late" how
-// many in a thousand take up to a second more, and "lost" how many requests and how many replies in a thousand do not arrive.
-// Each link has a stream of its own; see [Trial.Random].
+// Network sets the hook of a link that delays and loses its messages according to the plan. "delay" is the mean delay of
+// each request and each reply, in milliseconds. "late" of a thousand take up to a second longer. "lost" of a thousand
+// requests, and as many of a thousand replies, do not arrive. Each link needs its own stream; see [Trial.Random].
 func (t *Trial) Network(link *testutil.Link, stream uint64) {
 	delay, late, lost := t.Is("delay"), t.Is("late"), t.Is("lost")
 	isPerfect := delay == 0 && late == 0 && lost == 0
 	if isPerfect {
 		return
 	}
+
 	r := t.Random(stream)
-	way := func() time.Duration {
+	drawDelay := func() time.Duration {
 		d := time.Duration(r.ExpFloat64() * float64(delay) * float64(time.Millisecond))
 		if r.IntN(1000) < late {
 			d += time.Duration(r.Int64N(int64(time.Second)))
 		}
 		return d
 	}
-	var mu sync.Mutex
+
+	var mu sync.Mutex // guards r
 	link.OnRequest(func(redis.Cmder) testutil.Action {
 		mu.Lock()
 		defer mu.Unlock()
-		return testutil.Action{Delay: way(), ReplyDelay: way(), DropRequest: r.IntN(1000) < lost, DropReply: r.IntN(1000) < lost}
+		return testutil.Action{
+			Delay:       drawDelay(),
+			ReplyDelay:  drawDelay(),
+			DropRequest: r.IntN(1000) < lost,
+			DropReply:   r.IntN(1000) < lost,
+		}
 	})
 }
 
-// Pick returns one of all.
-func Pick[T any](r *rand.Rand, all ...T) T { return all[r.IntN(len(all))] }
+// Pick returns one element of all.
+func Pick[T any](r *rand.Rand, all ...T) T {
+	return all[r.IntN(len(all))]
+}
 
-// Between returns a duration between lo and hi, of each order of magnitude as often, in whole milliseconds.
+// Between returns a duration between lo and hi in whole milliseconds. Each order of magnitude is equally likely.
 func Between(r *rand.Rand, lo, hi time.Duration) time.Duration {
 	return time.Duration(float64(lo) * math.Pow(float64(hi)/float64(lo), r.Float64())).Truncate(time.Millisecond)
 }
 
-// Some returns those of all that a coin chooses.
+// Some returns a random subset of all: each element is included with probability 1/2.
 func Some[T any](r *rand.Rand, all []T) []T {
 	return slices.DeleteFunc(slices.Clone(all), func(T) bool { return r.IntN(2) == 0 })
 }
 
-// Recorded is on how many nodes beside one a key is completed, with the prefix of keys before it; beside none if but is -1.
+// Recorded returns the number of nodes, apart from the node with index but, that have a completion record of a key with
+// the given key prefix. If but is -1, all nodes count.
 func Recorded(nodes []*testutil.Node, prefix, key string, but int) (n int) {
 	for i, node := range nodes {
 		if i != but && isCompleted(node, prefix, key) {

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// A Program is what a seed draws.
+// A Program is drawn from a seed: a description of the processes, and the steps that happen to them.
 type Program struct {
 	Seed uint64
-	// Plan says what the processes are like, in numbers by name. 0 is the plainest, and the same as absent: a program is
-	// shrunk towards that.
+	// Plan describes the processes in numbers, by name. 0 is the plainest value, and the same as an absent one: shrinking
+	// makes numbers smaller, down to 0.
 	Plan  map[string]int
-	Steps []Step // what happens, in the order of time
+	Steps []Step // in the order of time
 }
 
-// A Step is something that happens.
+// A Step is an event of a program, such as a fault.
 type Step struct {
-	At  time.Duration // from the beginning
-	Do  string
-	Who int           // whom it happens to
+	At  time.Duration // since the beginning
+	Do  string        // the name of the event
+	Who int           // the number of the node, replica or request that it happens to
 	For time.Duration // how long it lasts
-	N   int           // what Do takes it for
-	// With says more, in numbers by name, as Plan does.
+	N   int           // a parameter of Do
+	// With has further parameters of Do, by name. As in Plan, 0 is the plainest value, and the same as an absent one.
 	With map[string]int
 }
 
@@ -39,7 +39,7 @@ func (s Step) String() string {
 	return strings.TrimRight(text+"  "+numbers(s.With), " ")
 }
 
-// numbers are those that are not 0.
+// numbers returns the numbers that are not 0, as "name=number", sorted by name.
 func numbers(all map[string]int) string {
 	var text []string
 	for _, name := range slices.Sorted(maps.Keys(all)) {
@@ -59,27 +59,27 @@ func (p Program) String() string {
 	return strings.Join(lines, "\n")
 }
 
-// sorted is p with its steps in the order of time.
+// sorted returns p after sorting its steps, in place, in the order of time.
 func (p Program) sorted() Program {
 	slices.SortStableFunc(p.Steps, func(a, b Step) int { return int(a.At - b.At) })
 	return p
 }
 
-// with is p with another number in its plan.
+// with returns p with another number in its plan.
 func (p Program) with(name string, n int) Program {
 	p.Plan = maps.Clone(p.Plan)
 	p.Plan[name] = n
 	return p
 }
 
-// without is p without n steps from i on.
+// without returns p without n steps from index i on.
 func (p Program) without(i, n int) Program {
 	p.Steps = slices.Delete(slices.Clone(p.Steps), i, min(i+n, len(p.Steps)))
 	return p
 }
 
-// shorter is p with a step that is plainer: it lasts half as long, or has a smaller number.
-func (p Program) shorter(i int) Program {
+// withHalvedStep returns p with a step that lasts half as long and has half of the number N.
+func (p Program) withHalvedStep(i int) Program {
 	p.Steps = slices.Clone(p.Steps)
 	s := &p.Steps[i]
 	s.For = (s.For / 2).Truncate(time.Millisecond)
@@ -87,8 +87,8 @@ func (p Program) shorter(i int) Program {
 	return p
 }
 
-// lacking is p with a step that has 0 for the number of that name.
-func (p Program) lacking(i int, name string) Program {
+// withoutParameter returns p with a step that lacks a parameter in With.
+func (p Program) withoutParameter(i int, name string) Program {
 	p.Steps = slices.Clone(p.Steps)
 	p.Steps[i].With = maps.Clone(p.Steps[i].With)
 	delete(p.Steps[i].With, name)

@@ -21,26 +21,27 @@ var (
 	span    = flag.Duration("sim.for", 0, "how long each simulation goes on with more seeds")
 )
 
-// Counts tell what a simulation reached, and how often.
+// Counts are the events that a simulation reached, and how often it did.
 type Counts map[string]int
 
 func (c Counts) String() string {
 	var parts []string
-	for _, what := range slices.Sorted(maps.Keys(c)) {
-		parts = append(parts, fmt.Sprintf("%s %d", what, c[what]))
+	for _, event := range slices.Sorted(maps.Keys(c)) {
+		parts = append(parts, fmt.Sprintf("%s %d", event, c[event]))
 	}
 	return strings.Join(parts, ", ")
 }
 
-// enough is how many seeds must reach everything, and how many failures end a simulation.
 const (
-	enough   = 100
-	failures = 3
+	minSeedsToReach = 100 // that many seeds must reach all of mustReach
+	maxFailures     = 3   // that many failures end a simulation
 )
 
-// Seeds runs trial for the seeds that the flags name, on all cores, each in a test of its own: -sim.seeds of them, and more
-// for as long as -sim.for; of a trial that takes as long as so many others, one for each so many of -sim.seeds. In the environment, SEED=n stands for that seed alone. Trials must not be parallel, and count for
-// themselves what they reach. If a hundred seeds or more never reach something of mustReach, the test fails.
+// Seeds runs trial for the seeds that the flags choose, each in a subtest of its own, with a worker per CPU. It runs
+// -sim.seeds seeds, and continues until -sim.for has passed. If one trial takes as long as asLongAs usual ones, pass that
+// number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up. If SEED=n is set in the environment, it runs only that
+// seed, in the test itself. Trials must not call t.Parallel, and count the events that they reach in reached. If a hundred
+// seeds or more never reach an event of mustReach, the test fails.
 func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing.T, seed uint64, reached Counts)) {
 	t.Helper()
 	if s := os.Getenv("SEED"); s != "" {
@@ -53,15 +54,18 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 		t.Log(reached)
 		return
 	}
+
 	r := &seedRun{trial: trial, total: Counts{}}
-	r.run(t, asLongAs)
+	r.runAll(t, asLongAs)
 	t.Logf("%d seeds: %v", r.ran, r.total)
-	if r.ran < enough {
+
+	if r.ran < minSeedsToReach {
 		return
 	}
-	for _, what := range mustReach {
-		if r.total[what] == 0 {
-			t.Errorf("the simulation has gone blind: no %s", what)
+
+	for _, event := range mustReach {
+		if r.total[event] == 0 {
+			t.Errorf("the simulation has gone blind: no %s", event)
 		}
 	}
 }
@@ -70,37 +74,41 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 type seedRun struct {
 	trial func(t *testing.T, seed uint64, reached Counts)
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the fields below
 	total  Counts
 	ran    int
 	failed int
 }
 
-// run hands out seeds to a worker for each core.
-func (r *seedRun) run(t *testing.T, asLongAs int) {
+// runAll hands out seeds to the workers, and waits for them.
+func (r *seedRun) runAll(t *testing.T, asLongAs int) {
 	next := make(chan uint64)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		workers.Go(func() {
 			for seed := range next {
-				r.one(t, seed)
+				r.runSeed(t, seed)
 			}
 		})
 	}
+
 	began := time.Now()
 	for n := 0; n*asLongAs < *seeds || time.Since(began) < *span; n++ {
-		if r.isOver() {
+		if r.hasFailed() {
 			break
 		}
 		next <- *from + uint64(n)
 	}
+
 	close(next)
 	workers.Wait()
 }
 
-func (r *seedRun) one(t *testing.T, seed uint64) {
+// runSeed runs the trial of a seed in a subtest, and adds up its result.
+func (r *seedRun) runSeed(t *testing.T, seed uint64) {
 	reached := Counts{}
 	passed := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
+		// Deferred, because a trial may end with Fatal.
 		defer func() {
 			if t.Failed() {
 				t.Logf("again: SEED=%d go test -run '^%s$' -count=1 -v", seed, strings.Split(t.Name(), "/")[0])
@@ -108,19 +116,23 @@ func (r *seedRun) one(t *testing.T, seed uint64) {
 		}()
 		r.trial(t, seed, reached)
 	})
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.ran++
 	if !passed {
 		r.failed++
 	}
-	for what, n := range reached {
-		r.total[what] += n
+
+	for event, n := range reached {
+		r.total[event] += n
 	}
 }
 
-func (r *seedRun) isOver() bool {
+// hasFailed reports whether maxFailures seeds have failed, so that no more are run.
+func (r *seedRun) hasFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.failed >= failures
+	return r.failed >= maxFailures
 }

@@ -2,8 +2,8 @@
 
 package stall
 
-// Enabled reports whether this build has stalls.
+// Enabled reports whether this build stalls.
 const Enabled = false
 
-// At stops the thread at a point, in builds with stalls. The owner is what bounds the number of stalls.
+// At stops the thread at a point, in builds that stall. The number of stalls is limited per owner.
 func At[T any](p Point, node int, owner *T) {}

@@ -14,23 +14,23 @@ import (
 	"weak"
 )
 
-// Enabled reports whether this build has stalls.
+// Enabled reports whether this build stalls.
 const Enabled = true
 
-// perOwner is how often a point stops for the same owner.
-const perOwner = 60
+// maxPerOwner limits the stalls of one owner.
+const maxPerOwner = 60
 
-// A plan is what the environment asks for.
+// A plan says where and how long to stall, as set in the environment.
 type plan struct {
-	point Point
-	node  int
-	share float64
-	spec  syscall.Timespec
+	point    Point
+	node     int
+	share    float64 // of the calls
+	duration syscall.Timespec
 }
 
 var (
-	planned = must(planOf(os.Getenv))
-	stops   sync.Map // from a weak pointer to an owner to an *atomic.Int64
+	planned = must(parsePlan(os.Getenv))
+	stalls  sync.Map // from a weak pointer to an owner to its number of stalls, an *atomic.Int64
 )
 
 func must(p plan, err error) plan {
@@ -40,9 +40,15 @@ func must(p plan, err error) plan {
 	return p
 }
 
-// planOf reads the plan. A value that it cannot read is an error: a campaign without stalls would prove nothing.
-func planOf(getenv func(string) string) (plan, error) {
-	p := plan{point: Point(getenv("LOCKKIT_STALL")), node: Anywhere, share: 1, spec: syscall.NsecToTimespec(int64(5 * time.Millisecond))}
+// parsePlan reads the plan from the environment. An invalid value is an error, because a campaign without stalls would
+// prove nothing.
+func parsePlan(getenv func(string) string) (plan, error) {
+	p := plan{
+		point:    Point(getenv("LOCKKIT_STALL")),
+		node:     Anywhere,
+		share:    1,
+		duration: syscall.NsecToTimespec(int64(5 * time.Millisecond)),
+	}
 
 	if s := getenv("LOCKKIT_STALL_NODE"); s != "" {
 		n, err := strconv.Atoi(s)
@@ -51,6 +57,7 @@ func planOf(getenv func(string) string) (plan, error) {
 		}
 		p.node = n
 	}
+
 	if s := getenv("LOCKKIT_STALL_SHARE"); s != "" {
 		share, err := strconv.ParseFloat(s, 64)
 		if err != nil {
@@ -58,12 +65,13 @@ func planOf(getenv func(string) string) (plan, error) {
 		}
 		p.share = share
 	}
+
 	if s := getenv("LOCKKIT_STALL_FOR"); s != "" {
 		d, err := time.ParseDuration(s)
 		if err != nil {
 			return plan{}, fmt.Errorf("LOCKKIT_STALL_FOR: %w", err)
 		}
-		p.spec = syscall.NsecToTimespec(d.Nanoseconds())
+		p.duration = syscall.NsecToTimespec(d.Nanoseconds())
 	}
 
 	switch p.point {
@@ -74,23 +82,24 @@ func planOf(getenv func(string) string) (plan, error) {
 	}
 }
 
-// At stops the thread at a point, if that is the plan. The owner is what bounds the number of stalls.
+// At stops the thread at a point, if the plan says so. The number of stalls is limited per owner.
 func At[T any](p Point, node int, owner *T) {
-	if !planned.stops(p, node) {
-		return
-	}
-	count, _ := stops.LoadOrStore(weak.Make(owner), new(atomic.Int64))
-	if count.(*atomic.Int64).Add(1) > perOwner {
+	if !planned.includes(p, node) {
 		return
 	}
 
-	// Not time.Sleep: in a synctest bubble that passes at once, and other goroutines would run first.
-	spec := planned.spec
-	_ = syscall.Nanosleep(&spec, nil)
+	count, _ := stalls.LoadOrStore(weak.Make(owner), new(atomic.Int64))
+	if count.(*atomic.Int64).Add(1) > maxPerOwner {
+		return
+	}
+
+	// Not time.Sleep: in a synctest bubble it takes no real time, and other goroutines would run first.
+	duration := planned.duration
+	_ = syscall.Nanosleep(&duration, nil)
 }
 
-// stops reports whether this call stops, as far as its owner has stops left.
-func (p plan) stops(at Point, node int) bool {
+// includes reports whether the plan includes this call, by its point, its node and chance.
+func (p plan) includes(at Point, node int) bool {
 	if at != p.point {
 		return false
 	}

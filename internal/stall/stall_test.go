@@ -11,7 +11,7 @@ import (
 func TestPlan(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"LOCKKIT_STALL": "call", "LOCKKIT_STALL_NODE": "1"}
-	p, err := planOf(func(name string) string { return env[name] })
+	p, err := parsePlan(func(name string) string { return env[name] })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,13 +20,13 @@ func TestPlan(t *testing.T) {
 		node int
 		want bool
 	}{{Call, 1, true}, {Call, 0, false}, {Call, Anywhere, true}, {Leave, 1, false}} {
-		if got := p.stops(c.at, c.node); got != c.want {
+		if got := p.includes(c.at, c.node); got != c.want {
 			t.Errorf("stops(%s, %d) is %t", c.at, c.node, got)
 		}
 	}
 
 	for name, value := range map[string]string{"LOCKKIT_STALL": "cal", "LOCKKIT_STALL_NODE": "x", "LOCKKIT_STALL_SHARE": "x", "LOCKKIT_STALL_FOR": "5"} {
-		_, err := planOf(func(asked string) string {
+		_, err := parsePlan(func(asked string) string {
 			if asked == name {
 				return value
 			}
@@ -42,7 +42,7 @@ func TestPlan(t *testing.T) {
 func TestAt(t *testing.T) {
 	before := planned
 	defer func() { planned = before }()
-	planned, _ = planOf(func(name string) string {
+	planned, _ = parsePlan(func(name string) string {
 		return map[string]string{"LOCKKIT_STALL": "wake", "LOCKKIT_STALL_FOR": "1ms"}[name]
 	})
 
@@ -52,11 +52,11 @@ func TestAt(t *testing.T) {
 		t.Errorf("the point took %v", took)
 	}
 
-	for range perOwner {
+	for range maxPerOwner {
 		At(Wake, Anywhere, owner)
 	}
-	count, ok := stops.Load(weak.Make(owner))
-	if !ok || count.(interface{ Load() int64 }).Load() != perOwner+1 {
+	count, ok := stalls.Load(weak.Make(owner))
+	if !ok || count.(interface{ Load() int64 }).Load() != maxPerOwner+1 {
 		t.Errorf("the owner's count is %v", count)
 	}
 }

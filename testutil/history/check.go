@@ -204,6 +204,8 @@ func (c *checker) checkOverlaps() {
 			c.fail(ruleOverlap, "%s was granted at %s while %s, granted at %s, was trusted until %s",
 				w, c.when(w.at), last, c.when(last.at), until)
 		}
+
+		// If w ends before last, each later window that overlaps w also overlaps last.
 		if compareEnds(*w, *last) > 0 {
 			last = w
 		}
@@ -270,6 +272,7 @@ func precedes(m moment, g grant) bool {
 
 // checkWrites finds writes that the resource should have refused, and refusals of writes that it should have accepted.
 func (c *checker) checkWrites() {
+	// A write is stale if the resource has accepted a greater token before.
 	writes := slices.Clone(c.k.writes)
 	slices.SortFunc(writes, func(a, b write) int { return compare(a.at, b.at) })
 

@@ -4,14 +4,14 @@
 // lease away, or cut one Locker off from the nodes. Observers count events, wait
 // for one, or record a history.
 //
-// What does a handler do when it loses its lease?
+// This test shows how a handler behaves when it loses its lease:
 //
 //	func TestHandlerStops(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
 //			l := locktest.New(t)
 //			err := l.Do(t.Context(), "report", func(ctx context.Context) error {
 //				go l.Lose(ctx)
-//				return writeReport(ctx) // has to return when ctx ends
+//				return writeReport(ctx) // must return when ctx ends
 //			})
 //			if !errors.Is(err, core.ErrLost) {
 //				t.Errorf("the report was finished without the lease: %v", err)
@@ -19,7 +19,7 @@
 //		})
 //	}
 //
-// Everything works inside a testing/synctest bubble, where waiting takes no
+// Everything works inside a testing/synctest bubble, in which waiting takes no
 // time, and outside of one. Faults of nodes are methods of [testutil.Node]. Faults
 // of one process's network are methods of [testutil.Link].
 package locktest

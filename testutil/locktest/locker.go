@@ -14,11 +14,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A Locker is a core.Locker as one process has it: with clients of its own, and
-// a network of its own to the nodes. Constructors of the adapters take the Locker in it.
+// A Locker is the core.Locker of one simulated process: it has its own clients,
+// and its own network to the nodes. Pass the field Locker to the constructors of
+// the adapters.
 type Locker struct {
 	*core.Locker
-	Nodes []*testutil.Node // which all replicas share
+	Nodes []*testutil.Node // shared by all replicas
 	Link  *testutil.Link   // from this process to all nodes
 	Links []*testutil.Link // to each of them, in the order of Nodes
 
@@ -28,14 +29,15 @@ type Locker struct {
 }
 
 // New returns a Locker on three embedded nodes, which are provisioned: the first
-// lock need not wait. It is closed at the end of the test, and takes away the
-// leases that are still held then. It logs nothing unless opts say so.
+// lock need not wait. The Locker is closed at the end of the test, which takes
+// away the leases that are still held. It logs nothing unless opts contain a
+// logger.
 func New(tb testing.TB, opts ...core.Option) *Locker {
 	tb.Helper()
 	return NewOn(tb, testutil.NewNodes(tb, 3), opts...)
 }
 
-// NewOn is [New] on nodes of the test's own, of any number, which it provisions.
+// NewOn is [New] on the given nodes, of any number, which it provisions.
 func NewOn(tb testing.TB, nodes []*testutil.Node, opts ...core.Option) *Locker {
 	tb.Helper()
 	l := start(tb, nodes, opts)
@@ -46,20 +48,28 @@ func NewOn(tb testing.TB, nodes []*testutil.Node, opts ...core.Option) *Locker {
 }
 
 // Replica returns the Locker of one more process on the same nodes. Its options
-// are those of l, and then opts. It is closed at the end of the test, as l is.
+// are the options of l, and then opts. It is closed at the end of the test, as l
+// is.
 func (l *Locker) Replica(opts ...core.Option) *Locker {
 	l.tb.Helper()
 	return start(l.tb, l.Nodes, append(l.opts[:len(l.opts):len(l.opts)], opts...))
 }
 
+// start returns a Locker that is closed at the end of the test.
 func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 	tb.Helper()
-	l := &Locker{Nodes: nodes, Link: &testutil.Link{}, tb: tb, opts: opts}
+	l := &Locker{
+		Nodes: nodes,
+		Link:  &testutil.Link{},
+		tb:    tb,
+		opts:  opts,
+	}
+
 	clients := make([]redis.UniversalClient, len(nodes))
 	for i, n := range nodes {
 		own := &testutil.Link{}
 		c := n.ClientWith(func(o *redis.Options) {
-			// As core.Open has them; and in a bubble the pool must not run dry.
+			// As in core.Open, except for PoolSize: in a bubble, no command may have to wait for a connection.
 			o.MaxRetries = -1
 			o.DialerRetries = 1
 			o.ContextTimeoutEnabled = true
@@ -70,25 +80,31 @@ func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 		clients[i] = c
 		l.Links = append(l.Links, own)
 	}
+
 	silent := core.WithLogger(slog.New(slog.DiscardHandler))
 	locker, err := core.New(clients, append([]core.Option{silent}, opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	l.Locker = locker
-	tb.Cleanup(l.end)
+	tb.Cleanup(l.close)
 	return l
 }
 
-// end closes the Locker. What a fault keeps it waiting for fails once the process is dead, and has ended by then.
-func (l *Locker) end() {
+// close closes the Locker. A fault may keep the Locker's goroutines waiting, so it also kills the network: the requests of
+// these goroutines then fail, and Close waits for their end.
+func (l *Locker) close() {
 	l.loses.Wait()
+
+	// With a context that has ended, Close takes away the leases that are still held.
 	background := context.Background() //nolint:forbidigo // the test's context has ended
 	over, cancel := context.WithCancel(background)
-	cancel() // what is still held is taken away
+	cancel()
 	_ = l.Close(over)
+
+	// A Link may hold a request for a while, if a fault delays it.
 	l.Link.Kill()
-	ctx, cancel := context.WithTimeout(background, 10*time.Second) // a Link keeps a request for as long as it was told to
+	ctx, cancel := context.WithTimeout(background, 10*time.Second)
 	defer cancel()
 	if err := l.Close(ctx); err != nil {
 		l.tb.Errorf("locktest: closing the Locker: %v", err)

@@ -8,29 +8,33 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Lose takes the lease that ctx runs under away from its holder, as if somebody
-// else had been granted the key, and returns when the holder has learnt of it:
-// its context has ended, with cause [core.ErrLost] and reason taken. That takes as
-// long as it is to the lease's next renewal, about a third of its TTL; without a
-// watchdog the lease runs out. Nobody has the key meanwhile, and anybody may
-// afterwards; who waits in the nodes' queue gets it when the lease would have run
-// out. The lease may be of any Locker on these nodes with l's key prefix.
+// Lose takes the lease that ctx runs under away from its holder, as if the key had
+// been granted to another holder. It returns when the holder has noticed: the
+// lease's context has ended, with cause [core.ErrLost] and reason taken. That takes
+// until the lease's next renewal, up to about a third of its TTL; without a
+// watchdog, it takes until the lease expires. During the call no client can get
+// the key; afterwards every client can. A waiter in the nodes' queue gets the key
+// when the lease would have expired. The lease may be of any Locker on these nodes
+// with l's key prefix.
 //
-// It may be called from any goroutine, also from the holder's own; the end of the
-// test waits for it. It fails the
-// test if ctx runs under no lease, or the lease ends in another way, or not at
-// all: where a quorum of nodes has lost its memory, these believe the holder.
+// Lose may be called from any goroutine, including the holder's own; the end of the
+// test waits for it. It fails the test if ctx runs under no lease, if the lease
+// ends in another way, or if it does not end. The last happens if a quorum of the
+// nodes has lost its memory, because such nodes trust the holder.
 func (l *Locker) Lose(ctx context.Context) {
 	l.tb.Helper()
 	l.loses.Add(1)
 	defer l.loses.Done()
+
 	lease, ok := core.FromContext(ctx)
 	if !ok {
 		l.tb.Errorf("locktest: Lose of a context that runs under no lease")
 		return
 	}
+
 	limit := time.NewTimer(time.Minute + 2*time.Until(lease.ValidUntil()))
 	defer limit.Stop()
+
 	free := l.take(lease)
 	defer free()
 	select {
@@ -44,36 +48,41 @@ func (l *Locker) Lose(ctx context.Context) {
 	}
 }
 
-// nobody is an owner that is not an attempt of anybody.
-const nobody = "locktest"
+// otherOwner is an owner that is no attempt of any Locker.
+const otherOwner = "locktest"
 
-// take has every node believe that the lease's key was granted to somebody else, until free is called.
+// take changes the key on every node as if it had been granted to another owner, until free is called.
 func (l *Locker) take(lease *core.Lease) (free func()) {
 	key := l.KeyPrefix() + "{0}r:" + lease.Key()
-	// Nobody must be granted the key before the lease has ended. It is trusted for less than the nodes keep it.
+
+	// The key must not be granted before the lease has ended. The holder trusts the lease for less time than the nodes keep
+	// it, so a second after the end of its validity is enough.
 	until := lease.ValidUntil().Add(time.Second).UnixMilli()
-	was := make([]testutil.Resource, len(l.Nodes))
-	owner := nobody
+	before := make([]testutil.Resource, len(l.Nodes))
+	owner := otherOwner
 	for i, n := range l.Nodes {
 		r, err := load(n, key)
 		if err != nil {
 			l.tb.Errorf("locktest: %s: %v", n.Name(), err)
 		}
-		was[i] = r
+		before[i] = r
+
 		isLease := r.Expiry > 0 && r.Counter == int64(lease.FencingToken())
 		if isLease {
 			owner = r.Owner
 		}
+
 		r.Expiry = max(r.Expiry, until)
-		r.Owner = nobody
+		r.Owner = otherOwner
 		r.Before = r.Counter
 		r.Counter++
 		l.store(n, key, r)
 	}
+
 	return func() {
 		for i, n := range l.Nodes {
-			r := was[i]
-			// Ended, as it was the lease's own: a renewal that comes late does not bring it back.
+			// The key is free, and the lease that ended last was this one: so a late renewal does not bring it back.
+			r := before[i]
 			r.Expiry = 0
 			r.Owner = owner
 			r.Counter++

@@ -11,18 +11,23 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// Record returns an observer that records in h what a process is told: attempts,
-// grants, ends and losses of leases, completions, and keys that are done. Give
-// each process a name of its own. What no lock sees is left to the caller: writes
-// to a resource ([history.History.Wrote]), and records whose retention is over
-// ([history.History.Forget]).
+// Record returns an observer that records in h the results that a process
+// receives: attempts, grants, ends and losses of leases, completions, and keys
+// that are done. Each process needs its own name. The caller must record events
+// that no lock sees: writes to a resource ([history.History.Wrote]), and records
+// whose retention is over ([history.History.Forget]).
 //
-// The history goes by the time at which the observer hears of something. That a
-// lease was lost it hears a little later than the holder, which nobody can notice
-// in a bubble. In real time a lease that Close takes away may seem to last until
-// after the next grant.
+// The instants are those at which the observer is called. It is called for a lost
+// lease a little later than the holder's context ends, which does not show in a
+// bubble. In real time, a lease that Close takes away may seem to last until after
+// the next grant.
 func Record(h *history.History, process string) core.Observer {
-	r := &recorder{h: h, process: process, holders: map[granted]string{}, over: map[granted]ended{}}
+	r := &recorder{
+		h:       h,
+		process: process,
+		holders: map[leaseID]string{},
+		ends:    map[leaseID]leaseEnd{},
+	}
 	return core.Observer{Start: r.start}
 }
 
@@ -30,41 +35,51 @@ type recorder struct {
 	h       *history.History
 	process string
 
+	// mu guards the fields below, and keeps the events of one lease in order.
 	mu       sync.Mutex
 	attempts int
-	holders  map[granted]string // by what they were granted
-	over     map[granted]ended  // before the acquisition was
+	holders  map[leaseID]string
+	ends     map[leaseID]leaseEnd // of leases that ended before their acquisitions did
 }
 
-type granted struct {
+// leaseID identifies a lease.
+type leaseID struct {
 	key   string
 	token uint64
 }
 
-type ended struct {
+type leaseEnd struct {
 	at   time.Time
 	lost bool
 }
 
+// start observes the start of an operation, and returns the function that observes its end.
 func (r *recorder) start(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-	g := granted{op.Key, op.Token}
+	id := leaseID{op.Key, op.Token}
 	switch op.Kind {
 	case core.OpAcquire:
-		holder := r.attempt(op.Key)
-		return ctx, func(out core.Outcome) { r.acquired(op.Key, holder, out) }
+		holder := r.addAttempt(op.Key)
+		return ctx, func(out core.Outcome) {
+			r.onAcquired(op.Key, holder, out)
+		}
+
 	case core.OpHold:
 		return ctx, func(out core.Outcome) {
-			r.end(g, ended{time.Now(), errors.Is(out.Err, core.ErrLost)})
+			r.onEnd(id, leaseEnd{time.Now(), errors.Is(out.Err, core.ErrLost)})
 		}
+
 	case core.OpComplete:
-		return ctx, func(out core.Outcome) { r.completed(g, out) }
-	default: // says nothing of who holds what
+		return ctx, func(out core.Outcome) {
+			r.onCompleted(id, out)
+		}
+
+	default: // neither a grant nor the end of a lease
 		return ctx, nil
 	}
 }
 
-// attempt names one.
-func (r *recorder) attempt(key string) (holder string) {
+// addAttempt records the start of an acquisition, and returns a name for it.
+func (r *recorder) addAttempt(key string) (holder string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempts++
@@ -73,53 +88,58 @@ func (r *recorder) attempt(key string) (holder string) {
 	return holder
 }
 
-func (r *recorder) acquired(key, holder string, out core.Outcome) {
+// onAcquired records the result of an acquisition.
+func (r *recorder) onAcquired(key, holder string, out core.Outcome) {
 	if out.Err != nil {
-		r.seen(key, out.Err)
+		r.recordDone(key, out.Err)
 		return
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	g := granted{key, out.Token}
+	id := leaseID{key, out.Token}
 	r.h.Granted(key, holder, out.Token, time.Now())
-	if e, over := r.over[g]; over {
-		delete(r.over, g)
-		r.ended(g, holder, e)
+	if e, ended := r.ends[id]; ended {
+		delete(r.ends, id)
+		r.recordEnd(id, holder, e)
 	}
-	r.holders[g] = holder
+	r.holders[id] = holder
 }
 
-// end notes that a lease is over, which may be before its acquisition is.
-func (r *recorder) end(g granted, e ended) {
+// onEnd records the end of a lease. If its acquisition has not been recorded yet, it keeps the end for onAcquired.
+func (r *recorder) onEnd(id leaseID, e leaseEnd) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if holder, ok := r.holders[g]; ok {
-		r.ended(g, holder, e)
+
+	if holder, ok := r.holders[id]; ok {
+		r.recordEnd(id, holder, e)
 	} else {
-		r.over[g] = e
+		r.ends[id] = e
 	}
 }
 
-func (r *recorder) ended(g granted, holder string, e ended) {
+func (r *recorder) recordEnd(id leaseID, holder string, e leaseEnd) {
 	if e.lost {
-		r.h.Lost(g.key, holder, g.token, e.at)
+		r.h.Lost(id.key, holder, id.token, e.at)
 	} else {
-		r.h.Ended(g.key, holder, g.token, e.at)
+		r.h.Ended(id.key, holder, id.token, e.at)
 	}
 }
 
-func (r *recorder) completed(g granted, out core.Outcome) {
+// onCompleted records the result of a completion.
+func (r *recorder) onCompleted(id leaseID, out core.Outcome) {
 	if out.Err != nil {
-		r.seen(g.key, out.Err)
+		r.recordDone(id.key, out.Err)
 		return
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.h.Completed(g.key, r.holders[g], g.token, time.Now())
+	r.h.Completed(id.key, r.holders[id], id.token, time.Now())
 }
 
-// seen records that somebody was told that the key is done.
-func (r *recorder) seen(key string, err error) {
+// recordDone records that a caller received the answer that the key is done, if err says so.
+func (r *recorder) recordDone(key string, err error) {
 	if op, ok := errors.AsType[*core.OpError](err); ok && op.Record != nil {
 		r.h.SeenDone(key, op.Record.Token, time.Now())
 	}
