@@ -41,8 +41,8 @@ type Node struct {
 	srv     *server.Server
 	workers sync.WaitGroup // one per connection, and one per listener
 
-	// exec is held while a request executes and while a switch changes, so that no request executes half before and half
-	// after a change. If several locks are held, they are taken in the order exec, the lock of redis, mu.
+	// exec is held while a request executes and while a switch changes, so that no request executes half before and
+	// half after a change. If several locks are held, they are taken in the order exec, the lock of redis, mu.
 	exec    sync.Mutex
 	offset  time.Duration // how far the node's clock is ahead; guarded by exec
 	scripts *scripts      // guarded by exec
@@ -134,14 +134,15 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 			EndpointType: maintnotifications.EndpointTypeNone,
 		},
 
-		// Tests dial many connections for a few requests each, and clearing the default buffers (32 KiB, and 128 KiB for
-		// pipelines) takes longer than the requests. Pipelines share the pool, because their own would have ten connections.
+		// Tests dial many connections for a few requests each, and clearing the default buffers (32 KiB, and 128 KiB
+		// for pipelines) takes longer than the requests. Pipelines share the pool, because their own would have ten
+		// connections.
 		ReadBufferSize:   4096,
 		WriteBufferSize:  4096,
 		PipelinePoolSize: -1,
 
-		// go-redis dials in the background, and would retry after the call has ended. A bubble that ends before the last
-		// retry ends the test binary.
+		// go-redis dials in the background, and would retry after the call has ended. A bubble that ends before the
+		// last retry ends the test binary.
 		DialerRetries: 1,
 	}
 	if adjust != nil {
@@ -287,7 +288,8 @@ func (n *Node) dispatch(peer *server.Peer, args []string) {
 	peer.Flush()
 }
 
-// isUnsupported has the commands that would hold up the whole node, or whose replies go on after the command has returned.
+// isUnsupported has the commands that would hold up the whole node, or whose replies go on after the command has
+// returned.
 var isUnsupported = map[string]bool{
 	"BLPOP": true, "BRPOP": true, "BLMOVE": true, "BRPOPLPUSH": true, "BLMPOP": true,
 	"BZPOPMIN": true, "BZPOPMAX": true, "BZMPOP": true, "XREAD": true, "XREADGROUP": true,

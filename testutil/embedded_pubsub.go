@@ -46,7 +46,8 @@ func (c *conn) subscribe(args []string) bool {
 		} else {
 			c.subscriptions[subscription{kind, channel}] = true
 		}
-		c.out.WriteString("*3\r\n" + bulk(command) + bulk(channel) + fmt.Sprintf(":%d\r\n", c.countSubscriptionsLocked(kind)))
+		c.out.WriteString("*3\r\n" + bulk(command) + bulk(channel) +
+			fmt.Sprintf(":%d\r\n", c.countSubscriptionsLocked(kind)))
 	}
 
 	return true

@@ -134,7 +134,10 @@ func (s *scripts) script(peer *server.Peer, args []string) {
 		peer.WriteOK()
 
 	default:
-		peer.WriteError(fmt.Sprintf("ERR unknown subcommand or wrong number of arguments for '%s'. Try SCRIPT HELP.", subcommand))
+		peer.WriteError(fmt.Sprintf(
+			"ERR unknown subcommand or wrong number of arguments for '%s'. Try SCRIPT HELP.",
+			subcommand,
+		))
 	}
 }
 
@@ -265,8 +268,8 @@ func stringTable(l *lua.LState, values []string) *lua.LTable {
 	return t
 }
 
-// toString is Redis' tostring, which keeps 14 digits of a number. In Redis the operator .. does the same; here it keeps all
-// digits.
+// toString is Redis' tostring, which keeps 14 digits of a number. In Redis the operator .. does the same; here it keeps
+// all digits.
 func toString(l *lua.LState) int {
 	if n, ok := l.CheckAny(1).(lua.LNumber); ok {
 		l.Push(lua.LString(fmt.Sprintf("%.14g", float64(n))))

@@ -23,8 +23,8 @@ type linkConn struct {
 
 var _ syscall.Conn = (*linkConn)(nil)
 
-// connect returns the client's end of a connection. It looks at the switches again, because the Link may have been cut or
-// killed while the client dialed.
+// connect returns the client's end of a connection. It looks at the switches again, because the Link may have been cut
+// or killed while the client dialed.
 func (k *Link) connect(inner net.Conn, addr string) *linkConn {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -65,8 +65,8 @@ func (c *linkConn) wakeLocked() {
 	c.wake = make(chan struct{})
 }
 
-// Read reads from the server. Once the connection is cut, it discards bytes and errors of the server, including the end of
-// the stream.
+// Read reads from the server. Once the connection is cut, it discards bytes and errors of the server, including the end
+// of the stream.
 func (c *linkConn) Read(p []byte) (int, error) {
 	for {
 		silent, wake, deadline, over := c.state()
@@ -97,8 +97,8 @@ func (c *linkConn) Read(p []byte) (int, error) {
 	}
 }
 
-// state returns how a Read must proceed: fail with over if it is not nil; wait for wake or the deadline if silent is true;
-// and otherwise read from the server.
+// state returns how a Read must proceed: fail with over if it is not nil; wait for wake or the deadline if silent is
+// true; and otherwise read from the server.
 func (c *linkConn) state() (silent bool, wake <-chan struct{}, deadline time.Time, over error) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -123,7 +123,7 @@ func (c *linkConn) Write(p []byte) (int, error) {
 
 	case c.isReset:
 		c.link.mu.Unlock()
-		time.Sleep(time.Millisecond) //nolint:forbidigo // in a bubble, a client that retries at once would stop the clock
+		time.Sleep(time.Millisecond) //nolint:forbidigo // a client that retries at once would stop a bubble's clock
 		return 0, resetError("write", c.addr)
 	}
 
@@ -172,7 +172,8 @@ func (c *linkConn) SetReadDeadline(t time.Time) error {
 	return c.inner.SetReadDeadline(t)
 }
 
-// SetWriteDeadline sets the deadline of the connection to the server. While the Link swallows writes, they return at once.
+// SetWriteDeadline sets the deadline of the connection to the server. While the Link swallows writes, they return at
+// once.
 func (c *linkConn) SetWriteDeadline(t time.Time) error {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()

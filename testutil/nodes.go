@@ -123,8 +123,8 @@ func (ns *Nodes) URLs() []string {
 // Kill ends a node without warning. Clients cannot reach it until it is restarted.
 func (ns *Nodes) Kill(i int) { ns.nodes[i].Kill() }
 
-// Pause makes a node answer nothing until it is resumed or restarted; connections stay open. An error means that the node
-// is dead, or that the platform cannot pause processes.
+// Pause makes a node answer nothing until it is resumed or restarted; connections stay open. An error means that the
+// node is dead, or that the platform cannot pause processes.
 func (ns *Nodes) Pause(i int) error { return ns.nodes[i].Pause() }
 
 // Resume makes a paused node continue, with the requests that it received while paused.

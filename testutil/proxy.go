@@ -105,15 +105,15 @@ func (p *Proxy) DropNextReply() {
 	p.change(func() { p.dropNext = true })
 }
 
-// Mangle passes everything that is sent in a direction through by, and passes on the result, which may be empty. by gets
-// the bytes in pieces as they come, in one goroutine for each connection, and must not retain them. If by is nil, bytes are
-// passed on unchanged again.
+// Mangle passes everything that is sent in a direction through by, and passes on the result, which may be empty. by
+// gets the bytes in pieces as they come, in one goroutine for each connection, and must not retain them. If by is nil,
+// bytes are passed on unchanged again.
 func (p *Proxy) Mangle(dir Direction, by func(sent []byte) []byte) {
 	p.change(func() { p.mangle[dir] = by })
 }
 
-// Move changes the target (host:port) of new connections, as if a DNS name moved to another server. Established connections
-// stay where they are.
+// Move changes the target (host:port) of new connections, as if a DNS name moved to another server. Established
+// connections stay where they are.
 func (p *Proxy) Move(target string) {
 	p.change(func() { p.target = target })
 }

@@ -1,5 +1,5 @@
-// Command gotest runs go test with the given arguments, and ends with the list of failed tests, each with the command that
-// repeats it in the same order of tests.
+// Command gotest runs go test with the given arguments, and ends with the list of failed tests, each with the command
+// that repeats it in the same order of tests.
 //
 // It prints a line for each package that passed, and the whole output of each test that failed. With -v it prints the
 // output of all tests, except for the lines that only name a test that runs or passed. If the environment variable

@@ -26,8 +26,8 @@ type report struct {
 	failed   []failure
 }
 
-// A testedPackage holds the output of tests that have not ended yet, by their names. The output of the package itself has
-// the name "".
+// A testedPackage holds the output of tests that have not ended yet, by their names. The output of the package itself
+// has the name "".
 type testedPackage struct {
 	output  map[string][]string
 	running map[string]bool // the tests that have not ended yet
@@ -115,8 +115,8 @@ func (r *report) onPass(p *testedPackage, e event) {
 	delete(p.output, e.Test)
 }
 
-// onFail prints the output of a test or package that failed, and records the failure. A package fails if one of its tests
-// does; then only the test is recorded.
+// onFail prints the output of a test or package that failed, and records the failure. A package fails if one of its
+// tests does; then only the test is recorded.
 func (r *report) onFail(p *testedPackage, e event) {
 	delete(p.running, e.Test)
 	if !r.verbose {
@@ -150,8 +150,8 @@ func (r *report) onFail(p *testedPackage, e event) {
 	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, reason: reason})
 }
 
-// failures returns the list of failures, each with the command that repeats it, or "" if there are none. A test that failed
-// because of its subtests is not listed beside them.
+// failures returns the list of failures, each with the command that repeats it, or "" if there are none. A test that
+// failed because of its subtests is not listed beside them.
 func (r *report) failures(args []string) string {
 	var b strings.Builder
 	for _, f := range r.failed {
@@ -182,8 +182,8 @@ func (f failure) text(args []string) string {
 	return fmt.Sprintf("  %s\n    go test %s\n", name, strings.Join(f.command(args), " "))
 }
 
-// command returns the arguments of the go test that repeats the failure: the same flags, for this test only. The package
-// comes last, before the flags of the test itself.
+// command returns the arguments of the go test that repeats the failure: the same flags, for this test only. The
+// package comes last, before the flags of the test itself.
 func (f failure) command(args []string) []string {
 	flags, testFlags := keptFlags(args)
 	if f.shuffle != "" {
@@ -204,8 +204,8 @@ func (f failure) command(args []string) []string {
 	return slices.Concat(flags, []string{f.Package}, testFlags)
 }
 
-// keptFlags returns the arguments that a repetition keeps, quoted: the flags of go test, and the flags of the test itself,
-// which have a dot in their names.
+// keptFlags returns the arguments that a repetition keeps, quoted: the flags of go test, and the flags of the test
+// itself, which have a dot in their names.
 func keptFlags(args []string) (flags, testFlags []string) {
 	for len(args) > 0 {
 		name, _, hasValue := strings.Cut(args[0], "=")

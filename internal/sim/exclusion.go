@@ -5,15 +5,16 @@ import (
 	"sync"
 )
 
-// An Exclusion is the oracle of mutual exclusion: at any time, at most one holder of a key has a context that has not ended.
+// An Exclusion is the oracle of mutual exclusion: at any time, at most one holder of a key has a context that has not
+// ended.
 type Exclusion struct {
 	mu      sync.Mutex                            // guards holders
 	holders map[string]map[string]context.Context // by key and name
 }
 
-// Enter records that the holder named who has key until ctx ends, or until leave is called. It reports a
+// Enter records that a holder with that name has key until ctx ends, or until leave is called. It reports a
 // violation if the key has another holder and neither context has ended.
-func (e *Exclusion) Enter(t *Trial, ctx context.Context, key, who string) (leave func()) {
+func (e *Exclusion) Enter(t *Trial, ctx context.Context, key, name string) (leave func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 
@@ -30,14 +31,14 @@ func (e *Exclusion) Enter(t *Trial, ctx context.Context, key, who string) (leave
 			// The other holder has not left yet, but it has lost the key.
 			t.Count("overlap after the end")
 		case ctx.Err() == nil:
-			t.Violation("%s: %s and %s at once", key, other, who)
+			t.Violation("%s: %s and %s at once", key, other, name)
 		}
 	}
 
-	e.holders[key][who] = ctx
+	e.holders[key][name] = ctx
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		delete(e.holders[key], who)
+		delete(e.holders[key], name)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A Fault does something to a node. If mend is not nil, it ends the fault.
-type Fault func(n *testutil.Node, s Step) (mend func())
+// A Fault does something to a node. If heal is not nil, it ends the fault.
+type Fault func(n *testutil.Node, s Step) (heal func())
 
-// Faults are the faults of nodes, by the name that [Step] gives them. [Trial.Strike] does such steps; their field Who is
-// the number of the node.
+// Faults are the faults of nodes, by the name that [Step] gives them. [Trial.Strike] does such steps; their field Who
+// is the number of the node.
 var Faults = map[string]Fault{
 	"down": func(n *testutil.Node, _ Step) func() {
 		n.Down()
@@ -57,17 +57,17 @@ var Faults = map[string]Fault{
 	},
 }
 
-// Strike does step s to one of the nodes, and ends the fault after s.For. It must be called in the bubble. If s is none of
-// [Faults], it does nothing and returns false.
+// Strike does step s to one of the nodes, and ends the fault after s.For. It must be called in the bubble. If s is none
+// of [Faults], it does nothing and returns false.
 func (t *Trial) Strike(nodes []*testutil.Node, s Step) bool {
 	fault, ok := Faults[s.Do]
 	if !ok {
 		return false
 	}
 
-	mend := fault(nodes[s.Who%len(nodes)], s)
-	if mend != nil {
-		time.AfterFunc(s.For, mend)
+	heal := fault(nodes[s.Who%len(nodes)], s)
+	if heal != nil {
+		time.AfterFunc(s.For, heal)
 	}
 
 	return true
@@ -81,9 +81,10 @@ func Heal(nodes []*testutil.Node) {
 	}
 }
 
-// Network sets the hook of a link that delays and loses its messages according to the plan. "delay" is the mean delay of
-// each request and each reply, in milliseconds. "late" of a thousand take up to a second longer. "lost" of a thousand
-// requests, and as many of a thousand replies, do not arrive. Each link needs its own stream; see [Trial.Random].
+// Network sets the hook of a link that delays and loses its messages according to the plan. "delay" is the mean delay
+// of each request and each reply, in milliseconds. "late" of a thousand take up to a second longer. "lost" of a
+// thousand requests, and as many of a thousand replies, do not arrive. Each link needs its own stream; see
+// [Trial.Random].
 func (t *Trial) Network(link *testutil.Link, stream uint64) {
 	delay, late, lost := t.Is("delay"), t.Is("late"), t.Is("lost")
 	isPerfect := delay == 0 && late == 0 && lost == 0

@@ -11,8 +11,8 @@ import (
 // A Program is drawn from a seed: a description of the processes, and the steps that happen to them.
 type Program struct {
 	Seed uint64
-	// Plan describes the processes in numbers, by name. 0 is the plainest value, and the same as an absent one: shrinking
-	// makes numbers smaller, down to 0.
+	// Plan describes the processes in numbers, by name. 0 is the plainest value, and the same as an absent one:
+	// shrinking makes numbers smaller, down to 0.
 	Plan  map[string]int
 	Steps []Step // in the order of time
 }

@@ -38,10 +38,10 @@ const (
 )
 
 // Seeds runs trial for the seeds that the flags choose, each in a subtest of its own, with a worker per CPU. It runs
-// -sim.seeds seeds, and continues until -sim.for has passed. If one trial takes as long as asLongAs usual ones, pass that
-// number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up. If SEED=n is set in the environment, it runs only that
-// seed, in the test itself. Trials must not call t.Parallel, and count the events that they reach in reached. If a hundred
-// seeds or more never reach an event of mustReach, the test fails.
+// -sim.seeds seeds, and continues until -sim.for has passed. If one trial takes as long as asLongAs usual ones, pass
+// that number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up. If SEED=n is set in the environment, it runs
+// only that seed, in the test itself. Trials must not call t.Parallel, and count the events that they reach in reached.
+// If a hundred seeds or more never reach an event of mustReach, the test fails.
 func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing.T, seed uint64, reached Counts)) {
 	t.Helper()
 	if s := os.Getenv("SEED"); s != "" {

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Shrink returns a program that still fails and is smaller: it has fewer steps, a plainer plan and shorter steps. It calls
-// fails at most tries times.
+// Shrink returns a program that still fails and is smaller: it has fewer steps, a plainer plan and shorter steps. It
+// calls fails at most tries times.
 func Shrink(p Program, tries int, fails func(Program) bool) Program {
 	s := &shrinker{
 		least: p,

@@ -96,14 +96,14 @@ func (c Campaign) run(t *testing.T, p Program, reached Counts) *Trial {
 // Is returns a number of the plan.
 func (t *Trial) Is(name string) int { return t.Plan[name] }
 
-// Random returns a source of random numbers for use while the program runs. Each stream has its own source, independent of
-// the use of others.
+// Random returns a source of random numbers for use while the program runs. Each stream has its own source, independent
+// of the use of others.
 func (t *Trial) Random(stream uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(t.Seed, 1+stream))
 }
 
-// Follow does each step at its time, until all are done or until end. It returns at end, or when the last step is done if
-// that is later.
+// Follow does each step at its time, until all are done or until end. It returns at end, or when the last step is done
+// if that is later.
 func (t *Trial) Follow(end time.Duration, do func(Step)) {
 	for _, s := range t.Steps {
 		if s.At > end {

@@ -1,7 +1,7 @@
 // Package stall names the points of lockkit at which an operating system that is busy may stop a thread for some
-// milliseconds. Built with the tag stalls, on Linux, a program stops there on purpose: `make stalls` runs the tests that
-// way, so that a test that passes only because of the usual order of events fails at once. In all other builds the points
-// are empty functions, which the compiler removes.
+// milliseconds. Built with the tag stalls, on Linux, a program stops there on purpose: `make stalls` runs the tests
+// that way, so that a test that passes only because of the usual order of events fails at once. In all other builds the
+// points are empty functions, which the compiler removes.
 //
 // The environment of a program that stalls says where it stops:
 //

@@ -91,8 +91,8 @@ func start(tb testing.TB, nodes []*testutil.Node, opts []core.Option) *Locker {
 	return l
 }
 
-// close closes the Locker. A fault may keep the Locker's goroutines waiting, so it also kills the network: the requests of
-// these goroutines then fail, and Close waits for their end.
+// close closes the Locker. A fault may keep the Locker's goroutines waiting, so it also kills the network: the requests
+// of these goroutines then fail, and Close waits for their end.
 func (l *Locker) close() {
 	l.loses.Wait()
 

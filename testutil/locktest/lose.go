@@ -55,8 +55,8 @@ const otherOwner = "locktest"
 func (l *Locker) take(lease *core.Lease) (free func()) {
 	key := l.KeyPrefix() + "{0}r:" + lease.Key()
 
-	// The key must not be granted before the lease has ended. The holder trusts the lease for less time than the nodes keep
-	// it, so a second after the end of its validity is enough.
+	// The key must not be granted before the lease has ended. The holder trusts the lease for less time than the nodes
+	// keep it, so a second after the end of its validity is enough.
 	until := lease.ValidUntil().Add(time.Second).UnixMilli()
 	before := make([]testutil.Resource, len(l.Nodes))
 	owner := otherOwner
