@@ -193,8 +193,8 @@ func (n *Node) expireKeys() {
 	n.redis.DB(0)
 }
 
-// change calls set with n.mu held, then runs commands, then wakes the connections, which wait for changes. No request
-// executes meanwhile.
+// change calls set with n.mu held, then runs commands, and then wakes the connections, which wait for changes. No request
+// executes between these steps.
 func (n *Node) change(set func(), commands ...string) {
 	n.exec.Lock()
 	defer n.exec.Unlock()

@@ -27,7 +27,7 @@ func newIdentity() identity {
 	return id
 }
 
-// restart changes what a restart at now changes.
+// restart sets the values of a node that restarted at now.
 func (id *identity) restart(now time.Time) {
 	id.runID = newID()
 	id.replid = newID()

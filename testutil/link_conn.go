@@ -200,8 +200,8 @@ func (c *linkConn) RemoteAddr() net.Addr {
 // SyscallConn lets a client's pool check whether an idle connection was reset.
 func (c *linkConn) SyscallConn() (syscall.RawConn, error) { return linkRawConn{c}, nil }
 
-// linkRawConn is the syscall.RawConn of the connection to the server. For a connection that is closed or reset, Read
-// returns an error; for one that is cut, nil.
+// linkRawConn is the syscall.RawConn of the connection to the server. Its Read returns an error if the connection was
+// closed or reset, and nil if it was cut.
 type linkRawConn struct{ *linkConn }
 
 func (r linkRawConn) Read(f func(fd uintptr) bool) error {
