@@ -84,11 +84,11 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 // What a replica remembers of a job is bounded.
 func TestMemoryIsBounded(t *testing.T) {
 	var m memory
-	for i := range 10 * mostTicks {
-		m.note(entry{tick: at(time.Duration(i) * time.Second), state: over, end: &record{}})
+	for i := range 10 * maxLookback {
+		m.add(entry{tick: at(time.Duration(i) * time.Second), state: tickOver, end: &record{}})
 	}
-	if _, known := m.of(at((10*mostTicks - 1) * time.Second)); len(m.known) != mostTicks || !known {
-		t.Errorf("%d ticks are known, the latest: %v", len(m.known), known)
+	if _, known := m.lookup(at((10*maxLookback - 1) * time.Second)); len(m.entries) != maxLookback || !known {
+		t.Errorf("%d ticks are known, the latest: %v", len(m.entries), known)
 	}
 }
 

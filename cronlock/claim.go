@@ -20,7 +20,7 @@ import (
 )
 
 func init() {
-	hosting.Take = func(ctx context.Context, job any, byHand bool) (hosting.Claim, error) {
+	hosting.NewClaim = func(ctx context.Context, job any, byHand bool) (hosting.Claim, error) {
 		c, err := job.(*Job).claim(ctx, byHand)
 		if err != nil {
 			return nil, err
@@ -32,23 +32,23 @@ func init() {
 // A claim is the right to start a run: this replica holds the job's lease. Nothing is recorded yet. Call starts the run,
 // and End gives the lease back.
 type claim struct {
-	job    *Job
-	byHand bool
-	began  time.Time
-	ctx    context.Context // of the call, and of the term if there is one
-	term   *membership     // nil: there is no elector, or the run is by hand
-	inside bool            // of the Service
-	lease  *core.Lease
-	work   context.Context // of the run
-	stop   func()
-	once   sync.Once
+	job       *Job
+	byHand    bool
+	began     time.Time
+	ctx       context.Context // of the call, and of the term if there is one
+	term      *membership     // nil: there is no elector, or the run is by hand
+	entered   bool            // of the Service
+	lease     *core.Lease
+	runCtx    context.Context // of the run
+	cancelRun func()
+	endOnce   sync.Once
 
 	entry                // of what is to start; none for a run by hand
-	last       time.Time // the last tick before it that is known to have completed without an error
+	previous   time.Time // the last tick before it that is known to have completed without an error
 	superseded int       // ticks between it and the latest one before that was started
 
-	begun bool
-	err   error // the function's; errPanicked until it has returned
+	isCalled bool
+	fnErr    error // the function's; errPanicked until it has returned
 }
 
 var errPanicked = errors.New("the function panicked")
@@ -78,10 +78,10 @@ func (j *Job) run(ctx context.Context, byHand bool) error {
 }
 
 func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
-	c := &claim{job: j, byHand: byHand, began: time.Now(), ctx: ctx, stop: func() {}}
+	c := &claim{job: j, byHand: byHand, began: time.Now(), ctx: ctx, cancelRun: func() {}}
 	defer func() { // also when an observer, or the schedule, panics
-		if c.work == nil {
-			c.give()
+		if c.runCtx == nil {
+			c.release()
 		}
 	}()
 
@@ -89,9 +89,9 @@ func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
 	switch {
 	case err != nil:
 	case byHand:
-		err = c.take(ctx, j.service.locker.Acquire)
+		err = c.acquireLease(ctx, j.service.locker.Acquire)
 	default:
-		err = c.look()
+		err = c.claimDueTick()
 	}
 	if err != nil {
 		return nil, c.refuse(err)
@@ -99,15 +99,15 @@ func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
 
 	run := Run{Job: j.name, FencingToken: c.lease.FencingToken()}
 	if !byHand {
-		run.Tick, run.Previous, run.Next, run.Attempt = c.tick, c.last, j.schedule.Next(c.tick), c.attempt()
+		run.Tick, run.Previous, run.Next, run.Attempt = c.tick, c.previous, j.schedule.Next(c.tick), c.nextAttempt()
 	}
-	values := context.WithValue(NewContext(c.lease.Context(), run), insideKey{j.service}, j)
-	c.work, c.stop = join.Contexts(values, c.ctx, c.lease.Context())
+	values := context.WithValue(NewContext(c.lease.Context(), run), runJobKey{j.service}, j)
+	c.runCtx, c.cancelRun = join.Contexts(values, c.ctx, c.lease.Context())
 	return c, nil
 }
 
 // insideKey is the key under which the context of a run has its job.
-type insideKey struct{ *Service }
+type runJobKey struct{ *Service }
 
 // enter lets the claim in, and into the term in which this process leads, if it must lead.
 func (c *claim) enter() error {
@@ -115,11 +115,11 @@ func (c *claim) enter() error {
 	if err := context.Cause(c.ctx); err != nil {
 		return err
 	}
-	if c.job.gone.Err() != nil {
+	if c.job.removed.Err() != nil {
 		return core.ErrClosed
 	}
-	c.inside = s.gate.Enter()
-	if !c.inside {
+	c.entered = s.gate.Enter()
+	if !c.entered {
 		return core.ErrClosed
 	}
 
@@ -131,56 +131,56 @@ func (c *claim) enter() error {
 		return err
 	}
 	c.ctx, c.term = term, term
-	return s.joined(c)
+	return s.addTermClaim(c)
 }
 
 const (
-	slack  = 50 * time.Millisecond // by how much a tick may be due later, for a call to be for it
-	spread = 50 * time.Millisecond // how long a replica leaves a tick to others, at most
-	aLook  = 3 * time.Second       // how long a look may have the lease of a job, or the key of a record, in the way of others
+	dueTolerance = 50 * time.Millisecond // by how much a tick may be due later, for a call to be for it
+	maxSpread    = 50 * time.Millisecond // how long a replica leaves a tick to others, at most
+	maxKeyWait   = 3 * time.Second       // how long a look may have the lease of a job, or the key of a record, in the way of others
 	// fewTicks is how many ticks are read under the job's lease. More are read before.
-	fewTicks = 10
+	maxTicksUnderLease = 10
 )
 
-var errTooLong = fmt.Errorf("%w in time: the look took as long as the TTL", core.ErrUnavailable)
+var errPollTimeout = fmt.Errorf("%w in time: the look took as long as the TTL", core.ErrUnavailable)
 
 // look finds what is to start, and takes the job's lease for it. Only one claim of a job looks at a time. A look ends after a
 // TTL; what it has read until then, the next one knows.
-func (c *claim) look() error {
+func (c *claim) claimDueTick() error {
 	j := c.job
-	wait, stop := join.Contexts(c.ctx, j.gone)
+	wait, stop := join.Contexts(c.ctx, j.removed)
 	defer stop()
-	j.looking.Add(1)
-	defer j.looking.Add(-1)
-	if err := enterTurn(wait, j.turn); err != nil {
+	j.polling.Add(1)
+	defer j.polling.Add(-1)
+	if err := acquireSlot(wait, j.pollSlot); err != nil {
 		return err
 	}
-	defer leaveTurn(j.turn)
-	if err := c.await(wait); err != nil {
+	defer releaseSlot(j.pollSlot)
+	if err := c.waitForTick(wait); err != nil {
 		return err
 	}
-	if err := enterTurn(wait, j.service.turns); err != nil {
+	if err := acquireSlot(wait, j.service.pollSlots); err != nil {
 		return err
 	}
-	defer leaveTurn(j.service.turns)
+	defer releaseSlot(j.service.pollSlots)
 
 	look, end := context.WithTimeout(wait, j.service.locker.TTL())
 	defer end()
-	err := c.find(look)
+	err := c.checkRecords(look)
 	if err == nil {
-		err = c.take(look, j.service.locker.TryAcquire)
+		err = c.acquireLease(look, j.service.locker.TryAcquire)
 	}
 	if err == nil {
-		err = c.choose(look)
+		err = c.chooseTick(look)
 	}
 	if err != nil && look.Err() != nil && wait.Err() == nil {
-		return errTooLong
+		return errPollTimeout
 	}
 	return err
 }
 
 // enterTurn waits for a place among those that do something at the same time.
-func enterTurn(ctx context.Context, places chan struct{}) error {
+func acquireSlot(ctx context.Context, places chan struct{}) error {
 	select {
 	case places <- struct{}{}:
 		return nil
@@ -189,13 +189,13 @@ func enterTurn(ctx context.Context, places chan struct{}) error {
 	}
 }
 
-func leaveTurn(places chan struct{}) { <-places }
+func releaseSlot(places chan struct{}) { <-places }
 
 // due waits until the latest tick is due by the nodes' clocks. It also returns the tick that follows.
-func (c *claim) due(ctx context.Context) (tick, next time.Time, err error) {
+func (c *claim) waitUntilDue(ctx context.Context) (tick, next time.Time, err error) {
 	now := c.job.service.now()
-	tick, next = c.job.latest(now.Add(slack))
-	c.entry = entry{tick: tick, most: c.job.starts}
+	tick, next = c.job.latest(now.Add(dueTolerance))
+	c.entry = entry{tick: tick, startLimit: c.job.startLimit}
 	switch {
 	case tick.IsZero():
 		err = ErrNotDue
@@ -207,27 +207,27 @@ func (c *claim) due(ctx context.Context) (tick, next time.Time, err error) {
 
 // await waits until the latest tick is due by the nodes' clocks, and for a random moment more, so that replicas share the
 // ticks. It fails if this process knows that there is nothing to start.
-func (c *claim) await(ctx context.Context) error {
+func (c *claim) waitForTick(ctx context.Context) error {
 	j := c.job
-	tick, next, err := c.due(ctx)
+	tick, next, err := c.waitUntilDue(ctx)
 	if err != nil {
 		return err
 	}
-	if err := j.settled(tick); err != nil {
-		c.lookEarly(tick, next)
+	if err := j.skipReason(tick); err != nil {
+		c.pollIfDueSoon(tick, next)
 		return err
 	}
-	if j.service.elector == nil && !next.IsZero() && !pause.For(ctx, rand.N(min(next.Sub(tick)/20, spread)+1)) {
+	if j.service.elector == nil && !next.IsZero() && !pause.For(ctx, rand.N(min(next.Sub(tick)/20, maxSpread)+1)) {
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
 // lookEarly makes the engine look when the next tick is due, if that is soon: the call may have been for that tick.
-func (c *claim) lookEarly(tick, next time.Time) {
+func (c *claim) pollIfDueSoon(tick, next time.Time) {
 	early := next.Sub(c.job.service.now())
 	if !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
-		c.job.looks.within(early)
+		c.job.poller.pollWithin(early)
 	}
 }
 
@@ -235,10 +235,10 @@ func (c *claim) lookEarly(tick, next time.Time) {
 // the ticks before, as after its start, find also reads those, so that the lease need not be held for so long. It then first
 // makes sure that nobody has the job's lease: what was started before is then on record, and from now on only this tick, a
 // later one, or once more the last one that was started can start.
-func (c *claim) find(ctx context.Context) error {
+func (c *claim) checkRecords(ctx context.Context) error {
 	j := c.job
-	if len(j.unknown(c.tick, fewTicks+1)) <= fewTicks {
-		return c.filter(ctx)
+	if len(j.unknownTicks(c.tick, maxTicksUnderLease+1)) <= maxTicksUnderLease {
+		return c.checkLatestTick(ctx)
 	}
 	state, err := j.service.locker.Inspect(ctx, j.runKey())
 	switch {
@@ -249,48 +249,48 @@ func (c *claim) find(ctx context.Context) error {
 	case state.Unknown():
 		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld}
 	}
-	_, _, err = j.back(ctx, c.tick)
+	_, _, err = j.lastStarted(ctx, c.tick)
 	if err != nil {
 		return err
 	}
-	if err := j.settled(c.tick); errors.Is(err, core.ErrDone) {
+	if err := j.skipReason(c.tick); errors.Is(err, core.ErrDone) {
 		return err
 	}
 	return nil
 }
 
 // filter reads the record with which the latest tick is over.
-func (c *claim) filter(ctx context.Context) error {
+func (c *claim) checkLatestTick(ctx context.Context) error {
 	j := c.job
 	final := j.startKey(c.tick, 1)
-	if j.starts > 1 {
+	if j.startLimit > 1 {
 		final = j.endKey(c.tick)
 	}
-	found, err := j.read(ctx, aLook, final)
+	found, err := j.readRecords(ctx, maxKeyWait, final)
 	if err != nil || found[0] == nil {
 		return err
 	}
-	e := entry{tick: c.tick, state: over, most: j.starts}
-	if j.starts > 1 {
+	e := entry{tick: c.tick, state: tickOver, startLimit: j.startLimit}
+	if j.startLimit > 1 {
 		e.end = found[0]
 	} else {
 		e.start = found[0]
 	}
-	if j.starts == 1 && e.start.By == j.service.self && j.memory.owns(start{c.tick, 1}) {
+	if j.startLimit == 1 && e.start.By == j.service.replicaID && j.memory.isPending(start{c.tick, 1}) {
 		return nil // this process has not begun it
 	}
-	j.memory.note(e)
+	j.memory.add(e)
 	_, next := j.latest(c.tick)
-	c.lookEarly(c.tick, next)
+	c.pollIfDueSoon(c.tick, next)
 	return core.ErrDone
 }
 
 // take takes the job's lease.
-func (c *claim) take(ctx context.Context, acquire func(context.Context, string, ...core.CallOption) (*core.Lease, error)) (err error) {
+func (c *claim) acquireLease(ctx context.Context, acquire func(context.Context, string, ...core.CallOption) (*core.Lease, error)) (err error) {
 	j := c.job
-	c.lease, err = acquire(ctx, j.runKey(), core.Name(j.name), core.MaxWait(aLook))
+	c.lease, err = acquire(ctx, j.runKey(), core.Name(j.name), core.MaxWait(maxKeyWait))
 	if err == nil {
-		j.service.voted.Store(true)
+		j.service.quorumGranted.Store(true)
 	}
 	return err
 }
@@ -299,58 +299,58 @@ func (c *claim) take(ctx context.Context, acquire func(context.Context, string, 
 // that is due by the nodes' clocks, which have answered by now. Runs do not overlap, and an orphan goes first, so nothing is
 // owed of the ticks before the latest that was started. A tick is late by what it was when the look began: what the look
 // itself takes is not the tick's fault.
-func (c *claim) choose(ctx context.Context) error {
+func (c *claim) chooseTick(ctx context.Context) error {
 	j := c.job
-	due, _, err := c.due(ctx)
+	due, _, err := c.waitUntilDue(ctx)
 	if err != nil {
 		return err
 	}
-	started, waiting, err := j.back(ctx, due)
+	started, waiting, err := j.lastStarted(ctx, due)
 	if err != nil {
 		return err
 	}
-	late := waiting > 0 && j.then(c.began).Sub(due) > j.grace
+	late := waiting > 0 && j.timeAt(c.began).Sub(due) > j.grace
 	switch {
-	case started.state == orphan:
+	case started.state == tickOrphaned:
 		c.entry = started
 		// A function that fails for a moment, on whatever replica, must not use up all starts in that moment.
 		since := j.service.now().Sub(started.start.At)
-		if !pause.For(ctx, min(retry-since, retry)) {
+		if !pause.For(ctx, min(retryDelay-since, retryDelay)) {
 			return context.Cause(ctx)
 		}
 	case waiting == 0:
 		return core.ErrDone
-	case late && !started.started() && due.Before(j.added): // a new job has missed nothing
-		j.memory.pass(due, c.began, ErrNotDue)
+	case late && !started.isStarted() && due.Before(j.added): // a new job has missed nothing
+		j.memory.setLate(due, c.began, ErrNotDue)
 		return ErrNotDue
 	case late:
-		j.memory.pass(due, c.began, ErrMissed)
+		j.memory.setLate(due, c.began, ErrMissed)
 		return ErrMissed
-	case started.started():
+	case started.isStarted():
 		c.superseded = waiting - 1
 	}
-	c.last, err = j.completed(ctx, started)
-	c.happens(looked)
+	c.previous, err = j.findPrevious(ctx, started)
+	c.advance(onClaim)
 	return err
 }
 
 // completed returns the last tick, up to the one of e, that is known to have completed without an error. The end of e may
 // have been recorded since it was read.
-func (j *Job) completed(ctx context.Context, e entry) (time.Time, error) {
-	if e.started() && e.end == nil && e.state == over {
-		end, err := j.read(ctx, aLook, j.endKey(e.tick))
+func (j *Job) findPrevious(ctx context.Context, e entry) (time.Time, error) {
+	if e.isStarted() && e.end == nil && e.state == tickOver {
+		end, err := j.readRecords(ctx, maxKeyWait, j.endKey(e.tick))
 		if err != nil {
 			return time.Time{}, err
 		}
 		e.end = end[0]
-		j.memory.note(e)
+		j.memory.add(e)
 	}
-	return e.completed(), nil
+	return e.lastCompleted(), nil
 }
 
 // happens notes what becomes of the tick. A run by hand has none, and a Call too many changes nothing.
-func (c *claim) happens(h happening) {
-	if next := c.state.after(h, c.most-c.attempt()); next != impossible {
+func (c *claim) advance(h transition) {
+	if next := c.state.next(h, c.startLimit-c.nextAttempt()); next != impossible {
 		c.state = next
 	}
 }
@@ -359,45 +359,45 @@ func (c *claim) happens(h happening) {
 // If the run cannot start any more, the error is an [*Error]. A second Call starts a run by hand again; for a tick, its
 // error matches core.ErrDone.
 func (c *claim) Call() error {
-	if err := c.begin(); err != nil {
-		c.happens(givenBack)
+	if err := c.start(); err != nil {
+		c.advance(onRelease)
 		return c.refuse(err)
 	}
 	j := c.job
-	j.service.begins(c)
-	c.begun, c.err = true, errPanicked
+	j.service.addRun(c)
+	c.isCalled, c.fnErr = true, errPanicked
 	j.event(c.ctx, EventRun)
-	if c.attempt() > 1 {
+	if c.nextAttempt() > 1 {
 		j.event(c.ctx, EventRerun)
 	}
-	j.supersedes(c.ctx, c.superseded)
-	j.outage.over()
-	end := stopped // where the function panics
-	defer func() { c.happens(end) }()
-	c.err = j.fn(c.work)
-	if c.err == nil || c.work.Err() == nil {
-		end = returned
+	j.reportSuperseded(c.ctx, c.superseded)
+	j.outage.clear()
+	end := onInterruption // where the function panics
+	defer func() { c.advance(end) }()
+	c.fnErr = j.fn(c.runCtx)
+	if c.fnErr == nil || c.runCtx.Err() == nil {
+		end = onCompletion
 	}
-	return errors.Join(c.err, c.lease.Lost())
+	return errors.Join(c.fnErr, c.lease.Lost())
 }
 
 // begin records the start of a tick.
-func (c *claim) begin() error {
+func (c *claim) start() error {
 	j := c.job
-	if err := cmp.Or(context.Cause(c.work), context.Cause(j.gone)); err != nil || c.byHand {
+	if err := cmp.Or(context.Cause(c.runCtx), context.Cause(j.removed)); err != nil || c.byHand {
 		return err
 	}
 	mine, err := c.recordStart()
-	err = cmp.Or(err, context.Cause(c.work))
+	err = cmp.Or(err, context.Cause(c.runCtx))
 	if err != nil {
 		return err // a start that is on record stays this process's to begin
 	}
-	j.memory.answered()
+	j.memory.clearPending()
 	if !mine {
-		j.looks.again(0) // the replica that has written it may have died in doing so
+		j.poller.retryIn(0) // the replica that has written it may have died in doing so
 		return core.ErrDone
 	}
-	c.happens(started)
+	c.advance(onStart)
 	return nil
 }
 
@@ -406,25 +406,25 @@ func (c *claim) begin() error {
 // to stop just then. It begins the run now.
 func (c *claim) recordStart() (mine bool, err error) {
 	j := c.job
-	again := j.memory.asksFor(start{c.tick, c.attempt()})
-	mine, found, err := c.write(c.work, j.startKey(c.tick, c.attempt()), nil)
-	return mine || again && found.By == j.service.self, err
+	again := j.memory.setPending(start{c.tick, c.nextAttempt()})
+	mine, found, err := c.writeRecord(c.runCtx, j.startKey(c.tick, c.nextAttempt()), nil)
+	return mine || again && found.By == j.service.replicaID, err
 }
 
 // End gives the job's lease back. After Call, End first records the end of the run, unless the tick is to be started again.
 // Without Call, the tick stays free for other replicas. The error says that the end could not be recorded. Calling End
 // again does nothing.
 func (c *claim) End() (err error) {
-	c.once.Do(func() {
-		defer c.give()
-		c.happens(givenBack) // unless it was called
-		if c.begun && !c.byHand {
-			c.remember()
+	c.endOnce.Do(func() {
+		defer c.release()
+		c.advance(onRelease) // unless it was called
+		if c.isCalled && !c.byHand {
+			c.rememberRun()
 		}
-		if c.begun && c.state == over {
-			err = c.record()
+		if c.isCalled && c.state == tickOver {
+			err = c.recordEnd()
 		}
-		if c.begun && errors.Is(errors.Join(context.Cause(c.work), c.lease.Lost()), core.ErrLost) {
+		if c.isCalled && errors.Is(errors.Join(context.Cause(c.runCtx), c.lease.Lost()), core.ErrLost) {
 			c.job.event(c.ctx, EventLost)
 		}
 	})
@@ -433,51 +433,51 @@ func (c *claim) End() (err error) {
 
 // remember notes what this process knows of its run, whatever becomes of the record: that the tick is over, and that no tick
 // that fell due during the run was started, because this process has had the job's lease.
-func (c *claim) remember() {
+func (c *claim) rememberRun() {
 	j := c.job
-	if c.state == over {
-		c.noteEnd(c.says(c.err))
+	if c.state == tickOver {
+		c.rememberEnd(c.newRecord(c.fnErr))
 	}
 
 	now := time.Now() // before it sees that it has the lease, or it might be paused in between
-	due, _ := j.latest(j.then(now))
+	due, _ := j.latest(j.timeAt(now))
 	if c.lease.Lost() != nil {
 		return
 	}
 	for _, tick := range ticksBefore(j.schedule, due, c.tick) {
-		j.memory.note(entry{tick: tick, state: over, found: now})
+		j.memory.add(entry{tick: tick, state: tickOver, unstartedAt: now})
 	}
 }
 
 // noteEnd notes that the tick is over. Its end is noted if the run succeeded. The end of one that failed counts when it is on
 // record, because otherwise another replica may start the tick again, and succeed.
-func (c *claim) noteEnd(end record) {
-	e := entry{tick: c.tick, state: over, start: &end, most: c.most}
-	if c.err == nil {
+func (c *claim) rememberEnd(end record) {
+	e := entry{tick: c.tick, state: tickOver, start: &end, startLimit: c.startLimit}
+	if c.fnErr == nil {
 		e.end = &end
 	}
-	c.job.memory.note(e)
+	c.job.memory.add(e)
 }
 
 // record records the end of the run. It tries that for as long as the job's lease lives, because until then no other replica
 // can take the tick for one that has not completed; but no longer than Close, of the Service or of the elector, waits.
-func (c *claim) record() error {
+func (c *claim) recordEnd() error {
 	j := c.job
-	ctx, stop := join.Contexts(context.WithoutCancel(c.ctx), c.lease.Context(), j.service.late)
+	ctx, stop := join.Contexts(context.WithoutCancel(c.ctx), c.lease.Context(), j.service.abandoned)
 	defer stop()
 	for {
-		_, end, err := c.write(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.err)
-		if err == nil && c.err != nil {
-			j.memory.note(entry{tick: c.tick, state: over, start: &end, end: &end, most: c.most})
+		_, end, err := c.writeRecord(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.fnErr)
+		if err == nil && c.fnErr != nil {
+			j.memory.add(entry{tick: c.tick, state: tickOver, start: &end, end: &end, startLimit: c.startLimit})
 		}
-		if err == nil || !mayPass(err) || c.isDismissed() || !pause.For(ctx, retry/4) {
-			return c.unrecorded(err)
+		if err == nil || !isRetryable(err) || c.isAbandoned() || !pause.For(ctx, retryDelay/4) {
+			return c.reportUnrecorded(err)
 		}
 	}
 }
 
 // mayPass reports whether a record that could not be written may be written later.
-func mayPass(err error) bool {
+func isRetryable(err error) bool {
 	switch core.ClassOf(err) {
 	case core.ClassHeld, core.ClassUnavailable, core.ClassLost:
 		return true
@@ -486,25 +486,25 @@ func mayPass(err error) bool {
 }
 
 // isDismissed reports whether the elector's Close waits no longer for the run.
-func (c *claim) isDismissed() bool {
+func (c *claim) isAbandoned() bool {
 	return c.term != nil && errors.Is(context.Cause(c.term), leader.ErrNotLeader)
 }
 
 // unrecorded tells that the end is not on record. A job that is started once has nothing to lose but its history.
-func (c *claim) unrecorded(err error) error {
+func (c *claim) reportUnrecorded(err error) error {
 	j := c.job
-	if err != nil && j.starts > 1 {
+	if err != nil && j.startLimit > 1 {
 		j.event(c.ctx, EventUnrecorded)
 		j.log(slog.LevelError, "cronlock: the end of a run was not recorded: another replica may start its tick again",
-			"tick", stamp(c.tick), "attempt", c.attempt(), "err", err)
+			"tick", stamp(c.tick), "attempt", c.nextAttempt(), "err", err)
 	}
 	return err
 }
 
 // says is what this process records of a start, or of an end with the error of the function.
-func (c *claim) says(failed error) record {
+func (c *claim) newRecord(failed error) record {
 	j := c.job
-	r := record{By: j.service.self, At: j.service.now().UTC(), Attempt: c.attempt(), Most: j.starts, Previous: c.last}
+	r := record{By: j.service.replicaID, At: j.service.now().UTC(), Attempt: c.nextAttempt(), StartLimit: j.startLimit, Previous: c.previous}
 	if failed != nil {
 		r.Error = strings.ToValidUTF8(fmt.Sprint(failed), "?") // which contains a panic of its method
 		r.Error = cmp.Or(r.Error, "an error without text")
@@ -515,11 +515,11 @@ func (c *claim) says(failed error) record {
 
 // write has a quorum record a start or an end, and reports whether this call did. If not, it returns the record that another
 // has written.
-func (c *claim) write(ctx context.Context, key string, failed error) (mine bool, found record, err error) {
+func (c *claim) writeRecord(ctx context.Context, key string, failed error) (mine bool, found record, err error) {
 	j := c.job
 	result, err := j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
 		mine = true
-		return json.Marshal(c.says(failed))
+		return json.Marshal(c.newRecord(failed))
 	}, core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second))
 	if err == nil {
 		err = json.Unmarshal(result, &found)
@@ -530,40 +530,40 @@ func (c *claim) write(ctx context.Context, key string, failed error) (mine bool,
 // refuse says why nothing starts, and sees to it that the job is looked at again when that may have changed.
 func (c *claim) refuse(err error) error {
 	j := c.job
-	event, expected := meaningOf(err)
+	event, expected := classify(err)
 	refusal := &Error{Job: j.name, Tick: c.tick, Err: err}
-	if !j.service.waitsForNewNodes(err) {
+	if !j.service.isWaitingForNewNodes(err) {
 		j.event(c.ctx, event)
 		if !c.byHand {
-			j.outage.note(j, event, refusal)
+			j.outage.report(j, event, refusal)
 		}
 	}
 	if op, ok := errors.AsType[*core.OpError](err); ok && event == EventHeld {
-		j.looks.again(op.RetryAfter + jitter()) // the holder may die, or run an earlier tick
+		j.poller.retryIn(op.RetryAfter + jitter()) // the holder may die, or run an earlier tick
 	} else if !expected && event != EventMissed {
-		j.looks.again(retry + jitter())
+		j.poller.retryIn(retryDelay + jitter())
 	}
 	return refusal
 }
 
 // give ends the claim in this process.
-func (c *claim) give() {
+func (c *claim) release() {
 	j := c.job
-	if c.inside {
+	if c.entered {
 		defer j.service.gate.Leave()
 	}
-	defer j.service.ends(c)
+	defer j.service.removeClaim(c)
 	if c.term != nil {
-		defer c.term.end()
+		defer c.term.close()
 	}
-	if c.state == orphan {
-		defer j.looks.again(0) // what stopped the run may still be there
-	} else if c.begun {
-		defer j.looks.within(0) // a tick may have fallen due meanwhile
+	if c.state == tickOrphaned {
+		defer j.poller.retryIn(0) // what stopped the run may still be there
+	} else if c.isCalled {
+		defer j.poller.pollWithin(0) // a tick may have fallen due meanwhile
 	}
-	defer c.stop()
+	defer c.cancelRun()
 	if c.lease != nil {
-		j.looks.within(lookAgain) // the tick may still be due, as where a listener of the host refused it
+		j.poller.pollWithin(hostTimeout) // the tick may still be due, as where a listener of the host refused it
 		c.lease.Release(context.WithoutCancel(c.ctx))
 	}
 }

@@ -42,8 +42,8 @@ func TestRequestsPerTick(t *testing.T) {
 
 // takeTurns leaves none to claims.
 func (r *replica) takeTurns() {
-	for range atOnce {
-		r.service.turns <- struct{}{}
+	for range maxConcurrentPolls {
+		r.service.pollSlots <- struct{}{}
 	}
 }
 
@@ -60,14 +60,14 @@ func TestClaimsTakeTurns(t *testing.T) {
 		if err := r.RunDue(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("RunDue without a turn: %v", err)
 		}
-		<-r.service.turns
+		<-r.service.pollSlots
 		var taken atomic.Int64 // while the nodes are asked
 		w.each(func(n *testutil.Node) {
-			n.OnCall(func(int, []string) string { taken.Store(max(taken.Load(), int64(len(r.service.turns)))); return "" })
+			n.OnCall(func(int, []string) string { taken.Store(max(taken.Load(), int64(len(r.service.pollSlots)))); return "" })
 		})
 		c, err := r.claim(t.Context(), false)
-		if err != nil || taken.Load() != atOnce || len(r.service.turns) != atOnce-1 {
-			t.Errorf("%v; %d turns were taken, and now %d", err, taken.Load(), len(r.service.turns))
+		if err != nil || taken.Load() != maxConcurrentPolls || len(r.service.pollSlots) != maxConcurrentPolls-1 {
+			t.Errorf("%v; %d turns were taken, and now %d", err, taken.Load(), len(r.service.pollSlots))
 		}
 		if err := errors.Join(c.Call(), c.End()); err != nil {
 			t.Error(err)
@@ -102,7 +102,7 @@ func TestFirstLookIsBounded(t *testing.T) {
 		w.each(func(n *testutil.Node) { n.OnCall(func(int, []string) string { calls.Add(1); return "" }) })
 		w.replica("a", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}})
 		time.Sleep(10 * time.Second)
-		if w.want(at(time.Hour)); calls.Load() > 3*4*mostTicks {
+		if w.want(at(time.Hour)); calls.Load() > 3*4*maxLookback {
 			t.Errorf("%d calls", calls.Load())
 		}
 	})

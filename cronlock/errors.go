@@ -41,7 +41,7 @@ func (e *Error) Unwrap() error { return e.Err }
 // or this one is shutting down. Of the errors that the function itself returns, only context.Canceled is expected.
 func IsExpected(err error) bool {
 	_, refused := errors.AsType[*Error](err)
-	_, expected := meaningOf(err)
+	_, expected := classify(err)
 	return expected && (refused || errors.Is(err, context.Canceled))
 }
 
@@ -62,7 +62,7 @@ const (
 )
 
 // meaningOf asks for the reasons of this package first, since one of them may come with one of core's.
-func meaningOf(err error) (event core.EventKind, expected bool) {
+func classify(err error) (event core.EventKind, expected bool) {
 	switch class := core.ClassOf(err); {
 	case errors.Is(err, leader.ErrNotLeader):
 		return EventNotLeader, true

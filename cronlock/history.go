@@ -26,25 +26,25 @@ type Past struct {
 // If a start or an end is just being recorded, History waits for that: until ctx ends, and up to a TTL if the replica that
 // records it dies. The error is that of [core.Locker.Inspect].
 func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
-	if n < 1 || n > mostTicks {
-		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, mostTicks)
+	if n < 1 || n > maxLookback {
+		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, maxLookback)
 	}
 	due, _ := j.latest(j.service.now())
 	if due.IsZero() {
 		return nil, nil
 	}
 	ticks := append([]time.Time{due}, ticksBefore(j.schedule, due, time.Time{})...)
-	entries, err := j.entries(ctx, 0, ticks[:min(n, len(ticks))]...)
+	entries, err := j.readEntries(ctx, 0, ticks[:min(n, len(ticks))]...)
 	if err != nil {
 		return nil, &Error{Job: j.name, Err: err}
 	}
 	later := false
 	for _, e := range entries {
-		if err := j.judge(ctx, 0, &e); err != nil {
+		if err := j.evaluate(ctx, 0, &e); err != nil {
 			return nil, &Error{Job: j.name, Err: err}
 		}
-		p := Past{Tick: e.tick, Superseded: !e.started() && later}
-		later = later || e.started()
+		p := Past{Tick: e.tick, Superseded: !e.isStarted() && later}
+		later = later || e.isStarted()
 		if e.start != nil {
 			p.Attempt, p.By, p.Started = e.start.Attempt, e.start.By, e.start.At
 		}

@@ -20,7 +20,7 @@ func TestStartOfAnother(t *testing.T) {
 			t.Fatal(err)
 		}
 		other := &claim{job: b.Job, entry: c.entry}
-		if mine, _, err := other.write(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
+		if mine, _, err := other.writeRecord(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
 			t.Fatalf("%v, %v", mine, err)
 		}
 		if err := errors.Join(c.Call(), c.End()); !errors.Is(err, core.ErrDone) {
@@ -80,7 +80,7 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 	for name, kind := range map[string]core.OpKind{"acquire": core.OpAcquire, "hold": core.OpHold, "release": core.OpRelease} {
 		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
 			var left atomic.Int32
-			left.Store(atOnce + 1)
+			left.Store(maxConcurrentPolls + 1)
 			r := w.replica("a", plan{schedule: Every(10 * time.Second), core: []core.Option{core.WithObserver(core.Observer{
 				Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 					if op.Kind == kind && left.Add(-1) >= 0 {
@@ -92,8 +92,8 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 			runs := len(w.ran())
 			till(16 * time.Minute)
 			r.end()
-			if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 || len(r.service.turns) > 0 || time.Since(at(16*time.Minute)) > time.Minute {
-				t.Errorf("%d runs in the last minute, after all panics but %d; %d claims have their turn at %v", n, left.Load(), len(r.service.turns), time.Now())
+			if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 || len(r.service.pollSlots) > 0 || time.Since(at(16*time.Minute)) > time.Minute {
+				t.Errorf("%d runs in the last minute, after all panics but %d; %d claims have their turn at %v", n, left.Load(), len(r.service.pollSlots), time.Now())
 			}
 		})
 	}

@@ -15,34 +15,34 @@ import (
 // use.
 type Job struct {
 	policy
-	service  *Service
-	name     string
-	schedule Schedule
-	fn       func(context.Context) error
-	added    time.Time
-	gone     context.Context // ends when the job is removed, or the Service closed
-	remove   context.CancelCauseFunc
-	looks    *looks
-	turn     chan struct{} // of the claim that looks for a tick; room for one
-	looking  atomic.Int32  // claims that look for a tick, or wait for their turn to do so
-	held     atomic.Int32  // claims that have begun a run, until they have given the lease back
-	memory   memory
-	outage   outage
-	passing  passing
+	service    *Service
+	name       string
+	schedule   Schedule
+	fn         func(context.Context) error
+	added      time.Time
+	removed    context.Context // ends when the job is removed, or the Service closed
+	remove     context.CancelCauseFunc
+	poller     *poller
+	pollSlot   chan struct{} // of the claim that looks for a tick; room for one
+	polling    atomic.Int32  // claims that look for a tick, or wait for their turn to do so
+	activeRuns atomic.Int32  // claims that have begun a run, until they have given the lease back
+	memory     memory
+	outage     outage
+	superseded supersededCount
 
-	events callback.Queue // what the observer is told
-	lines  callback.Queue // of the log
+	events   callback.Queue // what the observer is told
+	logLines callback.Queue // of the log
 }
 
 // A JobOption configures a job.
 type JobOption func(*policy)
 
 type policy struct {
-	starts int
-	grace  time.Duration
-	host   hosting.Host // nil: the engine runs the job itself
-	calls  bool         // the host calls at the ticks
-	hosts  int          // how often a host was given
+	startLimit int
+	grace      time.Duration
+	host       hosting.Host // nil: the engine runs the job itself
+	hostCalls  bool         // the host calls at the ticks
+	hostCount  int          // how often a host was given
 }
 
 // maxStarts bounds AtLeastOnce.
@@ -52,7 +52,7 @@ const maxStarts = 10
 // returns nil, or an error while its context is live. A tick is started again when its replica died, when the function
 // panicked, or when the run was stopped (a shutdown, a lost lease or leadership) and returned an error. If replicas
 // disagree about n, the smaller number counts. The default is 1: at most once.
-func AtLeastOnce(n int) JobOption { return func(p *policy) { p.starts = n } }
+func AtLeastOnce(n int) JobOption { return func(p *policy) { p.startLimit = n } }
 
 // WithGrace sets how late a tick may start for the first time: at least the TTL of the Locker plus one second, at most 365
 // days. A tick that cannot start in that time is missed. If the grace is shorter than the period, a job that runs for
@@ -67,23 +67,23 @@ func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d
 // runs the job.
 func WithHost(call func()) JobOption {
 	return func(p *policy) {
-		p.hosts++
-		p.calls = call != nil
-		if p.calls {
-			p.host = library(call)
+		p.hostCount++
+		p.hostCalls = call != nil
+		if p.hostCalls {
+			p.host = cronLibrary(call)
 		}
 	}
 }
 
 // A library is a cron library that calls at the ticks.
-type library func()
+type cronLibrary func()
 
-func (l library) Ask()     { l() }
-func (library) Gone() bool { return false }
+func (l cronLibrary) RequestCall()  { l() }
+func (cronLibrary) IsRemoved() bool { return false }
 
 func init() {
-	hosting.With = func(h hosting.Host) any {
-		return JobOption(func(p *policy) { p.host, p.hosts = h, p.hosts+1 })
+	hosting.WithHost = func(h hosting.Host) any {
+		return JobOption(func(p *policy) { p.host, p.hostCount = h, p.hostCount+1 })
 	}
 }
 
@@ -104,7 +104,7 @@ func (j *Job) latest(by time.Time) (tick, next time.Time) {
 // under way go on. A run whose start is already being recorded still begins.
 func (j *Job) Remove() {
 	j.remove(core.ErrClosed)
-	j.looks.end()
+	j.poller.stop()
 	s := j.service
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -28,16 +28,16 @@ func TestOneLookAtATime(t *testing.T) {
 		var g gate.Gate
 		var inside, most, looked atomic.Int32
 		r := rand.New(rand.NewPCG(1, 2))
-		var l *looks
-		l = newLooks(&g, func() {
+		var l *poller
+		l = newPoller(&g, func() {
 			most.Store(max(most.Load(), inside.Add(1)))
-			l.within(0) // as a look does whose next tick is due
+			l.pollWithin(0) // as a look does whose next tick is due
 			time.Sleep(300 * time.Millisecond)
 			looked.Add(1)
 			inside.Add(-1)
 		})
 		for range 1000 {
-			l.within(time.Duration(r.IntN(100)) * time.Millisecond)
+			l.pollWithin(time.Duration(r.IntN(100)) * time.Millisecond)
 			time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
 		}
 		synctest.Wait()
@@ -46,10 +46,10 @@ func TestOneLookAtATime(t *testing.T) {
 		if n := looked.Load() - before; most.Load() != 1 || n < 190 || n > 201 {
 			t.Errorf("%d looks at once; %d in a minute", most.Load(), n)
 		}
-		l.end()
+		l.stop()
 		time.Sleep(time.Minute)
 		before = looked.Load()
-		l.within(0)
+		l.pollWithin(0)
 		time.Sleep(time.Minute)
 		if looked.Load() != before {
 			t.Error("it looks after the end")
@@ -65,23 +65,23 @@ func TestLooksArePaced(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var g gate.Gate
 				looked := 0
-				var l *looks
-				l = newLooks(&g, func() {
+				var l *poller
+				l = newPoller(&g, func() {
 					looked++
 					if again {
-						l.again(0)
+						l.retryIn(0)
 					} else {
-						l.within(0)
+						l.pollWithin(0)
 					}
 				})
-				l.within(0)
+				l.pollWithin(0)
 				time.Sleep(time.Minute)
-				l.end()
+				l.stop()
 				synctest.Wait() // the last look is over
 
-				want := int(time.Minute / leastPause)
+				want := int(time.Minute / minPollInterval)
 				if again {
-					want = int(time.Minute / retry)
+					want = int(time.Minute / retryDelay)
 				}
 				if looked < want || looked > want+1 {
 					t.Errorf("%d looks in a minute, want %d", looked, want)

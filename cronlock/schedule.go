@@ -26,9 +26,9 @@ type scheduleFunc func(after time.Time) time.Time
 func (f scheduleFunc) Next(after time.Time) time.Time { return f(after) }
 
 // A faulty schedule is one that its constructor could not make.
-type faulty struct{ error }
+type invalidSchedule struct{ error }
 
-func (faulty) Next(time.Time) time.Time { return time.Time{} }
+func (invalidSchedule) Next(time.Time) time.Time { return time.Time{} }
 
 // Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the seconds
 // first, or is a descriptor such as @daily, as robfig/cron reads them. The schedule names each instant at which the clocks of
@@ -40,7 +40,7 @@ func (faulty) Next(time.Time) time.Time { return time.Time{} }
 func Crontab(expression string, in *time.Location) Schedule {
 	next, err := schedule.Crontab(expression, in)
 	if err != nil {
-		return faulty{fmt.Errorf("crontab %q: %w", expression, err)}
+		return invalidSchedule{fmt.Errorf("crontab %q: %w", expression, err)}
 	}
 	return scheduleFunc(next)
 }
@@ -50,7 +50,7 @@ func Crontab(expression string, in *time.Location) Schedule {
 func Every(d time.Duration) Schedule {
 	next, err := schedule.Every(d)
 	if err != nil {
-		return faulty{fmt.Errorf("every %v: %w", d, err)}
+		return invalidSchedule{fmt.Errorf("every %v: %w", d, err)}
 	}
 	return scheduleFunc(next)
 }
@@ -58,7 +58,7 @@ func Every(d time.Duration) Schedule {
 // At returns the schedule of the given instants.
 func At(instants ...time.Time) Schedule {
 	if len(instants) == 0 || slices.ContainsFunc(instants, time.Time.IsZero) {
-		return faulty{fmt.Errorf("at %v: there must be an instant, and none may be zero", instants)}
+		return invalidSchedule{fmt.Errorf("at %v: there must be an instant, and none may be zero", instants)}
 	}
 	sorted := append(slices.SortedFunc(slices.Values(instants), time.Time.Compare), time.Time{})
 	return scheduleFunc(func(after time.Time) time.Time {
@@ -72,7 +72,7 @@ func checkSchedule(s Schedule, now time.Time) error {
 	if s == nil {
 		return errors.New("the schedule is nil")
 	}
-	if f, ok := s.(faulty); ok {
+	if f, ok := s.(invalidSchedule); ok {
 		return f.error
 	}
 	first := s.Next(now)

@@ -18,28 +18,28 @@ import (
 )
 
 // atOnce is how many claims of a Service ask the nodes at a time.
-const atOnce = 32
+const maxConcurrentPolls = 32
 
 // A Service has the jobs of one service on one replica. It is safe for concurrent use.
 type Service struct {
 	config
-	locker *core.Locker
-	name   string
-	self   string // in records
+	locker    *core.Locker
+	name      string
+	replicaID string // in records
 
-	closing context.Context // ends with Close
-	close   context.CancelCauseFunc
-	late    context.Context // ends when Close does not wait any longer
-	hurry   context.CancelFunc
-	gate    gate.Gate                 // claims, and looks
-	turns   chan struct{}             // of claims that ask for what to start
-	asked   atomic.Pointer[time.Time] // when a look last asked the nodes for their clocks
-	voted   atomic.Bool               // a quorum of nodes has granted something
+	closing       context.Context // ends with Close
+	setClosing    context.CancelCauseFunc
+	abandoned     context.Context // ends when Close does not wait any longer
+	abandon       context.CancelFunc
+	gate          gate.Gate                 // claims, and looks
+	pollSlots     chan struct{}             // of claims that ask for what to start
+	clocksReadAt  atomic.Pointer[time.Time] // when a look last asked the nodes for their clocks
+	quorumGranted atomic.Bool               // a quorum of nodes has granted something
 
-	mu      sync.Mutex
-	jobs    map[string]*Job
-	members map[*claim]bool // claims in the term of the leader
-	runs    map[*claim]bool // claims that have begun a run
+	mu         sync.Mutex
+	jobs       map[string]*Job
+	termClaims map[*claim]bool // claims in the term of the leader
+	runClaims  map[*claim]bool // claims that have begun a run
 }
 
 // An Option configures New.
@@ -57,10 +57,10 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, turns: make(chan struct{}, atOnce)}
-	s.jobs, s.members, s.runs = map[string]*Job{}, map[*claim]bool{}, map[*claim]bool{}
-	s.asked.Store(new(time.Time))
-	s.self = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
+	s := &Service{name: service, pollSlots: make(chan struct{}, maxConcurrentPolls)}
+	s.jobs, s.termClaims, s.runClaims = map[string]*Job{}, map[*claim]bool{}, map[*claim]bool{}
+	s.clocksReadAt.Store(new(time.Time))
+	s.replicaID = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
 	f.Check(locker == nil, "locker is nil")
@@ -71,14 +71,14 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 	}
 	// A run outlasts the context of its host, which tells it to stop, until it has returned.
 	var err error
-	s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.self))
+	s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.replicaID))
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
-	s.closing, s.close = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
-	s.late, s.hurry = context.WithCancel(context.Background())         //nolint:forbidigo // lives until Close waits no longer
+	s.closing, s.setClosing = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	s.abandoned, s.abandon = context.WithCancel(context.Background())       //nolint:forbidigo // lives until Close waits no longer
 	if s.elector != nil {
-		s.gate.Go(s.follow)
+		s.gate.Go(s.pollWhenElected)
 	}
 	return s, nil
 }
@@ -91,7 +91,7 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 // that is wrong with the arguments, and then nothing is added; a name that another job of the Service has is wrong, too.
 func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	ttl := s.locker.TTL()
-	j := &Job{service: s, name: name, schedule: schedule, fn: fn, added: s.now(), policy: policy{starts: 1, grace: max(time.Minute, 3*ttl)}}
+	j := &Job{service: s, name: name, schedule: schedule, fn: fn, added: s.now(), policy: policy{startLimit: 1, grace: max(time.Minute, 3*ttl)}}
 	var f faults.List
 	faults.Set(&f, &j.policy, opts)
 	f.Check(fn == nil, "the function is nil")
@@ -100,45 +100,45 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	if err := checkSchedule(schedule, j.added); err != nil {
 		f = append(f, err)
 	}
-	f.Check(j.starts < 1 || j.starts > maxStarts, "AtLeastOnce(%d): must be 1 to %d", j.starts, maxStarts)
+	f.Check(j.startLimit < 1 || j.startLimit > maxStarts, "AtLeastOnce(%d): must be 1 to %d", j.startLimit, maxStarts)
 	f.Check(j.grace < ttl+time.Second, "a grace of %v is shorter than the TTL %v plus 1s: a tick whose replica dies would be lost", j.grace, ttl)
 	f.Check(j.grace > year-24*time.Hour, "a grace of %v is longer than 365 days, for which records last", j.grace)
-	f.Check(j.hosts > 0 && j.host == nil, "the host is nil")
-	f.Check(j.hosts > 1, "there are %d hosts", j.hosts)
+	f.Check(j.hostCount > 0 && j.host == nil, "the host is nil")
+	f.Check(j.hostCount > 1, "there are %d hosts", j.hostCount)
 	if s.closing.Err() != nil {
 		f = append(f, core.ErrClosed)
 	}
-	s.dropGone(name)
+	s.removeIfGone(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Check(s.jobs[name] != nil, "another job has this name, and both would count as one")
 	if err := f.Err(fmt.Sprintf("cronlock: job %q", name)); err != nil {
 		return nil, err
 	}
-	j.gone, j.remove = context.WithCancelCause(s.closing)
+	j.removed, j.remove = context.WithCancelCause(s.closing)
 	s.jobs[name] = j
-	j.turn, j.looks = make(chan struct{}, 1), newLooks(&s.gate, j.look)
-	j.looks.within(jitter() / 5)
+	j.pollSlot, j.poller = make(chan struct{}, 1), newPoller(&s.gate, j.poll)
+	j.poller.pollWithin(jitter() / 5)
 	return j, nil
 }
 
 // dropGone removes the job of a name if its host has dropped it.
-func (s *Service) dropGone(name string) {
+func (s *Service) removeIfGone(name string) {
 	s.mu.Lock()
 	before := s.jobs[name]
 	s.mu.Unlock()
-	if before != nil && before.host != nil && before.host.Gone() {
+	if before != nil && before.host != nil && before.host.IsRemoved() {
 		before.Remove()
 	}
 }
 
 // follow makes all jobs be looked at when this process becomes leader.
-func (s *Service) follow() {
+func (s *Service) pollWhenElected() {
 	for s.closing.Err() == nil {
 		began := s.elector.Began()
 		s.mu.Lock()
 		for _, j := range s.jobs {
-			j.looks.within(0)
+			j.poller.pollWithin(0)
 		}
 		s.mu.Unlock()
 		select {
@@ -149,7 +149,7 @@ func (s *Service) follow() {
 }
 
 // leads reports whether this process may start ticks.
-func (s *Service) leads() bool { return s.elector == nil || s.elector.IsLeader(s.closing) == nil }
+func (s *Service) isLeading() bool { return s.elector == nil || s.elector.IsLeader(s.closing) == nil }
 
 // now returns the time by the nodes' clocks, as far as they are known.
 func (s *Service) now() time.Time {
@@ -166,23 +166,23 @@ func (s *Service) now() time.Time {
 // In a run of the Service, Close would wait for itself: if ctx is that of the run, the error matches core.ErrInvalid, and
 // nothing is closed. Close cannot recognize another ctx, with which it waits until that ends.
 func (s *Service) Close(ctx context.Context) error {
-	if j, inside := ctx.Value(insideKey{s}).(*Job); inside {
+	if j, inside := ctx.Value(runJobKey{s}).(*Job); inside {
 		return fmt.Errorf("cronlock: %w: Close is called in a run of job %q, for which it would wait", core.ErrInvalid, j.name)
 	}
 	s.gate.Close()
-	s.close(core.ErrClosed)
-	s.resign()
-	err := s.wait(ctx)
+	s.setClosing(core.ErrClosed)
+	s.leaveTerm()
+	err := s.waitEmpty(ctx)
 	if err == nil {
 		return nil
 	}
-	s.hurry()
-	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", s.running(), err)
+	s.abandon()
+	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", s.runningJobs(), err)
 }
 
 // wait waits until nobody is inside any more. If this process is elected again meanwhile, it resigns again, because it could
 // not start anything.
-func (s *Service) wait(ctx context.Context) error {
+func (s *Service) waitEmpty(ctx context.Context) error {
 	for s.elector != nil {
 		began := s.elector.Began()
 		s.elector.Resign()
@@ -198,48 +198,48 @@ func (s *Service) wait(ctx context.Context) error {
 }
 
 // resign makes all claims leave the term.
-func (s *Service) resign() {
+func (s *Service) leaveTerm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.members {
-		c.term.leave()
+	for c := range s.termClaims {
+		c.term.exitTerm()
 	}
 }
 
 // joined notes a claim in the term. Once the Service is closed, there is none.
-func (s *Service) joined(c *claim) error {
+func (s *Service) addTermClaim(c *claim) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.members[c] = true
+	s.termClaims[c] = true
 	return context.Cause(s.closing)
 }
 
 // begins notes that a claim begins a run.
-func (s *Service) begins(c *claim) {
+func (s *Service) addRun(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.runs[c] {
-		c.job.held.Add(1)
+	if !s.runClaims[c] {
+		c.job.activeRuns.Add(1)
 	}
-	s.runs[c] = true
+	s.runClaims[c] = true
 }
 
 // ends notes that a claim has ended.
-func (s *Service) ends(c *claim) {
+func (s *Service) removeClaim(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.runs[c] {
-		c.job.held.Add(-1)
+	if s.runClaims[c] {
+		c.job.activeRuns.Add(-1)
 	}
-	delete(s.runs, c)
-	delete(s.members, c)
+	delete(s.runClaims, c)
+	delete(s.termClaims, c)
 }
 
 // running returns the names of the jobs that run, those of removed jobs included.
-func (s *Service) running() (names []string) {
+func (s *Service) runningJobs() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for c := range s.runs {
+	for c := range s.runClaims {
 		names = append(names, c.job.name)
 	}
 	slices.Sort(names)

@@ -42,7 +42,7 @@ func TestAddRefuses(t *testing.T) {
 		if len(r.service.jobs) != 1 || r.service.jobs["job"] != r.Job || r.grace != time.Minute {
 			t.Errorf("jobs: %v, with a grace of %v", r.service.jobs, r.grace)
 		}
-		for _, n := range []int{0, mostTicks + 1} {
+		for _, n := range []int{0, maxLookback + 1} {
 			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
 				t.Errorf("a history of %d: %v", n, err)
 			}

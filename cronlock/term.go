@@ -13,12 +13,12 @@ import (
 type membership struct {
 	context.Context // that of the call
 	cancel          context.CancelCauseFunc
-	work            context.Context // that of the term
-	unwatch         func() bool
-	depart          func()
+	termCtx         context.Context // that of the term
+	stopWatch       func() bool
+	leaveTerm       func()
 
-	mu   sync.Mutex
-	left bool
+	mu        sync.Mutex
+	isOutside bool
 }
 
 // joinTerm enters the term in which this process leads. The error is leader.ErrNotLeader.
@@ -26,40 +26,40 @@ func joinTerm(ctx context.Context, e *leader.Elector) (*membership, error) {
 	m := &membership{}
 	m.Context, m.cancel = context.WithCancelCause(ctx)
 	var err error
-	m.work, m.depart, err = e.Enter(ctx)
+	m.termCtx, m.leaveTerm, err = e.Enter(ctx)
 	if err != nil {
 		m.cancel(err)
 		return nil, err
 	}
-	m.unwatch = context.AfterFunc(m.work, m.follow)
+	m.stopWatch = context.AfterFunc(m.termCtx, m.checkTerm)
 	return m, nil
 }
 
 // follow ends the context if the work of the term must stop.
-func (m *membership) follow() {
+func (m *membership) checkTerm() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if !m.left && m.work.Err() != nil {
-		m.cancel(context.Cause(m.work))
+	if !m.isOutside && m.termCtx.Err() != nil {
+		m.cancel(context.Cause(m.termCtx))
 	}
 }
 
 // leave leaves the term. The context then ends with that of the call alone.
-func (m *membership) leave() {
-	m.follow()
+func (m *membership) exitTerm() {
+	m.checkTerm()
 	m.mu.Lock()
-	left := m.left
-	m.left = true
+	left := m.isOutside
+	m.isOutside = true
 	m.mu.Unlock()
 	if !left {
-		m.unwatch()
-		m.depart()
+		m.stopWatch()
+		m.leaveTerm()
 	}
 }
 
 // end frees what the context has taken.
-func (m *membership) end() {
-	m.leave()
+func (m *membership) close() {
+	m.exitTerm()
 	m.cancel(nil)
 }
 
@@ -70,18 +70,18 @@ func (m *membership) Value(key any) any {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.left {
+	if m.isOutside {
 		return nil
 	}
-	return m.work.Value(key)
+	return m.termCtx.Value(key)
 }
 
 func (m *membership) Err() error {
-	m.follow()
+	m.checkTerm()
 	return m.Context.Err()
 }
 
 func (m *membership) Done() <-chan struct{} {
-	m.follow()
+	m.checkTerm()
 	return m.Context.Done()
 }

@@ -20,13 +20,13 @@ import (
 // A Job is a job of a [cronlock.Service] that a gocron scheduler runs. It is safe for concurrent use.
 type Job struct {
 	*cronlock.Job
-	scheduler gocron.Scheduler
-	listed    gocron.Job         // as gocron lists it
-	options   []gocron.JobOption // of every call
-	tag       string             // of every call
+	scheduler   gocron.Scheduler
+	listed      gocron.Job         // as gocron lists it
+	callOptions []gocron.JobOption // of every call
+	tag         string             // of every call
 
-	due    *calls // for what is due
-	byHand *calls
+	dueCalls    *calls // for what is due
+	manualCalls *calls
 }
 
 // An Option configures a job.
@@ -75,19 +75,19 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 		return nil, err
 	}
 	j := &Job{scheduler: scheduler, tag: uuid.NewString()}
-	j.options = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
-	j.due, j.byHand = &calls{job: j}, &calls{job: j, hand: true}
+	j.callOptions = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
+	j.dueCalls, j.manualCalls = &calls{job: j}, &calls{job: j, byHand: true}
 	h := &host{added: make(chan struct{})}
 	var err error
-	j.Job, err = service.Add(name, schedule, fn, append(c.policy, hosting.With(h).(cronlock.JobOption))...)
+	j.Job, err = service.Add(name, schedule, fn, append(c.policy, hosting.WithHost(h).(cronlock.JobOption))...)
 	if err != nil {
 		return nil, err
 	}
 	defer close(h.added)
 	listed := func(context.Context) error { return j.RunNow() } // RunNow of the job that gocron lists
 	j.listed, err = scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(listed),
-		gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithCronImplementation(never{}))
-	if err == nil && j.lacks(j.listed) {
+		gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithCronImplementation(neverSchedule{}))
+	if err == nil && j.isMissing(j.listed) {
 		err = errGone
 	}
 	if err != nil {
@@ -101,13 +101,13 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 var errGone = fmt.Errorf("%w: the scheduler is shut down, or the job was removed", core.ErrClosed)
 
 // gone reports whether the user has removed the job from the scheduler, or shut that down, of which gocron tells nobody.
-func (j *Job) gone() bool {
-	return j.lacks(j.listed) || j.due.removed() || j.byHand.removed()
+func (j *Job) isGone() bool {
+	return j.isMissing(j.listed) || j.dueCalls.isPendingRemoved() || j.manualCalls.isPendingRemoved()
 }
 
 // lacks reports whether the scheduler does not have a job any more. While it stops, gocron knows of no job for a moment, but
 // lists all.
-func (j *Job) lacks(one gocron.Job) bool {
+func (j *Job) isMissing(one gocron.Job) bool {
 	if _, err := one.NextRun(); err == nil {
 		return false
 	}
@@ -121,15 +121,15 @@ type host struct {
 }
 
 // Ask makes the scheduler call for what is due.
-func (h *host) Ask() {
+func (h *host) RequestCall() {
 	<-h.added
 	if h.job != nil {
-		_ = h.job.due.call() // the engine asks again
+		_ = h.job.dueCalls.request() // the engine asks again
 	}
 }
 
 // Gone also removes calls that the scheduler has dropped.
-func (h *host) Gone() bool {
+func (h *host) IsRemoved() bool {
 	select {
 	case <-h.added:
 	default:
@@ -138,11 +138,11 @@ func (h *host) Gone() bool {
 	if h.job == nil {
 		return true
 	}
-	if h.job.gone() {
+	if h.job.isGone() {
 		_ = h.job.Remove() // what is left of it in the scheduler
 		return true
 	}
-	h.job.byHand.sweep()
+	h.job.manualCalls.removeDropped()
 	return false
 }
 
@@ -151,7 +151,7 @@ func (h *host) Gone() bool {
 // begin. If a run by hand of this job still waits for the scheduler, RunNow adds no second one. The error is gocron's, or
 // core.ErrClosed if the scheduler is shut down or the job was removed.
 func (j *Job) RunNow() error {
-	err := j.byHand.call()
+	err := j.manualCalls.request()
 	if errors.Is(err, core.ErrClosed) {
 		_ = j.Remove()
 	}
@@ -169,69 +169,69 @@ func (j *Job) Remove() error {
 
 // never is when gocron runs the job that it lists: the engine asks for each call, one at a time. With calls of its own at the
 // ticks, a scheduler that is busy would queue one for each tick.
-type never struct{}
+type neverSchedule struct{}
 
-func (never) IsValid(string, *time.Location, time.Time) error { return nil }
-func (never) Next(now time.Time) time.Time                    { return now.AddDate(200, 0, 0) }
+func (neverSchedule) IsValid(string, *time.Location, time.Time) error { return nil }
+func (neverSchedule) Next(now time.Time) time.Time                    { return now.AddDate(200, 0, 0) }
 
 // calls are those that the scheduler makes for a job, each by a job of gocron that runs once: RunNow of a job whose scheduler
 // does not run blocks gocron's loop for ever. At most one of them waits for the scheduler.
 type calls struct {
-	job    *Job
-	hand   bool
-	asking sync.Mutex // of one request to the scheduler at a time
+	job       *Job
+	byHand    bool
+	requestMu sync.Mutex // of one request to the scheduler at a time
 
-	mu      sync.Mutex // never held while the scheduler is asked, which may wait for a run
-	waiting gocron.Job // the call that has not come yet; nil if there is none
-	id      uuid.UUID  // and how the scheduler knows it
-	since   time.Time
+	mu          sync.Mutex // never held while the scheduler is asked, which may wait for a run
+	pending     gocron.Job // the call that has not come yet; nil if there is none
+	pendingID   uuid.UUID  // and how the scheduler knows it
+	requestedAt time.Time
 }
 
 // lostAfter is how long after its request a call that the scheduler has not queued counts as dropped.
-const lostAfter = 5 * time.Second
+const queueTimeout = 5 * time.Second
 
 // call makes the scheduler call, unless a call still waits for it.
-func (c *calls) call() error {
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if c.job.gone() {
+func (c *calls) request() error {
+	c.requestMu.Lock()
+	defer c.requestMu.Unlock()
+	if c.job.isGone() {
 		return errGone
 	}
-	if c.isWaiting() {
+	if c.isPending() {
 		return nil
 	}
-	c.drop()
-	t := &turn{of: c, id: uuid.New(), claimed: make(chan *run, 1)}
-	c.waits(t.id, nil)
-	added, err := c.job.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(t.task),
-		append(slices.Clone(c.job.options), gocron.WithIdentifier(t.id), gocron.WithDistributedJobLocker(t))...)
+	c.removePending()
+	t := &call{calls: c, id: uuid.New(), runs: make(chan *run, 1)}
+	c.setPending(t.id, nil)
+	added, err := c.job.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(t.runTask),
+		append(slices.Clone(c.job.callOptions), gocron.WithIdentifier(t.id), gocron.WithDistributedJobLocker(t))...)
 	if err != nil {
-		c.comes(t.id)
+		c.clearPending(t.id)
 		return err
 	}
-	c.waits(t.id, added)
+	c.setPending(t.id, added)
 	return nil
 }
 
 // sweep removes a call that the scheduler has dropped instead of queueing it: gocron keeps jobs that will not run again.
-func (c *calls) sweep() {
-	c.asking.Lock()
-	defer c.asking.Unlock()
-	if !c.isWaiting() {
-		c.drop()
+func (c *calls) removeDropped() {
+	c.requestMu.Lock()
+	defer c.requestMu.Unlock()
+	if !c.isPending() {
+		c.removePending()
 	}
 }
 
 // isWaiting reports whether a call still waits for the scheduler: it was only just asked for, the scheduler has not been
 // started, or it has a queue. A scheduler does not say whether it has dropped a call.
-func (c *calls) isWaiting() bool {
+func (c *calls) isPending() bool {
 	c.mu.Lock()
-	waiting, since := c.waiting, c.since
+	waiting, since := c.pending, c.requestedAt
 	c.mu.Unlock()
 	if waiting == nil {
 		return false
 	}
-	if time.Since(since) < lostAfter || c.job.scheduler.JobsWaitingInQueue() > 0 {
+	if time.Since(since) < queueTimeout || c.job.scheduler.JobsWaitingInQueue() > 0 {
 		return true
 	}
 	next, err := waiting.NextRun()
@@ -239,23 +239,23 @@ func (c *calls) isWaiting() bool {
 }
 
 // removed reports whether the user has removed the call that waits. gocron lists it by the name of the job.
-func (c *calls) removed() bool {
+func (c *calls) isPendingRemoved() bool {
 	c.mu.Lock()
-	waiting, id := c.waiting, c.id
+	waiting, id := c.pending, c.pendingID
 	c.mu.Unlock()
-	if waiting == nil || !c.job.lacks(waiting) {
+	if waiting == nil || !c.job.isMissing(waiting) {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.id == id // it has not come meanwhile
+	return c.pendingID == id // it has not come meanwhile
 }
 
 // drop removes the call that has not come.
-func (c *calls) drop() {
+func (c *calls) removePending() {
 	c.mu.Lock()
-	id := c.id
-	c.waiting, c.id = nil, uuid.Nil
+	id := c.pendingID
+	c.pending, c.pendingID = nil, uuid.Nil
 	c.mu.Unlock()
 	if id != uuid.Nil {
 		_ = c.job.scheduler.RemoveJob(id)
@@ -263,92 +263,92 @@ func (c *calls) drop() {
 }
 
 // waits notes a call that has been asked for, unless it has come already.
-func (c *calls) waits(id uuid.UUID, added gocron.Job) {
+func (c *calls) setPending(id uuid.UUID, added gocron.Job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if added == nil {
-		c.id, c.since = id, time.Now()
-	} else if c.id == id {
-		c.waiting = added
+		c.pendingID, c.requestedAt = id, time.Now()
+	} else if c.pendingID == id {
+		c.pending = added
 	}
 }
 
 // comes notes that a call has come.
-func (c *calls) comes(id uuid.UUID) {
+func (c *calls) clearPending(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.id == id {
-		c.waiting, c.id = nil, uuid.Nil
+	if c.pendingID == id {
+		c.pending, c.pendingID = nil, uuid.Nil
 	}
 }
 
 // A turn connects what gocron calls one after the other on one goroutine: Lock, the task unless a listener refuses it, and
 // Unlock.
-type turn struct {
-	of      *calls
-	id      uuid.UUID
-	claimed chan *run // room for one
+type call struct {
+	calls *calls
+	id    uuid.UUID
+	runs  chan *run // room for one
 }
 
 type run struct {
 	hosting.Claim
-	turn   *turn
-	called bool
+	call         *call
+	isTaskCalled bool
 }
 
 // Lock takes what is to start: the records say what that is, not the call.
-func (t *turn) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	t.of.comes(t.id)
-	claim, err := t.claim(ctx)
+func (t *call) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
+	t.calls.clearPending(t.id)
+	claim, err := t.newClaim(ctx)
 	if err != nil {
-		t.over()
+		t.remove()
 		return nil, err
 	}
-	r := &run{Claim: claim, turn: t}
-	t.claimed <- r
+	r := &run{Claim: claim, call: t}
+	t.runs <- r
 	return r, nil
 }
 
 // claim takes what is to start, unless the job was removed from the scheduler while the call waited.
-func (t *turn) claim(ctx context.Context) (hosting.Claim, error) {
-	if !t.wanted() {
+func (t *call) newClaim(ctx context.Context) (hosting.Claim, error) {
+	if !t.isListed() {
 		return nil, errGone
 	}
-	return hosting.Take(ctx, t.of.job.Job, t.of.hand)
+	return hosting.NewClaim(ctx, t.calls.job.Job, t.calls.byHand)
 }
 
 // wanted reports whether the scheduler says that it has the job. One that stops does not say so, but then the call is not
 // wanted either; whether the job is gone for good, the engine finds out.
-func (t *turn) wanted() bool {
-	_, err := t.of.job.listed.NextRun()
+func (t *call) isListed() bool {
+	_, err := t.calls.job.listed.NextRun()
 	return err == nil
 }
 
 // over removes the job of a call: gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for
 // StopJobs.
-func (t *turn) over() { go func() { _ = t.of.job.scheduler.RemoveJob(t.id) }() }
+func (t *call) remove() { go func() { _ = t.calls.job.scheduler.RemoveJob(t.id) }() }
 
 func (r *run) Unlock(context.Context) error {
-	if !r.called {
-		<-r.turn.claimed
+	if !r.isTaskCalled {
+		<-r.call.runs
 	}
-	defer r.turn.over()
+	defer r.call.remove()
 	return r.End()
 }
 
-var errNotAsked = errors.New("gocronlock: the scheduler has an elector of its own and asks for no lock: give the elector to cronlock.New (WithElector)")
+var errNoLock = errors.New("gocronlock: the scheduler has an elector of its own and asks for no lock: give the elector to cronlock.New (WithElector)")
 
-func (t *turn) task(context.Context) error {
+func (t *call) runTask(context.Context) error {
 	select {
-	case r := <-t.claimed:
-		r.called = true
-		if !t.wanted() { // listeners may have taken their time
+	case r := <-t.runs:
+		r.isTaskCalled = true
+		if !t.isListed() { // listeners may have taken their time
 			return errGone
 		}
 		return r.Call()
 	default:
-		t.of.comes(t.id)
-		t.over()
-		return errNotAsked
+		t.calls.clearPending(t.id)
+		t.remove()
+		return errNoLock
 	}
 }

@@ -95,7 +95,7 @@ func TestElectorOfTheScheduler(t *testing.T) {
 			Listeners(gocron.AfterJobRunsWithError(func(_ uuid.UUID, _ string, err error) { told.Store(err) })))
 		till(time.Hour + time.Second/2)
 		w.want()
-		if err, _ := told.Load().(error); !errors.Is(err, errNotAsked) {
+		if err, _ := told.Load().(error); !errors.Is(err, errNoLock) {
 			t.Errorf("the listener was told %v", err)
 		}
 	})

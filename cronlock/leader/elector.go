@@ -22,21 +22,21 @@ type Elector struct {
 	locker   *core.Locker
 	group    string
 	key      string // of the leadership
-	resigned string // the key that is held while a process that has resigned is stuck
+	stuckKey string // the key that is held while a process that has resigned is stuck
 
 	closing    context.Context
 	close      context.CancelFunc
 	background gate.Gate // the campaign, and the watch
 
-	told  callback.Queue // events
-	lines callback.Queue // of the log
+	events   callback.Queue // events
+	logLines callback.Queue // of the log
 
-	mu      sync.Mutex
-	term    *term         // nil: another process leads, or none
-	next    chan struct{} // closed when the next term begins
-	own     uint64        // fencing token of the last term
-	trouble error         // why this process cannot lead
-	blocked error         // why another process that leads does not
+	mu        sync.Mutex
+	term      *term         // nil: another process leads, or none
+	nextTerm  chan struct{} // closed when the next term begins
+	lastToken uint64        // fencing token of the last term
+	ownErr    error         // why this process cannot lead
+	leaderErr error         // why another process that leads does not
 }
 
 // New returns an Elector of the group and starts its campaign. Services that share nodes need groups of different names.
@@ -45,16 +45,16 @@ type Elector struct {
 // to the nodes.
 func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	host, _ := os.Hostname()
-	e := &Elector{group: group, key: core.Key("cron-leader", group), resigned: core.Key("cron-leader", group, "resigned"), next: make(chan struct{})}
-	e.candidate, e.elected = cmp.Or(host, "unknown"), func(context.Context, Term) {}
+	e := &Elector{group: group, key: core.Key("cron-leader", group), stuckKey: core.Key("cron-leader", group, "resigned"), nextTerm: make(chan struct{})}
+	e.candidate, e.onElected = cmp.Or(host, "unknown"), func(context.Context, Term) {}
 	var f faults.List
 	faults.Set(&f, &e.config, opts)
 	f.Check(locker == nil, "locker is nil")
 	f.Check(group == "", "the group name is empty: it keeps services that share nodes apart")
 	f.Check(!utf8.ValidString(group), "the group name %q is not valid UTF-8", group)
 	f.Check(!utf8.ValidString(e.candidate), "the candidate name %q is not valid UTF-8", e.candidate)
-	f.Check(e.candidate == "" || len(e.candidate) > maxCandidate, "the candidate name has %d bytes, must have 1 to %d", len(e.candidate), maxCandidate)
-	f.Check(e.elected == nil, "OnElected is nil")
+	f.Check(e.candidate == "" || len(e.candidate) > maxCandidateLen, "the candidate name has %d bytes, must have 1 to %d", len(e.candidate), maxCandidateLen)
+	f.Check(e.onElected == nil, "OnElected is nil")
 	if err := f.Err("leader"); err != nil {
 		return nil, err
 	}
@@ -66,7 +66,7 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	}
 	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
 	e.background.Go(e.campaign)
-	e.background.Go(e.watch)
+	e.background.Go(e.watchLeader)
 	return e, nil
 }
 
@@ -78,7 +78,7 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Term returns the term in which this process leads, or ErrNotLeader. It sends no request and does not wait.
 func (e *Elector) Term() (Term, error) {
-	if t := e.current(); t.leads() {
+	if t := e.currentTerm(); t.isOpen() {
 		return t.Term, nil
 	}
 	return Term{}, ErrNotLeader
@@ -88,7 +88,7 @@ func (e *Elector) Term() (Term, error) {
 func (e *Elector) Began() <-chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.next
+	return e.nextTerm
 }
 
 // Enter lets work into the current term. The error is ErrNotLeader if this process does not lead. The context that Enter
@@ -97,15 +97,15 @@ func (e *Elector) Began() <-chan struct{} {
 // resigns keeps the leadership from others until all work has left, so Enter is for work that ends by itself. Work that
 // lasts as long as the leadership belongs in OnElected. Call leave when the work has ended.
 func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func(), err error) {
-	t := e.current()
-	if !t.leads() {
+	t := e.currentTerm()
+	if !t.isOpen() {
 		return ctx, func() {}, ErrNotLeader
 	}
 	entered := t.gate.Enter()
 	if !entered {
 		return ctx, func() {}, ErrNotLeader
 	}
-	work, stop := join.Contexts(context.WithValue(ctx, insideKey{e}, t), t.work)
+	work, stop := join.Contexts(context.WithValue(ctx, termKey{e}, t), t.workCtx)
 	return work, sync.OnceFunc(func() {
 		stop()
 		t.gate.Leave()
@@ -116,8 +116,8 @@ func (e *Elector) Enter(ctx context.Context) (work context.Context, leave func()
 // work has left and OnElected has returned, another process may lead; this process campaigns again three seconds later. If
 // this process does not lead, Resign does nothing.
 func (e *Elector) Resign() {
-	if t := e.current(); t != nil {
-		t.shut()
+	if t := e.currentTerm(); t != nil {
+		t.closeEntry()
 	}
 }
 
@@ -127,7 +127,7 @@ func (e *Elector) Resign() {
 // In OnElected, and in work of the term, Close would wait for itself: if ctx is theirs, the error matches core.ErrInvalid,
 // and nothing is closed. Close cannot recognize another ctx, with which it waits until that ends.
 func (e *Elector) Close(ctx context.Context) error {
-	if ctx.Value(insideKey{e}) != nil {
+	if ctx.Value(termKey{e}) != nil {
 		return fmt.Errorf("leader: %w: Close is called in work of the term, or in OnElected, for which it would wait", core.ErrInvalid)
 	}
 	e.close()
@@ -137,8 +137,8 @@ func (e *Elector) Close(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
-	if t := e.current(); t != nil { // the last one
-		t.stop(errResigned)
+	if t := e.currentTerm(); t != nil { // the last one
+		t.stopWork(errResigned)
 	}
 	return fmt.Errorf("leader: work of the term, or OnElected, has not ended: %w", err)
 }
@@ -152,16 +152,16 @@ func (e *Elector) Check(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch {
-	case e.trouble != nil:
-		return e.trouble
+	case e.ownErr != nil:
+		return e.ownErr
 	case e.closing.Err() != nil:
 		return errClosed
 	}
-	return e.blocked
+	return e.leaderErr
 }
 
 // current returns the term under way, if there is one.
-func (e *Elector) current() *term {
+func (e *Elector) currentTerm() *term {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.term

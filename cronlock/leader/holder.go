@@ -21,7 +21,7 @@ func (e *Elector) Leader(ctx context.Context) (Holder, error) {
 		return Holder{e.candidate, t.FencingToken, t.Since.UTC()}, nil
 	}
 	e.mu.Lock()
-	own := e.own
+	own := e.lastToken
 	e.mu.Unlock()
 	state, err := e.locker.Inspect(ctx, e.key)
 	switch h := state.Holder; {

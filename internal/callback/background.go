@@ -10,11 +10,11 @@ import (
 
 const (
 	// maxWaiting is how many calls of a queue wait while one of them has not returned. Those beyond it are dropped.
-	maxWaiting = 64
+	maxQueued = 64
 	// maxAtOnce is how many queues have a goroutine. More are needed only if so many calls do not return.
-	maxAtOnce = 1024
+	maxGoroutines = 1024
 	// reportEvery is how often at most the log says how many calls were dropped.
-	reportEvery = time.Minute
+	reportInterval = time.Minute
 )
 
 // A Background makes calls that nobody waits for. It bounds what code of the user's can cost that does not return: in
@@ -27,17 +27,17 @@ type Background struct {
 	goroutines int
 	ready      []*Queue // have calls to make, and get a goroutine when there is one
 
-	dropped   int // calls, so far
-	reported  int // how many of them the log has
-	reporting bool
-	reports   Queue
+	dropped     int // calls, so far
+	reported    int // how many of them the log has
+	isReporting bool
+	reports     Queue
 }
 
 // A Queue is the calls about one thing, such as a lease: they are made one after the other, in order. The zero Queue is
 // empty. A Queue belongs to one Background, whose lock guards it.
 type Queue struct {
-	calls  []func()
-	active bool // a goroutine has it, or it is ready for one
+	calls    []func()
+	isActive bool // a goroutine has it, or it is ready for one
 }
 
 // Of returns the Background of a *core.Locker, for the packages that are built on core: what their own goroutines have to tell.
@@ -55,9 +55,9 @@ func NewBackground(log *slog.Logger, inside *gate.Gate) *Background {
 func (b *Background) Post(q *Queue, f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	full := len(q.calls) >= maxWaiting || !q.active && b.goroutines >= maxAtOnce
+	full := len(q.calls) >= maxQueued || !q.isActive && b.goroutines >= maxGoroutines
 	if full {
-		b.drop()
+		b.countDropped()
 		return false
 	}
 	b.add(q, f)
@@ -89,34 +89,34 @@ func (b *Background) Busy() bool {
 // add puts a call into its queue, and has somebody make it. Called with the lock.
 func (b *Background) add(q *Queue, f func()) {
 	q.calls = append(q.calls, f)
-	if q.active {
+	if q.isActive {
 		return
 	}
-	q.active = true
-	if b.goroutines >= maxAtOnce && q != &b.reports {
+	q.isActive = true
+	if b.goroutines >= maxGoroutines && q != &b.reports {
 		b.ready = append(b.ready, q)
 		return
 	}
 
-	started := b.gate.Go(func() { b.work(q) })
+	started := b.gate.Go(func() { b.run(q) })
 	if !started { // it is closed
-		q.calls, q.active = nil, false
+		q.calls, q.isActive = nil, false
 		return
 	}
 	b.goroutines++
 }
 
 // work makes the calls of a queue, and then those of queues that are ready.
-func (b *Background) work(q *Queue) {
+func (b *Background) run(q *Queue) {
 	defer func() {
 		if q != nil { // a call has ended the goroutine, and another one goes on
-			b.gate.Go(func() { b.work(q) })
+			b.gate.Go(func() { b.run(q) })
 		}
 	}()
 	for q != nil {
-		f := b.next(q)
+		f := b.takeCall(q)
 		if f == nil {
-			q = b.nextQueue()
+			q = b.takeQueue()
 			continue
 		}
 		Call(b.log, "in the background", f)
@@ -124,11 +124,11 @@ func (b *Background) work(q *Queue) {
 }
 
 // next takes the first call of a queue; nil if it has none.
-func (b *Background) next(q *Queue) (f func()) {
+func (b *Background) takeCall(q *Queue) (f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(q.calls) == 0 {
-		q.calls, q.active = nil, false
+		q.calls, q.isActive = nil, false
 		return nil
 	}
 	f, q.calls[0] = q.calls[0], nil
@@ -138,10 +138,10 @@ func (b *Background) next(q *Queue) (f func()) {
 
 // nextQueue takes a queue that is ready; if there is none, the goroutine ends. So does one that was started beyond the bound,
 // for a report.
-func (b *Background) nextQueue() (q *Queue) {
+func (b *Background) takeQueue() (q *Queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.ready) == 0 || b.goroutines > maxAtOnce {
+	if len(b.ready) == 0 || b.goroutines > maxGoroutines {
 		b.goroutines--
 		return nil
 	}
@@ -150,9 +150,9 @@ func (b *Background) nextQueue() (q *Queue) {
 }
 
 // drop counts a call that is not made, and has the log say so: at once, and then while more are dropped. Called with the lock.
-func (b *Background) drop() {
+func (b *Background) countDropped() {
 	b.dropped++
-	if !b.reporting {
+	if !b.isReporting {
 		b.report()
 	}
 }
@@ -160,14 +160,14 @@ func (b *Background) drop() {
 // report has the log say how many calls were dropped so far, unless the logger is what does not return, and looks again
 // later. Called with the lock.
 func (b *Background) report() {
-	b.reporting = true
-	if !b.reports.active {
+	b.isReporting = true
+	if !b.reports.isActive {
 		b.add(&b.reports, b.logDropped)
 	}
-	time.AfterFunc(reportEvery, func() {
+	time.AfterFunc(reportInterval, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		b.reporting = false
+		b.isReporting = false
 		if b.dropped > b.reported {
 			b.report()
 		}

@@ -150,7 +150,7 @@ func TestCallsAreDropped(t *testing.T) {
 			b.PostAlways(&q, func() { ends++ })
 		}
 		synctest.Wait()
-		if dropped := b.Dropped(); posted+dropped != 200 || posted > maxWaiting {
+		if dropped := b.Dropped(); posted+dropped != 200 || posted > maxQueued {
 			t.Errorf("%d wait, %d dropped", posted, dropped)
 		}
 		log.Want(t, 1, "events are dropped")
@@ -158,14 +158,14 @@ func TestCallsAreDropped(t *testing.T) {
 		for range 5 {
 			b.Post(&q, func() {})
 		}
-		time.Sleep(reportEvery)
+		time.Sleep(reportInterval)
 		synctest.Wait()
 		total := b.Dropped()
 		log.Want(t, 2, "events are dropped")
 		if last := log.Lines("events are dropped")[1]; !strings.Contains(last, "dropped="+itoa(total)) {
 			t.Errorf("%d dropped, the log says %s", total, last)
 		}
-		time.Sleep(10 * reportEvery)
+		time.Sleep(10 * reportInterval)
 		synctest.Wait()
 		log.Want(t, 2, "events are dropped")
 
@@ -181,7 +181,7 @@ func TestCallsAreDropped(t *testing.T) {
 func TestManyCallsDoNotReturn(t *testing.T) {
 	background(t, func(b *Background, log *logbook.Book) {
 		until := make(chan struct{})
-		for range maxAtOnce {
+		for range maxGoroutines {
 			b.Post(new(Queue), func() { <-until })
 		}
 		synctest.Wait()

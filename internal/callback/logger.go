@@ -17,39 +17,39 @@ func Logger(log *slog.Logger) *slog.Logger {
 
 // A handler contains the panics of another.
 type handler struct {
-	of   slog.Handler
-	said *sync.Once // that it panics
+	inner      slog.Handler
+	reportOnce *sync.Once // that it panics
 }
 
 // contain ends a panic of the function that defers it.
-func (h handler) contain() {
+func (h handler) recoverPanic() {
 	what := recover()
 	if what == nil {
 		return
 	}
-	h.said.Do(func() {
+	h.reportOnce.Do(func() {
 		fmt.Fprintf(os.Stderr, "lockkit: the logger panicked, and lines are missing: %v\n%s", what, debug.Stack())
 	})
 }
 
 func (h handler) Enabled(ctx context.Context, level slog.Level) (enabled bool) {
-	defer h.contain()
-	return h.of.Enabled(ctx, level)
+	defer h.recoverPanic()
+	return h.inner.Enabled(ctx, level)
 }
 
 func (h handler) Handle(ctx context.Context, line slog.Record) (err error) {
-	defer h.contain()
-	return h.of.Handle(ctx, line)
+	defer h.recoverPanic()
+	return h.inner.Handle(ctx, line)
 }
 
 func (h handler) WithAttrs(attrs []slog.Attr) (with slog.Handler) {
 	with = h
-	defer h.contain()
-	return handler{h.of.WithAttrs(attrs), h.said}
+	defer h.recoverPanic()
+	return handler{h.inner.WithAttrs(attrs), h.reportOnce}
 }
 
 func (h handler) WithGroup(name string) (with slog.Handler) {
 	with = h
-	defer h.contain()
-	return handler{h.of.WithGroup(name), h.said}
+	defer h.recoverPanic()
+	return handler{h.inner.WithGroup(name), h.reportOnce}
 }

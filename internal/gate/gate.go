@@ -11,17 +11,17 @@ import (
 // A Gate admits callers until it is closed, and tells when the last of them has left. The zero value is open. It is safe
 // for concurrent use.
 type Gate struct {
-	mu     sync.Mutex
-	inside int
-	closed bool
-	empty  chan struct{}
+	mu       sync.Mutex
+	inside   int
+	isClosed bool
+	empty    chan struct{}
 }
 
 // Enter reports whether the caller is let in, and then is to call Leave. A closed gate lets nobody in.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
+	if g.isClosed {
 		return false
 	}
 	g.inside++
@@ -33,7 +33,7 @@ func (g *Gate) Enter() bool {
 func (g *Gate) Join() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed && g.inside == 0 {
+	if g.isClosed && g.inside == 0 {
 		return false
 	}
 	g.inside++
@@ -60,16 +60,16 @@ func (g *Gate) Leave() {
 	if g.inside--; g.inside < 0 {
 		panic("gate: more have left than have entered")
 	}
-	g.tell()
+	g.closeIfEmpty()
 }
 
 // Close has Enter refuse from now on. It waits for nobody and may be called again.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if !g.closed {
-		g.closed = true
-		g.tell()
+	if !g.isClosed {
+		g.isClosed = true
+		g.closeIfEmpty()
 	}
 }
 
@@ -84,7 +84,7 @@ func (g *Gate) Inside() int {
 func (g *Gate) Empty() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.done()
+	return g.emptyLocked()
 }
 
 // Wait waits until the gate is closed and nobody is inside, or returns the cause of the end of ctx.
@@ -103,7 +103,7 @@ func (g *Gate) Wait(ctx context.Context) error {
 	}
 }
 
-func (g *Gate) done() chan struct{} {
+func (g *Gate) emptyLocked() chan struct{} {
 	if g.empty == nil {
 		g.empty = make(chan struct{})
 	}
@@ -111,8 +111,8 @@ func (g *Gate) done() chan struct{} {
 }
 
 // tell is called with the lock, by whoever closed the gate or left.
-func (g *Gate) tell() {
-	if g.closed && g.inside == 0 {
-		close(g.done())
+func (g *Gate) closeIfEmpty() {
+	if g.isClosed && g.inside == 0 {
+		close(g.emptyLocked())
 	}
 }

@@ -15,14 +15,14 @@ import (
 // it has the error context.DeadlineExceeded. Call stop when the work is over; it waits for nothing.
 func Contexts(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
 	j := &jointContext{}
-	j.all = append(append(j.room[:0], ctx), others...)
-	j.stops = j.stopsRoom[:0]
+	j.parents = append(append(j.parentsRoom[:0], ctx), others...)
+	j.stopWatches = j.stopWatchesRoom[:0]
 	j.Context, j.cancel = context.WithCancelCause(ctx)
 	if at, limited := j.Deadline(); limited {
-		j.Context, j.free = context.WithDeadline(j.Context, at)
+		j.Context, j.cancelDeadline = context.WithDeadline(j.Context, at)
 	}
 	for _, other := range others {
-		j.stops = append(j.stops, context.AfterFunc(other, func() { j.endWith(other) }))
+		j.stopWatches = append(j.stopWatches, context.AfterFunc(other, func() { j.endWith(other) }))
 	}
 	return j, j.stop
 }
@@ -31,21 +31,21 @@ func Contexts(ctx context.Context, others ...context.Context) (joint context.Con
 type jointContext struct {
 	context.Context // cancelled by the first of them that is seen to end
 	cancel          context.CancelCauseFunc
-	free            context.CancelFunc // nil: it has no deadline
-	all             []context.Context
-	stops           []func() bool
+	cancelDeadline  context.CancelFunc // nil: it has no deadline
+	parents         []context.Context
+	stopWatches     []func() bool
 
 	// Each request and task joins contexts, and mostly two of them: one allocation holds both lists.
-	room      [3]context.Context
-	stopsRoom [2]func() bool
+	parentsRoom     [3]context.Context
+	stopWatchesRoom [2]func() bool
 }
 
 func (j *jointContext) stop() {
-	for _, stop := range j.stops {
+	for _, stop := range j.stopWatches {
 		stop()
 	}
-	if j.free != nil {
-		j.free()
+	if j.cancelDeadline != nil {
+		j.cancelDeadline()
 	}
 	j.cancel(nil)
 }
@@ -63,7 +63,7 @@ func (j *jointContext) Err() error {
 	if err := j.Context.Err(); err != nil {
 		return err
 	}
-	for _, ctx := range j.all {
+	for _, ctx := range j.parents {
 		if err := ctx.Err(); err != nil {
 			if j.endWith(ctx); j.Context.Err() == nil {
 				return err
@@ -81,7 +81,7 @@ func (j *jointContext) Done() <-chan struct{} {
 }
 
 func (j *jointContext) Deadline() (earliest time.Time, limited bool) {
-	for _, ctx := range j.all {
+	for _, ctx := range j.parents {
 		if at, ok := ctx.Deadline(); ok && (!limited || at.Before(earliest)) {
 			earliest, limited = at, true
 		}

@@ -27,23 +27,23 @@ func Crontab(expression string, in *time.Location) (Next, error) {
 // A crontab is a cron expression in a time zone.
 type crontab struct {
 	fields *cron.SpecSchedule // in UTC
-	in     *time.Location
+	zone   *time.Location
 }
 
 const (
 	day  = 24 * time.Hour
 	year = 366 * day
 
-	segment = 4 * year  // the longest time that is searched at once: cron's own search ends after five years
-	horizon = 30 * year // the longest search: 29 February may be eight years away
+	maxSegment = 4 * year  // the longest time that is searched at once: cron's own search ends after five years
+	maxSearch  = 30 * year // the longest search: 29 February may be eight years away
 )
 
 // next returns the first instant after the given one. It searches one offset from UTC after the other, because cron errs
 // where the offset changes.
 func (c crontab) next(after time.Time) time.Time {
 	from := after.UTC().Add(1)
-	for end := from.Add(horizon); from.Before(end); {
-		offset, until := clocks(c.in, from)
+	for end := from.Add(maxSearch); from.Before(end); {
+		offset, until := offsetAt(c.zone, from)
 
 		// With this offset, the clocks show now what clocks in UTC show one offset later. The fields are searched there.
 		shown := c.fields.Next(from.Add(offset).Add(-1))
@@ -57,11 +57,11 @@ func (c crontab) next(after time.Time) time.Time {
 
 // clocks returns the offset from UTC that the clocks of a zone have from an instant on, and until when at least. That is
 // later than the instant.
-func clocks(in *time.Location, from time.Time) (offset time.Duration, until time.Time) {
+func offsetAt(in *time.Location, from time.Time) (offset time.Duration, until time.Time) {
 	local := from.In(in)
 	_, seconds := local.Zone()
 	_, change := local.ZoneBounds()
-	until = from.Add(segment)
+	until = from.Add(maxSegment)
 	switch {
 	case change.IsZero(): // there is none
 	case !change.After(from):

@@ -18,15 +18,15 @@ type Claim interface {
 type Host interface {
 	// Ask makes the host claim the job once, soon. It does not wait for that. The engine asks again after a few seconds if
 	// there is still something to start.
-	Ask()
+	RequestCall()
 	// Gone reports whether the host has dropped the job for good. The job is then removed.
-	Gone() bool
+	IsRemoved() bool
 }
 
 // Package cronlock sets these. The job is a *cronlock.Job, and the option a cronlock.JobOption.
 var (
 	// Take takes the lease of a job if a tick is to start now, or, by hand, in any case. The errors are those of RunDue.
-	Take func(ctx context.Context, job any, byHand bool) (Claim, error)
+	NewClaim func(ctx context.Context, job any, byHand bool) (Claim, error)
 	// With makes a host run the job.
-	With func(Host) any
+	WithHost func(Host) any
 )
