@@ -87,6 +87,30 @@ func init() {
 	}
 }
 
+// RunDue runs the tick that is to start now, and returns when the run has ended. Usually that is the latest due tick; see
+// the rules in the package document. The context of the run has the values of ctx and ends with it. If this replica is just
+// looking for a tick of the job, RunDue waits until it has looked.
+//
+// The error is the function's; or it is an [*Error], and nothing was started: core.ErrHeld if the job runs elsewhere,
+// core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum
+// of nodes answered, core.ErrClosed, or that of ctx. If a tick may start later, the engine then looks again by itself.
+func (j *Job) RunDue(ctx context.Context) error { return j.run(ctx, false) }
+
+// RunNow runs the job by hand, without a tick, under the same lease: it fails with core.ErrHeld while another run goes on,
+// and takes no tick away. RunNow waits up to three seconds for the lease, which a look for ticks also holds for a moment. The
+// run is not bound to the leadership and leaves no record. If this replica does not lead, a tick that falls due during the
+// run may start up to a TTL after the end of the run. The errors are those of RunDue.
+func (j *Job) RunNow(ctx context.Context) error { return j.run(ctx, true) }
+
+func (j *Job) run(ctx context.Context, byHand bool) error {
+	c, err := j.claim(ctx, byHand)
+	if err != nil {
+		return err
+	}
+	defer c.End() // also of a function that panics; what it could not record is logged
+	return c.Call()
+}
+
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 

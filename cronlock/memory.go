@@ -1,7 +1,6 @@
 package cronlock
 
 import (
-	"slices"
 	"sync"
 	"time"
 )
@@ -102,17 +101,4 @@ func (m *memory) lateReason(tick time.Time) (at time.Time, why error) {
 		return time.Time{}, nil
 	}
 	return m.lateAt, m.lateErr
-}
-
-// ticksBefore returns the ticks of a schedule that are later than after and before the given one, the latest first, and at
-// most as many as are looked back for.
-func ticksBefore(s Schedule, tick, after time.Time) (all []time.Time) {
-	for len(all) < maxLookback {
-		tick, _ = latest(s, tick.Add(-1))
-		if tick.IsZero() || !tick.After(after) {
-			break
-		}
-		all = append(all, tick)
-	}
-	return slices.Clip(all)
 }
