@@ -13,64 +13,70 @@ import (
 )
 
 const (
-	dueTolerance = 50 * time.Millisecond // by how much a tick may be due later, for a call to be for it
-	maxSpread    = 50 * time.Millisecond // how long a replica leaves a tick to others, at most
-	maxKeyWait   = 3 * time.Second       // how long a look may have the lease of a job, or the key of a record, in the way of others
-	// fewTicks is how many ticks are read under the job's lease. More are read before.
+	// dueTolerance is how early a call for a tick may come.
+	dueTolerance = 50 * time.Millisecond
+	// maxSpread limits the random delay by which a replica leaves a tick to the others.
+	maxSpread = 50 * time.Millisecond
+	// maxKeyWait limits the wait for a key: the job's, which a poll of another replica may hold, or a record's.
+	maxKeyWait = 3 * time.Second
+	// maxTicksUnderLease is how many ticks are read while holding the job's lease. If there are more, they are read before.
 	maxTicksUnderLease = 10
 )
 
 var errPollTimeout = fmt.Errorf("%w in time: the look took as long as the TTL", core.ErrUnavailable)
 
-// look finds what is to start, and takes the job's lease for it. Only one claim of a job looks at a time. A look ends after a
-// TTL; what it has read until then, the next one knows.
+// claimDueTick polls the job: it finds the tick to start, and acquires the job's lease for it. The claims of a job do this
+// one after another. The requests of one poll end after a TTL; the next poll need not repeat those that were answered.
 func (c *claim) claimDueTick() error {
 	j := c.job
-	wait, stop := join.Contexts(c.ctx, j.removed)
+	ctx, stop := join.Contexts(c.ctx, j.removed)
 	defer stop()
 	j.polling.Add(1)
 	defer j.polling.Add(-1)
-	if err := acquireSlot(wait, j.pollSlot); err != nil {
+
+	if err := acquireSlot(ctx, j.pollSlot); err != nil {
 		return err
 	}
 	defer releaseSlot(j.pollSlot)
-	if err := c.waitForTick(wait); err != nil {
+	if err := c.waitForTick(ctx); err != nil {
 		return err
 	}
-	if err := acquireSlot(wait, j.service.pollSlots); err != nil {
+
+	// Jobs that are due at the same time must not overload the nodes.
+	if err := acquireSlot(ctx, j.service.pollSlots); err != nil {
 		return err
 	}
 	defer releaseSlot(j.service.pollSlots)
 
-	look, end := context.WithTimeout(wait, j.service.locker.TTL())
-	defer end()
-	err := c.checkRecords(look)
+	pollCtx, cancel := context.WithTimeout(ctx, j.service.locker.TTL())
+	defer cancel()
+	err := c.checkRecords(pollCtx)
 	if err == nil {
-		err = c.acquireLease(look, j.service.locker.TryAcquire)
+		err = c.acquireLease(pollCtx, j.service.locker.TryAcquire)
 	}
 	if err == nil {
-		err = c.chooseTick(look)
+		err = c.chooseTick(pollCtx)
 	}
-	if err != nil && look.Err() != nil && wait.Err() == nil {
+	if err != nil && pollCtx.Err() != nil && ctx.Err() == nil {
 		return errPollTimeout
 	}
 	return err
 }
 
-// enterTurn waits for a place among those that do something at the same time.
-func acquireSlot(ctx context.Context, places chan struct{}) error {
+// acquireSlot waits for a slot, or until ctx ends. The capacity of slots is how many callers may have one at a time.
+func acquireSlot(ctx context.Context, slots chan struct{}) error {
 	select {
-	case places <- struct{}{}:
+	case slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 }
 
-func releaseSlot(places chan struct{}) { <-places }
+func releaseSlot(slots chan struct{}) { <-slots }
 
-// await waits until the latest tick is due by the nodes' clocks, and for a random moment more, so that replicas share the
-// ticks. It fails if this process knows that there is nothing to start.
+// waitForTick waits until the latest tick is due by the nodes' clocks. Without an elector it then waits for a random moment
+// more, so that the replicas share the ticks. It fails if this process knows that there is nothing to start.
 func (c *claim) waitForTick(ctx context.Context) error {
 	j := c.job
 	tick, next, err := c.waitUntilDue(ctx)
@@ -87,7 +93,8 @@ func (c *claim) waitForTick(ctx context.Context) error {
 	return nil
 }
 
-// due waits until the latest tick is due by the nodes' clocks. It also returns the tick that follows.
+// waitUntilDue makes the latest tick the claim's, and waits until it is due by the nodes' clocks: at most dueTolerance. It
+// returns the tick and the one that follows.
 func (c *claim) waitUntilDue(ctx context.Context) (tick, next time.Time, err error) {
 	now := c.job.service.now()
 	tick, next = c.job.latest(now.Add(dueTolerance))
@@ -101,7 +108,8 @@ func (c *claim) waitUntilDue(ctx context.Context) (tick, next time.Time, err err
 	return tick, next, err
 }
 
-// lookEarly makes the engine look when the next tick is due, if that is soon: the call may have been for that tick.
+// pollIfDueSoon schedules a poll for the tick next if it is due soon, because the call that found tick done may have been
+// for next.
 func (c *claim) pollIfDueSoon(tick, next time.Time) {
 	early := next.Sub(c.job.service.now())
 	if !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
@@ -109,15 +117,17 @@ func (c *claim) pollIfDueSoon(tick, next time.Time) {
 	}
 }
 
-// find fails where the latest tick is over: so of many replicas few ask for the job's lease. If this process knows little of
-// the ticks before, as after its start, find also reads those, so that the lease need not be held for so long. It then first
-// makes sure that nobody has the job's lease: what was started before is then on record, and from now on only this tick, a
-// later one, or once more the last one that was started can start.
+// checkRecords returns core.ErrDone if the latest tick is over, so that few of many replicas ask for the job's lease.
+//
+// If this process knows little of the earlier ticks, as after its start, checkRecords also reads them, to hold the lease
+// for a shorter time later. Before that, it makes sure that no replica has the job's lease. All earlier starts are then on
+// record, and from now on only this tick, a later one, or another attempt at the last started tick can start.
 func (c *claim) checkRecords(ctx context.Context) error {
 	j := c.job
 	if len(j.unknownTicks(c.tick, maxTicksUnderLease+1)) <= maxTicksUnderLease {
 		return c.checkLatestTick(ctx)
 	}
+
 	state, err := j.service.locker.Inspect(ctx, j.runKey())
 	switch {
 	case err != nil:
@@ -127,6 +137,7 @@ func (c *claim) checkRecords(ctx context.Context) error {
 	case state.Unknown():
 		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld}
 	}
+
 	_, _, err = j.lastStarted(ctx, c.tick)
 	if err != nil {
 		return err
@@ -137,17 +148,19 @@ func (c *claim) checkRecords(ctx context.Context) error {
 	return nil
 }
 
-// filter reads the record with which the latest tick is over.
+// checkLatestTick reads the record after which the latest tick is over, and returns core.ErrDone if it exists: the only
+// start, or with AtLeastOnce the end.
 func (c *claim) checkLatestTick(ctx context.Context) error {
 	j := c.job
-	final := j.startKey(c.tick, 1)
+	finalKey := j.startKey(c.tick, 1)
 	if j.startLimit > 1 {
-		final = j.endKey(c.tick)
+		finalKey = j.endKey(c.tick)
 	}
-	found, err := j.readRecords(ctx, maxKeyWait, final)
+	found, err := j.readRecords(ctx, maxKeyWait, finalKey)
 	if err != nil || found[0] == nil {
 		return err
 	}
+
 	e := entry{tick: c.tick, state: tickOver, startLimit: j.startLimit}
 	if j.startLimit > 1 {
 		e.end = found[0]
@@ -155,16 +168,21 @@ func (c *claim) checkLatestTick(ctx context.Context) error {
 		e.start = found[0]
 	}
 	if j.startLimit == 1 && e.start.By == j.service.replicaID && j.memory.isPending(start{c.tick, 1}) {
-		return nil // this process has not begun it
+		// This process asked for the record, and has not begun the run.
+		return nil
 	}
+
 	j.memory.add(e)
 	_, next := j.latest(c.tick)
 	c.pollIfDueSoon(c.tick, next)
 	return core.ErrDone
 }
 
-// take takes the job's lease.
-func (c *claim) acquireLease(ctx context.Context, acquire func(context.Context, string, ...core.CallOption) (*core.Lease, error)) (err error) {
+// acquireLease acquires the job's lease with one of the methods of core.Locker.
+func (c *claim) acquireLease(
+	ctx context.Context,
+	acquire func(context.Context, string, ...core.CallOption) (*core.Lease, error),
+) (err error) {
 	j := c.job
 	c.lease, err = acquire(ctx, j.runKey(), core.Name(j.name), core.MaxWait(maxKeyWait))
 	if err == nil {
@@ -173,47 +191,51 @@ func (c *claim) acquireLease(ctx context.Context, acquire func(context.Context, 
 	return err
 }
 
-// choose decides what is to start: the latest tick that was started, once more, if that is owed; otherwise the latest tick
-// that is due by the nodes' clocks, which have answered by now. Runs do not overlap, and an orphan goes first, so nothing is
-// owed of the ticks before the latest that was started. A tick is late by what it was when the look began: what the look
-// itself takes is not the tick's fault.
+// chooseTick decides which tick to start. An orphan, which can only be the latest tick that was started, is started again.
+// Otherwise the latest due tick is started, by the nodes' clocks as they were reported during this poll.
+//
+// Ticks before the latest that was started need no attention: runs do not overlap, and an orphan is started before any
+// later tick. The lateness of a tick is measured at the beginning of the poll, so the duration of a poll makes no tick late.
 func (c *claim) chooseTick(ctx context.Context) error {
 	j := c.job
 	due, _, err := c.waitUntilDue(ctx)
 	if err != nil {
 		return err
 	}
-	started, waiting, err := j.lastStarted(ctx, due)
+	last, unstarted, err := j.lastStarted(ctx, due)
 	if err != nil {
 		return err
 	}
-	late := waiting > 0 && j.timeAt(c.began).Sub(due) > j.grace
+
+	isLate := unstarted > 0 && j.timeAt(c.began).Sub(due) > j.grace
 	switch {
-	case started.state == tickOrphaned:
-		c.entry = started
-		// A function that fails for a moment, on whatever replica, must not use up all starts in that moment.
-		since := j.service.now().Sub(started.start.At)
+	case last.state == tickOrphaned:
+		c.entry = last
+		// A function that fails for a moment, on any replica, must not use up all starts in that moment.
+		since := j.service.now().Sub(last.start.At)
 		if !pause.For(ctx, min(retryDelay-since, retryDelay)) {
 			return context.Cause(ctx)
 		}
-	case waiting == 0:
+	case unstarted == 0:
 		return core.ErrDone
-	case late && !started.isStarted() && due.Before(j.added): // a new job has missed nothing
+	case isLate && !last.isStarted() && due.Before(j.added):
+		// A tick from before the job was added does not count as missed.
 		j.memory.setLate(due, c.began, ErrNotDue)
 		return ErrNotDue
-	case late:
+	case isLate:
 		j.memory.setLate(due, c.began, ErrMissed)
 		return ErrMissed
-	case started.isStarted():
-		c.superseded = waiting - 1
+	case last.isStarted():
+		c.superseded = unstarted - 1
 	}
-	c.previous, err = j.findPrevious(ctx, started)
+
+	c.previous, err = j.findPrevious(ctx, last)
 	c.advance(onClaim)
 	return err
 }
 
-// completed returns the last tick, up to the one of e, that is known to have completed without an error. The end of e may
-// have been recorded since it was read.
+// findPrevious returns the last tick, at most that of e, that is known to have completed without an error. The end of the
+// tick may have been recorded since e was read, so findPrevious reads it again.
 func (j *Job) findPrevious(ctx context.Context, e entry) (time.Time, error) {
 	if e.isStarted() && e.end == nil && e.state == tickOver {
 		end, err := j.readRecords(ctx, maxKeyWait, j.endKey(e.tick))

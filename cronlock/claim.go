@@ -21,31 +21,34 @@ func init() {
 	}
 }
 
-// A claim is the right to start a run: this replica holds the job's lease. Nothing is recorded yet. Call starts the run,
-// and End gives the lease back.
+// A claim is the right to start a run: this replica holds the job's lease, and nothing is recorded yet. Call starts the
+// run, and End releases the lease. Only one goroutine uses a claim at a time, except its contexts.
 type claim struct {
-	job       *Job
-	byHand    bool
-	began     time.Time
-	ctx       context.Context // of the call, and of the term if there is one
-	term      *membership     // nil: there is no elector, or the run is by hand
-	entered   bool            // of the Service
-	lease     *core.Lease
-	runCtx    context.Context // of the run
+	job     *Job
+	byHand  bool            // started by RunNow, without a tick
+	began   time.Time       // start of the poll; the lateness of the tick is measured at this time
+	ctx     context.Context // context of the caller, joined with the term if there is one
+	term    *membership     // nil without an elector, and in a run by hand
+	entered bool            // the claim is inside Service.gate
+	lease   *core.Lease     // lease on the job's key; nil until it is acquired
+
+	runCtx    context.Context // context of the run; nil until the claim is complete
 	cancelRun func()
-	endOnce   sync.Once
+	endOnce   sync.Once // makes End release the claim once
 
-	entry                // of what is to start; none for a run by hand
-	previous   time.Time // the last tick before it that is known to have completed without an error
-	superseded int       // ticks between it and the latest one before that was started
+	entry                // records of the tick to start; zero in a run by hand
+	previous   time.Time // Run.Previous: the last earlier tick known to have completed without an error
+	superseded int       // number of ticks between the last started tick and this one
 
-	isCalled bool
-	fnErr    error // the function's; errPanicked until it has returned
+	isCalled bool  // Call has called the job's function
+	fnErr    error // result of the function; errPanicked until it has returned
 }
 
+// claim acquires the right to start a run. The error is an [*Error].
 func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
 	c := &claim{job: j, byHand: byHand, began: time.Now(), ctx: ctx, cancelRun: func() {}}
-	defer func() { // also when an observer, or the schedule, panics
+	// Deferred, because the observer and the schedule may panic.
+	defer func() {
 		if c.runCtx == nil {
 			c.release()
 		}
@@ -72,10 +75,11 @@ func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
 	return c, nil
 }
 
-// insideKey is the key under which the context of a run has its job.
+// runJobKey is the context key of the Job that a run of the Service belongs to.
 type runJobKey struct{ *Service }
 
-// enter lets the claim in, and into the term in which this process leads, if it must lead.
+// enter enters the Service. If there is an elector, it also enters the term in which this process leads, except for a run
+// by hand.
 func (c *claim) enter() error {
 	s := c.job.service
 	if err := context.Cause(c.ctx); err != nil {
@@ -100,7 +104,8 @@ func (c *claim) enter() error {
 	return s.addTermClaim(c)
 }
 
-// refuse says why nothing starts, and sees to it that the job is looked at again when that may have changed.
+// refuse reports why no run starts, and returns the reason as an [*Error]. If a run may become possible, refuse schedules
+// another poll.
 func (c *claim) refuse(err error) error {
 	j := c.job
 	event, expected := classify(err)
@@ -111,15 +116,18 @@ func (c *claim) refuse(err error) error {
 			j.outage.report(j, event, refusal)
 		}
 	}
+
 	if op, ok := errors.AsType[*core.OpError](err); ok && event == EventHeld {
-		j.poller.retryIn(op.RetryAfter + jitter()) // the holder may die, or run an earlier tick
+		// The holder may die, or may be running an earlier tick.
+		j.poller.retryIn(op.RetryAfter + jitter())
 	} else if !expected && event != EventMissed {
 		j.poller.retryIn(retryDelay + jitter())
 	}
 	return refusal
 }
 
-// give ends the claim in this process.
+// release gives up all that the claim holds. The deferred calls run in reverse order. The lease goes first, so that this
+// replica's next poll and the next leader find the job free. The gate is last, so that Service.Close waits for all of it.
 func (c *claim) release() {
 	j := c.job
 	if c.entered {
@@ -129,14 +137,19 @@ func (c *claim) release() {
 	if c.term != nil {
 		defer c.term.close()
 	}
+
 	if c.state == tickOrphaned {
-		defer j.poller.retryIn(0) // what stopped the run may still be there
+		// The cause of the interruption may persist, so the retry waits.
+		defer j.poller.retryIn(0)
 	} else if c.isCalled {
-		defer j.poller.pollWithin(0) // a tick may have fallen due meanwhile
+		// A tick may have fallen due during the run.
+		defer j.poller.pollWithin(0)
 	}
+
 	defer c.cancelRun()
 	if c.lease != nil {
-		j.poller.pollWithin(hostTimeout) // the tick may still be due, as where a listener of the host refused it
+		// The tick may still be due, for instance if a listener of the host refused it.
+		j.poller.pollWithin(hostTimeout)
 		c.lease.Release(context.WithoutCancel(c.ctx))
 	}
 }

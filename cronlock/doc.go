@@ -19,19 +19,20 @@
 //     the function is called. A tick is completed when the function returns. An error completes it too, unless the run's
 //     context ended before the function returned.
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has not
-//     been started and was not older than the grace when it began to look. All earlier ticks that have not been started are
-//     then superseded: they never start. The default grace is a minute, or three TTLs if that is longer; see [WithGrace].
+//     been started and was not older than the grace when the poll began. All earlier ticks that have not been started are then
+//     superseded: they never start. The default grace is a minute, or three TTLs if that is longer; see [WithGrace].
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second after that start was
 //     recorded, before any later tick and whatever its age. It is given up after n starts, or when 100 later ticks are due.
-//     A replica never starts again what it has completed itself, whatever the nodes have of that.
+//     A replica never starts a tick again that it has completed itself, even if the nodes have lost the record.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
 //     call of [Job.RunDue] or [Job.RunNow], its context also ends with the context passed to the call. With an elector, the
 //     context also ends when the leadership is lost, except in runs by hand (RunNow). A leader that resigns finishes its runs
 //     first. If its Service is closed, the runs leave the term instead and go on under the leases of their jobs.
-//  6. A job can have a host: a cron library that calls the job at its ticks (see Hosts). Such a call makes the engine look
-//     for a due tick, and the function runs inside the call. The call does not choose the tick, so calls may come late,
-//     early, twice or never. The engine also looks without being called: at each tick, after each run and each failure,
-//     and at least once a minute until the schedule has no more ticks. It looks at a job once at a time (see Requests).
+//  6. The engine polls a job: it looks for a due tick in the job's records. A job can have a host: a cron library that calls
+//     the job at its ticks (see Hosts). Such a call makes the engine poll, and the function runs inside the call. The call
+//     does not choose the tick, so calls may come late, early, twice or never. The engine also polls without being called:
+//     at each tick, after each run and each failure, and at least once a minute until the schedule has no more ticks. Polls
+//     of a job do not overlap (see Requests).
 //
 // # Guarantee
 //
@@ -47,8 +48,8 @@
 //	the TTL + 70 s after the fault ended   if a majority of the nodes had wrong clocks
 //
 // plus the time of the requests to the nodes. The same times hold for a tick that is started again. With an elector, they
-// hold while there is a leader that has not resigned. A tick whose look has not begun when its grace ends, or that has not
-// started when the next tick is due, never starts.
+// hold while there is a leader that has not resigned. A tick never starts if no poll for it has begun when its grace ends, or
+// if it has not started when the next tick is due.
 //
 // # Non-guarantee
 //
@@ -57,8 +58,8 @@
 //
 // Not every tick starts: it may be superseded, or missed ([ErrMissed]) when its grace has passed. By default, a tick whose
 // replica dies during the run is not started again. With AtLeastOnce, a tick may be done twice: its replica may die between
-// the end of the function and the record of that end, or reach no quorum of nodes until the job's lease is over. Until then
-// it tries to record the end, but no longer than Close waits.
+// the end of the function and the record of that end, or may reach no quorum of nodes before the job's lease ends. Until then
+// the replica tries to record the end, but no longer than Close waits.
 //
 // # What follows from the rules
 //
@@ -72,8 +73,8 @@
 //
 // A replica whose clock differs from the nodes' by more than core's clock window starts nothing, and logs why.
 //
-// If replicas disagree about n, as during a deploy, the smallest number counts of those that have started the tick and the
-// one that is to start it. After a change of a job's schedule, an uncompleted tick is started again only if the new schedule
+// If replicas disagree about n, as during a deploy, the smallest n counts among the replicas that have started the tick and
+// the replica that is about to start it. After a change of a job's schedule, an uncompleted tick is started again only if the new schedule
 // has it, too.
 //
 // The engine recovers from the panics of runs that it began, and logs each with its stack. If a call such as RunDue began
@@ -82,7 +83,7 @@
 // # Every tick
 //
 // Superseded ticks are not queued. A job that must act for every tick can catch up in one run. [Run.Previous] is the last
-// tick known to have completed without an error. The run acts for all ticks after that one:
+// tick known to have completed without an error. The run acts for all later ticks:
 //
 //	run, _ := cronlock.FromContext(ctx)
 //	tick := run.Tick // zero in a run by hand
@@ -106,25 +107,27 @@
 //
 // # Requests
 //
-// At most one look of a job is under way on a replica. A look begins when a tick is due, when a run has ended, and when the
-// leadership begins; after a failure not before a second has passed; and in any case not within 50 ms of the last one. So a
-// replica looks at a job at most 60 times a minute, beside the looks for ticks and after runs. A look asks each node about five
-// times, because what a replica knows it does not ask for, and 40 times at most. Slow nodes, and an observer whose Start is slow, make
-// looks rarer. So from a replica, a job that is due every minute costs a node about 10 requests a minute as a rule, at most 300 if
-// each look fails, and at most 2400 whatever goes wrong. Beside that, a replica that does not know a job yet, or was without
-// nodes for many ticks, reads once the records of those ticks, 100 at most and two of each, before it takes the job's lease.
-// A look lasts for a TTL at most, and the next one goes on where it was.
+// A replica runs at most one poll of a job at a time. A poll begins when a tick is due, when a run has ended, and when the
+// leadership begins. After a failure it begins after a second at the earliest, and in any case not within 50 ms of the last
+// poll. So a replica polls a job at most 60 times a minute, beside the polls for ticks and after runs. A poll sends each node
+// about five requests, because a replica does not request facts that it knows, and at most 40. Slow nodes, and an observer
+// whose Start is slow, make polls rarer.
+//
+// So a job that is due every minute usually costs a node about 10 requests a minute from each replica, at most 300 if each
+// poll fails, and at most 2400 in the worst case. In addition, a replica that does not know a job yet, or was without nodes
+// for many ticks, reads the records of those ticks once, before it acquires the job's lease: at most 100 ticks with two
+// records each. A poll lasts for at most a TTL, and the next poll continues its work.
 //
 // # Shutdown
 //
 // First stop the host, then call Service.Close with a deadline, then close the elector and the Locker. Service.Close waits
 // for the runs of this replica, and does not end their contexts. Its elector resigns at once, so another process leads while
-// Close waits. If its deadline comes first, Close returns the names of the jobs that still run. When the Locker is closed, the
+// Close waits. If the deadline comes first, Close returns the names of the jobs that still run. When the Locker is closed, the
 // contexts of all runs end.
 //
 // # Records
 //
-// The keys of a job start with core.Key("cron", service, job). The next part of a key says what it is:
+// The keys of a job start with core.Key("cron", service, job). The next part of a key is one of:
 //
 //	run     held while the job runs
 //	start   the record of a start of a tick

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// An entry is what is known of a tick.
+// An entry is the knowledge about one tick, from its records and from this process's own runs.
 type entry struct {
 	tick        time.Time
-	state       state     // free, orphan or over; a tick that was started and not judged yet is free
-	start, end  *record   // the latest start, or the one that completed it; the end
-	startLimit  int       // starts that the tick may have
-	unstartedAt time.Time // of a tick that was passed over: when it was found not started
+	state       state     // tickFree, tickOrphaned or tickOver; a started tick is tickFree until evaluate has run
+	start, end  *record   // the latest start, or the start that completed the tick; the end
+	startLimit  int       // number of starts that the tick may have
+	unstartedAt time.Time // for a tick that was passed over: when it was found not started
 }
 
-// started reports whether a record says that the tick was started.
+// isStarted reports whether the tick was started: there is a record of a start or of the end.
 func (e entry) isStarted() bool { return e.start != nil || e.end != nil }
 
-// completed returns the last tick, up to this one, that is known to have completed without an error.
+// lastCompleted returns the last tick, up to and including this one, that is known to have completed without an error.
 func (e entry) lastCompleted() time.Time {
 	switch {
 	case e.end != nil && e.end.Error == "":
@@ -30,7 +30,7 @@ func (e entry) lastCompleted() time.Time {
 	return time.Time{}
 }
 
-// attempt is the next start.
+// nextAttempt returns the number of the next start.
 func (e entry) nextAttempt() int {
 	if e.start == nil {
 		return 1
@@ -38,7 +38,7 @@ func (e entry) nextAttempt() int {
 	return e.start.Attempt + 1
 }
 
-// entries reads the first start and the end of ticks, all at the same time. What is found has to be judged.
+// readEntries reads the first start and the end of each tick, all at the same time. The entries must still be evaluated.
 func (j *Job) readEntries(ctx context.Context, wait time.Duration, ticks ...time.Time) ([]entry, error) {
 	var keys []string
 	for _, tick := range ticks {
@@ -48,17 +48,17 @@ func (j *Job) readEntries(ctx context.Context, wait time.Duration, ticks ...time
 	if err != nil {
 		return nil, err
 	}
-	all := make([]entry, len(ticks))
+
+	entries := make([]entry, len(ticks))
 	for i, tick := range ticks {
-		all[i] = entry{tick: tick, startLimit: j.startLimit, start: records[2*i], end: records[2*i+1]}
+		entries[i] = entry{tick: tick, startLimit: j.startLimit, start: records[2*i], end: records[2*i+1]}
 	}
-	return all, nil
+	return entries, nil
 }
 
-// judge reads the further starts of a tick, and says how far the tick has come. A tick with an end is over even if no node
-// has its start any more: nodes may have lost that while the run went on. The smallest number of starts counts, this job's
-// and those of all replicas that have started the tick, because a run that was to be started once has no second start to
-// spare.
+// evaluate reads the further starts of a tick, and sets the state of its entry. A tick with an end is over even if no node
+// has its start, because nodes may have lost the start during the run. The start limit becomes the smallest of this job's
+// and those of all replicas that have started the tick, because an at-most-once run must not be started twice.
 func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error {
 	if e.end != nil {
 		e.state = tickOver
@@ -67,31 +67,32 @@ func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error 
 		return nil
 	}
 
-	before := (*record)(nil)      // the start before the latest
-	allowed := e.start.StartLimit // by the replicas that have started it
+	beforeLatest := (*record)(nil) // the start before the latest
+	allowed := e.start.StartLimit  // by the replicas that have started the tick
 	for {
 		if e.end == nil && e.start.Attempt >= allowed || e.end != nil && e.start.Attempt >= e.end.Attempt {
 			break
 		}
-		again, err := j.readRecords(ctx, wait, j.startKey(e.tick, e.start.Attempt+1))
+		found, err := j.readRecords(ctx, wait, j.startKey(e.tick, e.start.Attempt+1))
 		if err != nil {
 			return err
 		}
-		if again[0] == nil {
+		if found[0] == nil {
 			break
 		}
-		before, e.start = e.start, again[0]
+		beforeLatest, e.start = e.start, found[0]
 		allowed = min(allowed, e.start.StartLimit)
 	}
 	e.startLimit = min(e.startLimit, allowed)
 
-	unbegun := e.start.By == j.service.replicaID && j.memory.isPending(start{e.tick, e.start.Attempt})
+	// The latest start may be recorded for this process, which has not begun the run. Then it counts as not started.
+	isPending := e.start.By == j.service.replicaID && j.memory.isPending(start{e.tick, e.start.Attempt})
 	switch {
 	case e.end != nil:
-	case unbegun && before == nil: // it is on record, and this process has not begun it
+	case isPending && beforeLatest == nil:
 		e.start = nil
-	case unbegun:
-		e.start, e.state = before, tickOrphaned
+	case isPending:
+		e.start, e.state = beforeLatest, tickOrphaned
 	default:
 		e.state = tickRunning.next(onDeath, e.startLimit-e.start.Attempt)
 	}

@@ -17,10 +17,11 @@ import (
 // If the run cannot start any more, the error is an [*Error]. A second Call starts a run by hand again; for a tick, its
 // error matches core.ErrDone.
 func (c *claim) Call() error {
-	if err := c.start(); err != nil {
+	if err := c.beginRun(); err != nil {
 		c.advance(onRelease)
 		return c.refuse(err)
 	}
+
 	j := c.job
 	j.service.addRun(c)
 	c.isCalled, c.fnErr = true, errPanicked
@@ -30,19 +31,22 @@ func (c *claim) Call() error {
 	}
 	j.reportSuperseded(c.ctx, c.superseded)
 	j.outage.clear()
-	end := onInterruption // where the function panics
-	defer func() { c.advance(end) }()
+
+	// If the function panics, the run counts as interrupted.
+	outcome := onInterruption
+	defer func() { c.advance(outcome) }()
 	c.fnErr = j.fn(c.runCtx)
 	if c.fnErr == nil || c.runCtx.Err() == nil {
-		end = onCompletion
+		outcome = onCompletion
 	}
 	return errors.Join(c.fnErr, c.lease.Lost())
 }
 
 var errPanicked = errors.New("the function panicked")
 
-// begin records the start of a tick.
-func (c *claim) start() error {
+// beginRun records the start of the tick; a run by hand has no record. It fails if the run must not begin. core.ErrDone means
+// that another replica, or another claim of this one, has the record.
+func (c *claim) beginRun() error {
 	j := c.job
 	if err := cmp.Or(context.Cause(c.runCtx), context.Cause(j.removed)); err != nil || c.byHand {
 		return err
@@ -50,47 +54,53 @@ func (c *claim) start() error {
 	mine, err := c.recordStart()
 	err = cmp.Or(err, context.Cause(c.runCtx))
 	if err != nil {
-		return err // a start that is on record stays this process's to begin
+		// The start stays pending: if the nodes have its record, a later claim of this process begins the run.
+		return err
 	}
+
 	j.memory.clearPending()
 	if !mine {
-		j.poller.retryIn(0) // the replica that has written it may have died in doing so
+		// The replica that wrote the record may have died since.
+		j.poller.retryIn(0)
 		return core.ErrDone
 	}
 	c.advance(onStart)
 	return nil
 }
 
-// recordStart has a quorum record the start, and reports whether it is this claim's. If this process has asked for the same
-// start before, and the nodes have that record, then it has not begun the run: it did not learn of the record, or was told
-// to stop just then. It begins the run now.
+// recordStart records the start of the tick on a quorum, and reports whether the record belongs to this claim. A record that
+// this process asked for earlier belongs to it as well: the process has not begun that run, because the reply was lost or
+// the run was told to stop before it began.
 func (c *claim) recordStart() (mine bool, err error) {
 	j := c.job
-	again := j.memory.setPending(start{c.tick, c.nextAttempt()})
+	isRepeated := j.memory.setPending(start{c.tick, c.nextAttempt()})
 	mine, found, err := c.writeRecord(c.runCtx, j.startKey(c.tick, c.nextAttempt()), nil)
-	return mine || again && found.By == j.service.replicaID, err
+	return mine || isRepeated && found.By == j.service.replicaID, err
 }
 
-// happens notes what becomes of the tick. A run by hand has none, and a Call too many changes nothing.
-func (c *claim) advance(h transition) {
-	if next := c.state.next(h, c.startLimit-c.nextAttempt()); next != impossible {
+// advance changes the state of the tick. An impossible transition changes nothing: a run by hand has no tick, and a host may
+// call Call once too often.
+func (c *claim) advance(t transition) {
+	if next := c.state.next(t, c.startLimit-c.nextAttempt()); next != impossible {
 		c.state = next
 	}
 }
 
-// End gives the job's lease back. After Call, End first records the end of the run, unless the tick is to be started again.
+// End releases the job's lease. After Call, End first records the end of the run, unless the tick must be started again.
 // Without Call, the tick stays free for other replicas. The error says that the end could not be recorded. Calling End
 // again does nothing.
 func (c *claim) End() (err error) {
 	c.endOnce.Do(func() {
 		defer c.release()
-		c.advance(onRelease) // unless it was called
+		c.advance(onRelease) // changes nothing after Call
+
 		if c.isCalled && !c.byHand {
 			c.rememberRun()
 		}
 		if c.isCalled && c.state == tickOver {
 			err = c.recordEnd()
 		}
+
 		if c.isCalled && errors.Is(errors.Join(context.Cause(c.runCtx), c.lease.Lost()), core.ErrLost) {
 			c.job.event(c.ctx, EventLost)
 		}
@@ -98,26 +108,28 @@ func (c *claim) End() (err error) {
 	return err
 }
 
-// remember notes what this process knows of its run, whatever becomes of the record: that the tick is over, and that no tick
-// that fell due during the run was started, because this process has had the job's lease.
+// rememberRun stores the facts that this process knows after its run, even if no record of the end can be written: the tick
+// may be over, and no tick that fell due during the run was started, because this process held the job's lease.
 func (c *claim) rememberRun() {
 	j := c.job
 	if c.state == tickOver {
 		c.rememberEnd(c.newRecord(c.fnErr))
 	}
 
-	now := time.Now() // before it sees that it has the lease, or it might be paused in between
+	// The time is read before the lease is checked, because the process may be paused in between.
+	now := time.Now()
 	due, _ := j.latest(j.timeAt(now))
 	if c.lease.Lost() != nil {
 		return
 	}
+
 	for _, tick := range ticksBefore(j.schedule, due, c.tick) {
 		j.memory.add(entry{tick: tick, state: tickOver, unstartedAt: now})
 	}
 }
 
-// noteEnd notes that the tick is over. Its end is noted if the run succeeded. The end of one that failed counts when it is on
-// record, because otherwise another replica may start the tick again, and succeed.
+// rememberEnd stores that the tick is over. It stores the end itself only if the run succeeded. The end of a failed run counts
+// once it is recorded: until then another replica may start the tick again, and succeed.
 func (c *claim) rememberEnd(end record) {
 	e := entry{tick: c.tick, state: tickOver, start: &end, startLimit: c.startLimit}
 	if c.fnErr == nil {
@@ -126,24 +138,25 @@ func (c *claim) rememberEnd(end record) {
 	c.job.memory.add(e)
 }
 
-// record records the end of the run. It tries that for as long as the job's lease lives, because until then no other replica
-// can take the tick for one that has not completed; but no longer than Close, of the Service or of the elector, waits.
+// recordEnd records the end of the run. It retries until the job's lease ends, because before that no other replica can
+// mistake the tick for an orphan. It gives up earlier if Close of the Service or of the elector stops waiting.
 func (c *claim) recordEnd() error {
 	j := c.job
-	ctx, stop := join.Contexts(context.WithoutCancel(c.ctx), c.lease.Context(), j.service.abandoned)
+	retryCtx, stop := join.Contexts(context.WithoutCancel(c.ctx), c.lease.Context(), j.service.abandoned)
 	defer stop()
 	for {
+		// A write that has begun is not cut short.
 		_, end, err := c.writeRecord(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.fnErr)
 		if err == nil && c.fnErr != nil {
 			j.memory.add(entry{tick: c.tick, state: tickOver, start: &end, end: &end, startLimit: c.startLimit})
 		}
-		if err == nil || !isRetryable(err) || c.isAbandoned() || !pause.For(ctx, retryDelay/4) {
+		if err == nil || !isRetryable(err) || c.isAbandoned() || !pause.For(retryCtx, retryDelay/4) {
 			return c.reportUnrecorded(err)
 		}
 	}
 }
 
-// mayPass reports whether a record that could not be written may be written later.
+// isRetryable reports whether a record that could not be written may be written later.
 func isRetryable(err error) bool {
 	switch core.ClassOf(err) {
 	case core.ClassHeld, core.ClassUnavailable, core.ClassLost:
@@ -152,12 +165,13 @@ func isRetryable(err error) bool {
 	return false
 }
 
-// isDismissed reports whether the elector's Close waits no longer for the run.
+// isAbandoned reports whether Close of the elector has stopped waiting for the run.
 func (c *claim) isAbandoned() bool {
 	return c.term != nil && errors.Is(context.Cause(c.term), leader.ErrNotLeader)
 }
 
-// unrecorded tells that the end is not on record. A job that is started once has nothing to lose but its history.
+// reportUnrecorded reports that the end of the run could not be recorded, if err is not nil, and returns err. Without
+// AtLeastOnce it reports nothing, because only the history of the job is incomplete then.
 func (c *claim) reportUnrecorded(err error) error {
 	j := c.job
 	if err != nil && j.startLimit > 1 {

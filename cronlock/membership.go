@@ -7,21 +7,21 @@ import (
 	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
-// A membership is the context of a claim in a term of the leader. It ends with the context of the call, and, until the claim
-// leaves the term, when the work of the term must stop. Err and Done look at the term, because a context of the term looks at
-// the clock: after a pause of the process it knows at once that the leadership is lost.
+// A membership is the context of a claim that has entered a term. It ends with the context of the call. Until the claim exits
+// the term, it also ends when the work of the term must stop. Err and Done check the context of the term first, because that
+// context reads the clock: after a pause of the process it ends at once if the leadership is lost.
 type membership struct {
-	context.Context // that of the call
+	context.Context // context of the call; cancel also ends it
 	cancel          context.CancelCauseFunc
-	termCtx         context.Context // that of the term
-	stopWatch       func() bool
+	termCtx         context.Context // context for work of the term
+	stopWatch       func() bool     // stops the calls of checkTerm at the end of termCtx
 	leaveTerm       func()
 
-	mu        sync.Mutex
-	isOutside bool
+	mu        sync.Mutex // guards isOutside
+	isOutside bool       // the claim has exited the term
 }
 
-// joinTerm enters the term in which this process leads. The error is leader.ErrNotLeader.
+// joinTerm enters the term in which this process leads. If it does not lead, the error is leader.ErrNotLeader.
 func joinTerm(ctx context.Context, e *leader.Elector) (*membership, error) {
 	m := &membership{}
 	m.Context, m.cancel = context.WithCancelCause(ctx)
@@ -35,7 +35,7 @@ func joinTerm(ctx context.Context, e *leader.Elector) (*membership, error) {
 	return m, nil
 }
 
-// follow ends the context if the work of the term must stop.
+// checkTerm ends the context if the claim is in the term and its work must stop.
 func (m *membership) checkTerm() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,30 +44,32 @@ func (m *membership) checkTerm() {
 	}
 }
 
-// leave leaves the term. The context then ends with that of the call alone.
+// exitTerm leaves the term. From then on the context ends only with the context of the call.
 func (m *membership) exitTerm() {
 	m.checkTerm()
+
 	m.mu.Lock()
-	left := m.isOutside
+	wasOutside := m.isOutside
 	m.isOutside = true
 	m.mu.Unlock()
-	if !left {
+	if !wasOutside {
 		m.stopWatch()
 		m.leaveTerm()
 	}
 }
 
-// end frees what the context has taken.
+// close exits the term and ends the context.
 func (m *membership) close() {
 	m.exitTerm()
 	m.cancel(nil)
 }
 
-// Value also has the values of the term, by which its Elector recognizes its own work.
+// Value returns values of the call, and then values of the term: the Elector recognizes its own work by them.
 func (m *membership) Value(key any) any {
 	if v := m.Context.Value(key); v != nil {
 		return v
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.isOutside {
@@ -76,11 +78,13 @@ func (m *membership) Value(key any) any {
 	return m.termCtx.Value(key)
 }
 
+// Err checks the term first.
 func (m *membership) Err() error {
 	m.checkTerm()
 	return m.Context.Err()
 }
 
+// Done checks the term first.
 func (m *membership) Done() <-chan struct{} {
 	m.checkTerm()
 	return m.Context.Done()

@@ -5,31 +5,30 @@ import (
 	"time"
 )
 
-// A memory is what this process knows of the latest ticks of a job, so that it does not ask the nodes for what it knows. It
-// has facts: what is recorded, and what this process did itself. What a clock has to do with, such as that a tick is late, is
-// kept with the time at which it was found, and judged again by the clock that is believed when it matters.
+// A memory stores the facts that this process knows about the latest ticks of a job, so that it need not ask the nodes for
+// them: records, and this process's own runs. A fact that depends on a clock, such as the lateness of a tick, is stored with
+// the time at which it was found. It is judged again, by the clock that is believed then, whenever it matters.
 type memory struct {
-	mu      sync.Mutex
-	entries map[int64]entry // by the instant; at most mostTicks
+	mu      sync.Mutex      // guards all fields below
+	entries map[int64]entry // by tick, in nanoseconds since 1970; at most maxLookback
 
-	// A start whose record this process asked for and that was not confirmed. If the nodes turn out to have it, it is still
-	// this process's to begin. There is one at a time, because asking takes the job's lease.
+	// The start whose record this process asked for without a reply. If the nodes have the record, this process may still
+	// begin the run. There is only one, because the request requires the job's lease.
 	pending start
 
-	// The latest tick that this process found not started, under the job's lease, and that was too late then; and the
-	// reason why it did not start.
+	// The latest tick that this process, holding the job's lease, found not started and too late.
 	lateTick time.Time
-	lateAt   time.Time // when the look that found it began
-	lateErr  error
+	lateAt   time.Time // beginning of the poll that found it
+	lateErr  error     // the reason why it did not start
 }
 
-// A start is one of a tick.
+// A start identifies one start of a tick.
 type start struct {
 	tick    time.Time
 	attempt int
 }
 
-// note adds what is known of a tick: that it is over or was started, or that it was never started and never will be.
+// add stores the entry of a tick that is over, that was started, or that was not and will not be started.
 func (m *memory) add(e entry) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -37,25 +36,28 @@ func (m *memory) add(e entry) {
 		m.entries = map[int64]entry{}
 	}
 	if before := m.entries[e.tick.UnixNano()]; before.isStarted() && before.state == tickOver && (e.state != tickOver || e.end == nil) {
-		return // it is final, and may be what only this process knows
+		// The old entry is final, and only this process may know it.
+		return
 	}
+
 	m.entries[e.tick.UnixNano()] = e
 	for len(m.entries) > maxLookback {
 		m.forgetOldest()
 	}
 }
 
+// forgetOldest deletes the entry of the earliest tick. m.mu must be held.
 func (m *memory) forgetOldest() {
 	var oldest int64
-	for at := range m.entries {
-		if oldest == 0 || at < oldest {
-			oldest = at
+	for tick := range m.entries {
+		if oldest == 0 || tick < oldest {
+			oldest = tick
 		}
 	}
 	delete(m.entries, oldest)
 }
 
-// of returns what is known of a tick.
+// lookup returns the entry of a tick.
 func (m *memory) lookup(tick time.Time) (e entry, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -63,38 +65,38 @@ func (m *memory) lookup(tick time.Time) (e entry, known bool) {
 	return e, known
 }
 
-// asksFor notes a start that this process is about to have recorded, and reports whether it has asked for that before.
-func (m *memory) setPending(s start) (again bool) {
+// setPending stores the start that this process is about to record, and reports whether it was already pending.
+func (m *memory) setPending(s start) (isRepeated bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	again = m.pending == s
+	isRepeated = m.pending == s
 	m.pending = s
-	return again
+	return isRepeated
 }
 
-// answered notes that a start was confirmed, or that it is another process's.
+// clearPending forgets the pending start: it was confirmed, or it belongs to another process.
 func (m *memory) clearPending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.pending = start{}
 }
 
-// owns reports whether a start is the one that was not confirmed.
+// isPending reports whether s is the pending start.
 func (m *memory) isPending(s start) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pending == s
 }
 
-// pass notes that a look that began at an instant found a tick too late.
-func (m *memory) setLate(tick, at time.Time, why error) {
+// setLate stores that a poll that began at a given time found a tick too late, and the reason for which it did not start.
+func (m *memory) setLate(tick, began time.Time, reason error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lateTick, m.lateAt, m.lateErr = tick, at, why
+	m.lateTick, m.lateAt, m.lateErr = tick, began, reason
 }
 
-// wasPassed returns when a tick was found too late, and why, if it was.
-func (m *memory) lateReason(tick time.Time) (at time.Time, why error) {
+// lateReason returns the arguments of setLate for a tick, or a nil error if the tick was not found too late.
+func (m *memory) lateReason(tick time.Time) (began time.Time, reason error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !m.lateTick.Equal(tick) {

@@ -10,84 +10,98 @@ import (
 )
 
 const (
-	// lookLate is how long after a tick the job is looked at where a cron library calls at the ticks.
+	// pollAfterHost is how long after a tick the engine polls a job whose cron library calls at the ticks.
 	pollAfterHost = time.Second
-	// lookAgain is how long after a call of the host it is looked at: the host may have dropped the call.
+	// hostTimeout is how long after a request to the host the engine polls again: the host may have dropped the call.
 	hostTimeout = 5 * time.Second
-	// lookAnyway is the longest pause: a timer does not see that its machine sleeps, or that a clock was set.
+	// maxPollInterval is the longest pause between polls, because timers notice neither a suspended machine nor a changed
+	// clock.
 	maxPollInterval = time.Minute
 )
 
-// look calls the host if there may be something to start. Without a host it starts that itself. It ends when the run has
-// ended, or the call of the host.
+// poll makes the host call if a tick may be due. Without a host it runs the tick itself. It returns when the run, or the
+// request to the host, is over.
 func (j *Job) poll() {
 	defer j.recoverPanic()
+
 	if j.host != nil && j.host.IsRemoved() {
 		j.Remove()
 	}
 	if j.removed.Err() != nil {
 		return
 	}
+
 	j.service.refreshClocks(j)
 	due, _ := j.latest(j.service.now().Add(dueTolerance))
 	defer j.schedulePoll(due)
+
 	switch {
 	case due.IsZero() || j.activeRuns.Load() > 0 || j.skipReason(due) != nil || !j.service.isLeading():
-	case j.polling.Load() > 0: // a call of the host does that
+	case j.polling.Load() > 0:
+		// A call of the host is polling.
 		j.poller.pollWithin(hostTimeout)
 	case j.host == nil:
-		_ = j.RunDue(context.WithoutCancel(j.removed)) // what keeps it from starting is logged there
+		// RunDue logs its own failures.
+		_ = j.RunDue(context.WithoutCancel(j.removed))
 	default:
 		j.poller.pollWithin(hostTimeout + jitter())
 		j.host.RequestCall()
 	}
 }
 
-// lookAtNext makes the job be looked at when the tick is due that follows the one of the last look, or a moment later where
-// a cron library calls for it. That tick may be due already, if the look took its time.
-func (j *Job) schedulePoll(looked time.Time) {
-	now, after := j.service.now(), looked
-	if looked.IsZero() || now.Before(looked) { // by what is known of the nodes' clocks now
+// schedulePoll schedules the poll for the tick that follows the last poll's tick: when it is due, or a moment later if a cron
+// library calls for it. That tick may be due already, if the poll took long.
+func (j *Job) schedulePoll(polled time.Time) {
+	now, after := j.service.now(), polled
+	// The nodes' clocks may have turned out to be behind the last estimate.
+	if polled.IsZero() || now.Before(polled) {
 		after = now
 	}
+
 	next := j.schedule.Next(after)
 	wait := min(next.Sub(now), maxPollInterval)
 	if j.hostCalls && next.Sub(now) <= maxPollInterval {
 		wait += pollAfterHost + jitter()
 	}
-	if next.After(after) { // else there is none; or the schedule names other instants than before
+	// Otherwise there is no next tick, or the schedule contradicts itself.
+	if next.After(after) {
 		j.poller.pollWithin(wait)
 	}
 }
 
-// hearClocks asks the nodes for their clocks once a minute. Every answer tells a clock, but those that are known may have
-// been wrong for a moment, in which something was last asked.
+// refreshClocks reads the nodes' clocks once a minute, with a request for the key of j. Every reply carries the node's clock,
+// but clocks may have been wrong for a moment when the last other request was sent.
 func (s *Service) refreshClocks(j *Job) {
-	now, asked := time.Now(), s.clocksReadAt.Load()
+	now, readAt := time.Now(), s.clocksReadAt.Load()
 	_, known := s.locker.ClockOffset()
-	if known && now.Sub(*asked) < maxPollInterval {
+	if known && now.Sub(*readAt) < maxPollInterval {
 		return
 	}
-	first := s.clocksReadAt.CompareAndSwap(asked, &now)
-	if known && !first { // another job asks
+
+	first := s.clocksReadAt.CompareAndSwap(readAt, &now)
+	if known && !first {
+		// Another job is reading the clocks.
 		return
 	}
 	_, _ = s.locker.Inspect(j.removed, j.runKey())
 }
 
-// settled returns why there is nothing to start as long as a tick is the latest, as far as this process knows without asking.
+// skipReason returns the reason for which the tick due must not be started while it is the latest, or nil if this process
+// knows none. It sends no request.
 func (j *Job) skipReason(due time.Time) error {
 	if e, known := j.memory.lookup(due); known && e.isStarted() && e.state == tickOver {
 		return core.ErrDone
 	}
-	at, why := j.memory.lateReason(due)
-	if why == nil || j.timeAt(at).Sub(due) <= j.grace { // the clock was wrong when the tick was too late
+
+	began, reason := j.memory.lateReason(due)
+	// The tick is not too late any more if the clock was wrong when it was found too late.
+	if reason == nil || j.timeAt(began).Sub(due) <= j.grace {
 		return nil
 	}
-	return why
+	return reason
 }
 
-// recovered keeps a panic of a run that the engine began, of the schedule or of the host from ending the process.
+// recoverPanic logs a panic of the function, of the schedule or of the host in a poll, so that it does not end the process.
 func (j *Job) recoverPanic() {
 	if p := recover(); p != nil {
 		j.log(slog.LevelError, "cronlock: a run panicked", "panic", p, "stack", string(debug.Stack()))

@@ -9,105 +9,111 @@ import (
 )
 
 const (
-	// retry is the shortest pause before a look that follows a failure.
+	// retryDelay is the shortest pause before a poll that follows a failure.
 	retryDelay = time.Second
-	// leastPause is between the beginnings of any two looks at a job. Ticks that follow each other faster are superseded.
+	// minPollInterval is the shortest time between the beginnings of two polls. Ticks at shorter intervals are superseded.
 	minPollInterval = 50 * time.Millisecond
 )
 
-// looks decides when the engine looks at a job. At most one look is under way or planned: while one is under way, a request
-// for another is only noted, and the timer is set again when it has ended. So looks cannot multiply, whatever asks for them
-// and however long they take.
+// A poller polls one job. At most one poll is running or scheduled: a request for a poll while one is running only sets
+// nextAt, and the timer is set when that poll has ended. So polls cannot multiply, however many requests come and however
+// long polls take.
 type poller struct {
 	poll func()
-	gate *gate.Gate // each look is inside
+	gate *gate.Gate // each poll is inside
 
-	mu        sync.Mutex
+	mu        sync.Mutex // guards all fields below
 	timer     *time.Timer
-	nextAt    time.Time // when the next look is to begin; zero if nothing has asked for one
-	lastStart time.Time // when the last one began
+	nextAt    time.Time // when the next poll must begin; zero if none was requested
+	lastStart time.Time // when the last poll began
 	isPolling bool
 	isStopped bool
 }
 
-func newPoller(g *gate.Gate, look func()) *poller {
-	l := &poller{gate: g, poll: look}
-	l.timer = time.AfterFunc(time.Hour, l.onTimer)
-	l.timer.Stop()
-	return l
+// newPoller returns a poller without a scheduled poll.
+func newPoller(g *gate.Gate, poll func()) *poller {
+	p := &poller{gate: g, poll: poll}
+	p.timer = time.AfterFunc(time.Hour, p.onTimer)
+	p.timer.Stop()
+	return p
 }
 
-// within asks for a look that begins after d at the latest.
-func (l *poller) pollWithin(d time.Duration) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// pollWithin schedules a poll in d, unless an earlier one is scheduled.
+func (p *poller) pollWithin(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
 	when := time.Now().Add(d)
-	if !l.nextAt.IsZero() && !when.Before(l.nextAt) {
+	if !p.nextAt.IsZero() && !when.Before(p.nextAt) {
 		return
 	}
-	l.nextAt = when
-	l.resetTimer()
+	p.nextAt = when
+	p.resetTimer()
 }
 
-// again asks for a look after a failure, which is never sooner than the retry pause.
-func (l *poller) retryIn(d time.Duration) { l.pollWithin(max(d, retryDelay)) }
+// retryIn schedules a poll after a failure, in d or in retryDelay if that is longer.
+func (p *poller) retryIn(d time.Duration) { p.pollWithin(max(d, retryDelay)) }
 
-// plan sets the timer for the next look, unless one is under way. It is called with the lock.
-func (l *poller) resetTimer() {
-	if l.isPolling || l.isStopped || l.nextAt.IsZero() {
+// resetTimer sets the timer for the next poll, unless a poll is running. p.mu must be held.
+func (p *poller) resetTimer() {
+	if p.isPolling || p.isStopped || p.nextAt.IsZero() {
 		return
 	}
-	if least := l.lastStart.Add(minPollInterval); l.nextAt.Before(least) {
-		l.nextAt = least
+	if least := p.lastStart.Add(minPollInterval); p.nextAt.Before(least) {
+		p.nextAt = least
 	}
-	l.timer.Reset(time.Until(l.nextAt))
+	p.timer.Reset(time.Until(p.nextAt))
 }
 
-// fire is what the timer calls.
-func (l *poller) onTimer() {
-	stall.At(stall.Timer, stall.Anywhere, l)
-	begun := l.begin()
+// onTimer runs a poll if one is due.
+func (p *poller) onTimer() {
+	stall.At(stall.Timer, stall.Anywhere, p)
+	begun := p.begin()
 	if !begun {
 		return
 	}
-	defer l.finish()
+	defer p.finish()
 
-	entered := l.gate.Enter()
+	entered := p.gate.Enter()
 	if !entered {
 		return
 	}
-	defer l.gate.Leave()
-	l.poll()
+	defer p.gate.Leave()
+	p.poll()
 }
 
-// begin reports whether a look begins. A timer that was set again while it fired comes too early, or twice.
-func (l *poller) begin() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// begin marks a poll as running and reports true, unless no poll is due: a timer that was reset while it fired may fire too
+// early, or twice.
+func (p *poller) begin() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
 	now := time.Now()
-	if l.isPolling || l.isStopped || l.nextAt.IsZero() {
+	if p.isPolling || p.isStopped || p.nextAt.IsZero() {
 		return false
 	}
-	if now.Before(l.nextAt) {
-		l.resetTimer()
+	if now.Before(p.nextAt) {
+		p.resetTimer()
 		return false
 	}
-	l.isPolling, l.lastStart, l.nextAt = true, now, time.Time{}
+
+	p.isPolling, p.lastStart, p.nextAt = true, now, time.Time{}
 	return true
 }
 
-// over plans the next look when one has ended.
-func (l *poller) finish() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isPolling = false
-	l.resetTimer()
+// finish marks the poll as ended, and sets the timer for the next one.
+func (p *poller) finish() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	p.isPolling = false
+	p.resetTimer()
 }
 
-// end makes the look that is under way the last one.
-func (l *poller) stop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isStopped = true
-	l.timer.Stop()
+// stop prevents further polls. A running poll goes on.
+func (p *poller) stop() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.isStopped = true
+	p.timer.Stop()
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// event tells the observer what happens to the job. Neither a look nor a run waits for the observer.
+// event reports an event of the job to the observer. Neither a poll nor a run waits for the observer. An empty kind is ignored.
 func (j *Job) event(ctx context.Context, kind core.EventKind) {
 	if kind == "" {
 		return
@@ -22,7 +22,7 @@ func (j *Job) event(ctx context.Context, kind core.EventKind) {
 	})
 }
 
-// log writes a line about the job. Neither a look nor a run waits for the logger.
+// log logs a line about the job. Neither a poll nor a run waits for the logger.
 func (j *Job) log(level slog.Level, message string, attrs ...any) {
 	locker := j.service.locker
 	callback.Of(locker).Post(&j.logLines, func() {
@@ -30,63 +30,69 @@ func (j *Job) log(level slog.Level, message string, attrs ...any) {
 	})
 }
 
-// waitsForNewNodes reports whether nothing starts only because the nodes are new to this process and do not vote yet, though
-// a quorum has answered. That is how each new cluster begins, and no outage.
+// isWaitingForNewNodes reports whether err has only this cause: a majority of the nodes are in quarantine, and no quorum has
+// granted anything to this process so far. Every new cluster begins like that, so it is no outage.
 func (s *Service) isWaitingForNewNodes(err error) bool {
 	op, ok := errors.AsType[*core.OpError](err)
 	if !ok || !errors.Is(err, core.ErrUnavailable) || s.quorumGranted.Load() {
 		return false
 	}
-	resting := 0
+
+	quarantined := 0
 	for _, n := range op.Nodes {
 		if n.Verdict == core.VerdictQuarantined {
-			resting++
+			quarantined++
 		}
 	}
-	return resting > len(op.Nodes)/2
+	return quarantined > len(op.Nodes)/2
 }
 
-// An outage is why nothing can start. It is logged when it begins, and again when another one begins after a run, or after
-// an answer that nothing is to start here.
+// An outage is a time in which ticks cannot start for one reason. It is logged once, when it begins. It ends with a run, or
+// with an answer that nothing needs to start on this replica.
 type outage struct {
-	mu     sync.Mutex
-	reason core.EventKind // the reason that was logged; empty if nothing is wrong
+	mu     sync.Mutex     // guards reason
+	reason core.EventKind // reason that was logged; empty if there is no outage
 }
 
+// report logs the refusal if it begins an outage, and ends the outage if the refusal is expected.
 func (o *outage) report(j *Job, reason core.EventKind, refusal *Error) {
 	if core.ClassOf(refusal.Err) == core.ClassCancelled || core.ClassOf(refusal.Err) == core.ClassClosed {
-		return // the call was given up: nothing is known
+		// The call was cancelled, so it says nothing about the nodes.
+		return
 	}
 	if IsExpected(refusal) {
 		o.clear()
 		return
 	}
+
 	o.mu.Lock()
 	before := o.reason
 	o.reason = reason
 	o.mu.Unlock()
 	if before != reason {
-		j.log(slog.LevelWarn, "cronlock: a tick cannot start", "err", refusal.Err) // a key is in the text of the refusal
+		// Not the refusal itself, because its text contains the job's name.
+		j.log(slog.LevelWarn, "cronlock: a tick cannot start", "err", refusal.Err)
 	}
 }
 
+// clear ends the outage, if there is one.
 func (o *outage) clear() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.reason = ""
 }
 
-// A passing counts superseded ticks until they are logged.
+// A supersededCount counts superseded ticks until they are logged.
 type supersededCount struct {
-	mu       sync.Mutex
-	ticks    int
-	loggedAt time.Time
+	mu       sync.Mutex // guards all fields below
+	ticks    int        // superseded since the last log line
+	loggedAt time.Time  // zero if nothing was logged yet
 }
 
-// quietly is how long the next log line about superseded ticks of a job waits.
+// supersededLogInterval is the shortest time between two log lines about superseded ticks of a job.
 const supersededLogInterval = time.Hour
 
-// supersedes tells of ticks that will never start because a later one does.
+// reportSuperseded reports a number of ticks that will never start because a later one does.
 func (j *Job) reportSuperseded(ctx context.Context, ticks int) {
 	for range ticks {
 		j.event(ctx, EventSuperseded)
@@ -96,7 +102,7 @@ func (j *Job) reportSuperseded(ctx context.Context, ticks int) {
 	}
 }
 
-// add returns how many ticks are to be logged now.
+// add counts ticks, and returns how many must be logged now: 0, or all that were not logged yet.
 func (p *supersededCount) add(ticks int) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

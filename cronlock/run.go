@@ -9,7 +9,7 @@ import (
 type Run struct {
 	Job          string
 	Tick         time.Time // the instant that the schedule names, in UTC; zero for a run by hand
-	Previous     time.Time // the last tick before it that is known to have completed without an error; or zero
+	Previous     time.Time // the last earlier tick known to have completed without an error; zero if there is none
 	Next         time.Time // the tick that follows; zero if there is none
 	Attempt      int       // 1 for the first start of the tick, more only with AtLeastOnce; 0 for a run by hand
 	FencingToken uint64    // greater than the tokens of all earlier runs of the job

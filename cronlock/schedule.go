@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/internal/schedule"
 )
 
-// A Schedule names instants. It must name the same instants on all replicas, whenever it is asked. A faulty argument of
-// Crontab, Every or At is an error of [Service.Add].
+// A Schedule names instants. It must name the same instants on all replicas, at any time. An invalid argument of Crontab,
+// Every or At is an error of [Service.Add].
 type Schedule interface {
 	// Next returns the first instant after the given one, or the zero time if there is none.
 	Next(after time.Time) time.Time
@@ -18,24 +18,25 @@ type Schedule interface {
 
 const year = 366 * 24 * time.Hour
 
-// stamp is a tick as keys and errors show it.
+// stamp returns the text for a tick in keys and errors.
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
+// A scheduleFunc is a Schedule made of its method.
 type scheduleFunc func(after time.Time) time.Time
 
 func (f scheduleFunc) Next(after time.Time) time.Time { return f(after) }
 
-// A faulty schedule is one that its constructor could not make.
+// An invalidSchedule is the result of a constructor with invalid arguments. It has no instants.
 type invalidSchedule struct{ error }
 
 func (invalidSchedule) Next(time.Time) time.Time { return time.Time{} }
 
 // Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the seconds
 // first, or is a descriptor such as @daily, as robfig/cron reads them. The schedule names each instant at which the clocks of
-// the zone show what the expression says. When clocks go back, a time that they show twice is two ticks; when they go
-// forward, a time that they skip is none.
+// the zone match the expression. When clocks go back, a time that they show twice is two ticks. When they go forward, a time
+// that they skip is none.
 //
-// An expression that never falls due is an error, and so is one that names a time zone (TZ=, CRON_TZ=) or that begins with
+// An expression that never falls due is an error. So is an expression that names a time zone (TZ=, CRON_TZ=) or begins with
 // @every: use [Every]. The local time zone is an error, because it may differ between replicas.
 func Crontab(expression string, in *time.Location) Schedule {
 	next, err := schedule.Crontab(expression, in)
@@ -45,8 +46,8 @@ func Crontab(expression string, in *time.Location) Schedule {
 	return scheduleFunc(next)
 }
 
-// Every returns the schedule of all multiples of d since the beginning of 1970 in UTC, on every replica the same. It does
-// not count from the start of a process or from the end of a run. The shortest period is a second.
+// Every returns the schedule of all multiples of d since the beginning of 1970 in UTC, which are the same on every replica. It
+// does not count from the start of a process or from the end of a run. The shortest period is a second.
 func Every(d time.Duration) Schedule {
 	next, err := schedule.Every(d)
 	if err != nil {
@@ -67,7 +68,7 @@ func At(instants ...time.Time) Schedule {
 	})
 }
 
-// checkSchedule returns what is wrong with a schedule, as far as a few questions show it.
+// checkSchedule returns an error if a few calls of Next show that the schedule is invalid.
 func checkSchedule(s Schedule, now time.Time) error {
 	if s == nil {
 		return errors.New("the schedule is nil")
@@ -75,6 +76,7 @@ func checkSchedule(s Schedule, now time.Time) error {
 	if f, ok := s.(invalidSchedule); ok {
 		return f.error
 	}
+
 	first := s.Next(now)
 	switch {
 	case first.IsZero():
@@ -90,21 +92,25 @@ func checkSchedule(s Schedule, now time.Time) error {
 // latest returns the latest instant that is not after by, and the first one after it. Each is zero if there is none. It
 // does not look for instants that are more than eight years old.
 func latest(s Schedule, by time.Time) (at, next time.Time) {
-	due := func(t time.Time) bool { return !t.IsZero() && !t.After(by) }
-	for back := time.Second; back < 10*year && !due(at); back *= 4 {
+	isDue := func(t time.Time) bool { return !t.IsZero() && !t.After(by) }
+
+	// Go back in growing steps until an instant is found.
+	for back := time.Second; back < 10*year && !isDue(at); back *= 4 {
 		at = s.Next(by.Add(-back))
 	}
-	if !due(at) {
+	if !isDue(at) {
 		return time.Time{}, s.Next(by).UTC()
 	}
-	none := by // there is no instant from here until by
-	for next = s.Next(at); due(next) && next.After(at); next = s.Next(at) {
+
+	// Search between at and end, in halves: no instant lies from end to by.
+	end := by
+	for next = s.Next(at); isDue(next) && next.After(at); next = s.Next(at) {
 		at = next
-		middle := at.Add(none.Sub(at) / 2)
-		if t := s.Next(middle); due(t) {
+		middle := at.Add(end.Sub(at) / 2)
+		if t := s.Next(middle); isDue(t) {
 			at = t
 		} else {
-			none = middle
+			end = middle
 		}
 	}
 	return at.UTC(), next.UTC()

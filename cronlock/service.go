@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
-// atOnce is how many claims of a Service ask the nodes at a time.
+// maxConcurrentPolls is how many claims of a Service send requests at a time.
 const maxConcurrentPolls = 32
 
 // A Service has the jobs of one service on one replica. It is safe for concurrent use.
@@ -25,20 +25,21 @@ type Service struct {
 	config
 	locker    *core.Locker
 	name      string
-	replicaID string // in records
+	replicaID string // names this Service in records and in notes of leases
 
-	closing       context.Context // ends with Close
-	setClosing    context.CancelCauseFunc
-	abandoned     context.Context // ends when Close does not wait any longer
-	abandon       context.CancelFunc
-	gate          gate.Gate                 // claims, and looks
-	pollSlots     chan struct{}             // of claims that ask for what to start
-	clocksReadAt  atomic.Pointer[time.Time] // when a look last asked the nodes for their clocks
-	quorumGranted atomic.Bool               // a quorum of nodes has granted something
+	closing    context.Context // ends when Close is called
+	setClosing context.CancelCauseFunc
+	abandoned  context.Context // ends when Close stops waiting
+	abandon    context.CancelFunc
+	gate       gate.Gate // claims, polls and pollWhenElected are inside
 
-	mu         sync.Mutex
+	pollSlots     chan struct{}             // held by claims that send requests to choose a tick
+	clocksReadAt  atomic.Pointer[time.Time] // when a poll last read the nodes' clocks
+	quorumGranted atomic.Bool               // a quorum of nodes has granted a lease of a job
+
+	mu         sync.Mutex // guards all fields below
 	jobs       map[string]*Job
-	termClaims map[*claim]bool // claims in the term of the leader
+	termClaims map[*claim]bool // claims that have entered the term of the leader
 	runClaims  map[*claim]bool // claims that have begun a run
 }
 
@@ -47,12 +48,12 @@ type Option func(*config)
 
 type config struct{ elector *leader.Elector }
 
-// WithElector makes only the leader start ticks. A new leader looks at once for ticks to start. If the leadership is lost,
-// the context of a run ends; a leader that resigns finishes its runs first. Close of the Service makes e resign, so do not
-// share e with a Service that goes on. By default there is no elector: the replicas share the ticks.
+// WithElector makes only the leader start ticks. A new leader polls all jobs at once. If the leadership is lost, the
+// contexts of its runs end. A leader that resigns finishes its runs first. Close of the Service makes e resign, so do not
+// share e with a Service that stays open. By default there is no elector: the replicas share the ticks.
 func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector = e } }
 
-// New returns a Service of the given name, whose locks are taken with locker. Replicas of one service use the same name,
+// New returns a Service of the given name that locks with locker. Replicas of one service use the same name,
 // and services that share nodes use different names. After the death of a replica, its job stays taken for as long as the
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
@@ -61,6 +62,7 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 	s.jobs, s.termClaims, s.runClaims = map[string]*Job{}, map[*claim]bool{}, map[*claim]bool{}
 	s.clocksReadAt.Store(new(time.Time))
 	s.replicaID = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
+
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
 	f.Check(locker == nil, "locker is nil")
@@ -69,29 +71,35 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 	if err := f.Err("cronlock"); err != nil {
 		return nil, err
 	}
-	// A run outlasts the context of its host, which tells it to stop, until it has returned.
+
+	// Detached, because the end of a caller's context only tells a run to stop: the lease must last until it has returned.
 	var err error
 	s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.replicaID))
 	if err != nil {
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
+
 	s.closing, s.setClosing = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
-	s.abandoned, s.abandon = context.WithCancel(context.Background())       //nolint:forbidigo // lives until Close waits no longer
+	s.abandoned, s.abandon = context.WithCancel(context.Background())       //nolint:forbidigo // lives until Close stops waiting
 	if s.elector != nil {
 		s.gate.Go(s.pollWhenElected)
 	}
 	return s, nil
 }
 
-// Add adds a job. Replicas know a job by its name, which must be the same on all of them and in all releases. From now on
-// the engine looks for the job's ticks. The latest due tick starts at once if it was not started and is within the grace.
+// Add adds a job. Replicas identify a job by its name, which must be the same on all of them and in all releases. From now on
+// the engine polls the job. The latest due tick starts at once if it was not started and is within the grace.
 //
 // The context of fn ends when fn must stop: with the context of the call that began the run, or with a cause that matches
 // core.ErrLost when the lease or the leadership was lost. [FromContext] returns the run. The error of Add names everything
-// that is wrong with the arguments, and then nothing is added; a name that another job of the Service has is wrong, too.
+// that is wrong with the arguments, such as a name that another job of the Service has. Nothing is added then.
 func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	ttl := s.locker.TTL()
-	j := &Job{service: s, name: name, schedule: schedule, fn: fn, added: s.now(), policy: policy{startLimit: 1, grace: max(time.Minute, 3*ttl)}}
+	j := &Job{
+		service: s, name: name, schedule: schedule, fn: fn, added: s.now(),
+		policy: policy{startLimit: 1, grace: max(time.Minute, 3*ttl)},
+	}
+
 	var f faults.List
 	faults.Set(&f, &j.policy, opts)
 	f.Check(fn == nil, "the function is nil")
@@ -101,13 +109,15 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 		f = append(f, err)
 	}
 	f.Check(j.startLimit < 1 || j.startLimit > maxStarts, "AtLeastOnce(%d): must be 1 to %d", j.startLimit, maxStarts)
-	f.Check(j.grace < ttl+time.Second, "a grace of %v is shorter than the TTL %v plus 1s: a tick whose replica dies would be lost", j.grace, ttl)
+	f.Check(j.grace < ttl+time.Second,
+		"a grace of %v is shorter than the TTL %v plus 1s: a tick whose replica dies would be lost", j.grace, ttl)
 	f.Check(j.grace > year-24*time.Hour, "a grace of %v is longer than 365 days, for which records last", j.grace)
 	f.Check(j.hostCount > 0 && j.host == nil, "the host is nil")
 	f.Check(j.hostCount > 1, "there are %d hosts", j.hostCount)
 	if s.closing.Err() != nil {
 		f = append(f, core.ErrClosed)
 	}
+
 	s.removeIfGone(name)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,6 +125,7 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	if err := f.Err(fmt.Sprintf("cronlock: job %q", name)); err != nil {
 		return nil, err
 	}
+
 	j.removed, j.remove = context.WithCancelCause(s.closing)
 	s.jobs[name] = j
 	j.pollSlot, j.poller = make(chan struct{}, 1), newPoller(&s.gate, j.poll)
@@ -122,17 +133,17 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 	return j, nil
 }
 
-// dropGone removes the job of a name if its host has dropped it.
+// removeIfGone removes the job of a name if its host has removed it.
 func (s *Service) removeIfGone(name string) {
 	s.mu.Lock()
-	before := s.jobs[name]
+	j := s.jobs[name]
 	s.mu.Unlock()
-	if before != nil && before.host != nil && before.host.IsRemoved() {
-		before.Remove()
+	if j != nil && j.host != nil && j.host.IsRemoved() {
+		j.Remove()
 	}
 }
 
-// follow makes all jobs be looked at when this process becomes leader.
+// pollWhenElected polls all jobs, now and each time this process becomes leader, until the Service is closed.
 func (s *Service) pollWhenElected() {
 	for s.closing.Err() == nil {
 		began := s.elector.Began()
@@ -141,6 +152,7 @@ func (s *Service) pollWhenElected() {
 			j.poller.pollWithin(0)
 		}
 		s.mu.Unlock()
+
 		select {
 		case <-began:
 		case <-s.closing.Done():
@@ -148,7 +160,7 @@ func (s *Service) pollWhenElected() {
 	}
 }
 
-// leads reports whether this process may start ticks.
+// isLeading reports whether this process may start ticks.
 func (s *Service) isLeading() bool { return s.elector == nil || s.elector.IsLeader(s.closing) == nil }
 
 // now returns the time by the nodes' clocks, as far as they are known.
@@ -157,18 +169,19 @@ func (s *Service) now() time.Time {
 	return time.Now().UTC().Add(ahead)
 }
 
-// Close ends the Service: nothing starts from now on, for which the reason is core.ErrClosed. Its elector resigns, and the
-// runs of this replica leave the term: they go on under the leases of their jobs, and another process may lead meanwhile.
-// Close waits for these runs, those that the engine began included, and for the records of their ends. If ctx ends first,
-// Close returns its cause and the names of the jobs that run; the runs go on under their leases until the Locker is closed.
-// Stop the host before, and close the elector and the Locker after it.
+// Close ends the Service. Nothing starts from now on, and calls such as RunDue fail with core.ErrClosed. The elector
+// resigns, and the runs of this replica leave the term: they go on under the leases of their jobs, and another process may
+// lead. Close waits for these runs, including runs that the engine began, and for the records of their ends. If ctx ends
+// first, Close returns its cause and the names of the jobs that run. The runs go on under their leases until the Locker is
+// closed. Stop the host before Close, and close the elector and the Locker after it.
 //
-// In a run of the Service, Close would wait for itself: if ctx is that of the run, the error matches core.ErrInvalid, and
-// nothing is closed. Close cannot recognize another ctx, with which it waits until that ends.
+// In a run of the Service, Close would wait for itself. If ctx is the context of the run, the error matches
+// core.ErrInvalid, and nothing is closed. If it is another context, Close cannot recognize this, and waits until ctx ends.
 func (s *Service) Close(ctx context.Context) error {
 	if j, inside := ctx.Value(runJobKey{s}).(*Job); inside {
 		return fmt.Errorf("cronlock: %w: Close is called in a run of job %q, for which it would wait", core.ErrInvalid, j.name)
 	}
+
 	s.gate.Close()
 	s.setClosing(core.ErrClosed)
 	s.leaveTerm()
@@ -176,12 +189,13 @@ func (s *Service) Close(ctx context.Context) error {
 	if err == nil {
 		return nil
 	}
+
 	s.abandon()
 	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", s.runningJobs(), err)
 }
 
-// wait waits until nobody is inside any more. If this process is elected again meanwhile, it resigns again, because it could
-// not start anything.
+// waitEmpty waits until all claims and polls have left the gate, or until ctx ends. If this process is elected in that time, it
+// resigns again, because it could not start anything.
 func (s *Service) waitEmpty(ctx context.Context) error {
 	for s.elector != nil {
 		began := s.elector.Began()
@@ -197,7 +211,7 @@ func (s *Service) waitEmpty(ctx context.Context) error {
 	return s.gate.Wait(ctx)
 }
 
-// resign makes all claims leave the term.
+// leaveTerm makes all claims exit the term.
 func (s *Service) leaveTerm() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -206,7 +220,7 @@ func (s *Service) leaveTerm() {
 	}
 }
 
-// joined notes a claim in the term. Once the Service is closed, there is none.
+// addTermClaim adds a claim that has entered the term. It fails once the Service is closed.
 func (s *Service) addTermClaim(c *claim) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +228,7 @@ func (s *Service) addTermClaim(c *claim) error {
 	return context.Cause(s.closing)
 }
 
-// begins notes that a claim begins a run.
+// addRun adds a claim that begins a run.
 func (s *Service) addRun(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -224,7 +238,7 @@ func (s *Service) addRun(c *claim) {
 	s.runClaims[c] = true
 }
 
-// ends notes that a claim has ended.
+// removeClaim removes a claim that has ended.
 func (s *Service) removeClaim(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,7 +249,7 @@ func (s *Service) removeClaim(c *claim) {
 	delete(s.termClaims, c)
 }
 
-// running returns the names of the jobs that run, those of removed jobs included.
+// runningJobs returns the names of the jobs that run, including removed jobs.
 func (s *Service) runningJobs() (names []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
