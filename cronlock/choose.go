@@ -50,17 +50,26 @@ func (c *claim) claimDueTick() error {
 
 	pollCtx, cancel := context.WithTimeout(ctx, j.service.locker.TTL())
 	defer cancel()
-	err := c.checkRecords(pollCtx)
+	err := c.poll(pollCtx)
 	if err == nil {
-		err = c.acquireLease(pollCtx, j.service.locker.TryAcquire)
+		return nil
 	}
-	if err == nil {
-		err = c.chooseTick(pollCtx)
-	}
-	if err != nil && pollCtx.Err() != nil && ctx.Err() == nil {
+	isTimeout := pollCtx.Err() != nil && ctx.Err() == nil
+	if isTimeout {
 		return errPollTimeout
 	}
 	return err
+}
+
+// poll checks the records of the latest tick, acquires the job's lease, and chooses the tick to start.
+func (c *claim) poll(ctx context.Context) error {
+	if err := c.checkRecords(ctx); err != nil {
+		return err
+	}
+	if err := c.acquireLease(ctx, c.job.service.locker.TryAcquire); err != nil {
+		return err
+	}
+	return c.chooseTick(ctx)
 }
 
 // acquireSlot waits for a slot, or until ctx ends. The capacity of slots is how many callers may have one at a time.
@@ -87,7 +96,13 @@ func (c *claim) waitForTick(ctx context.Context) error {
 		c.pollIfDueSoon(tick, next)
 		return err
 	}
-	if j.service.elector == nil && !next.IsZero() && !pause.For(ctx, rand.N(min(next.Sub(tick)/20, maxSpread)+1)) {
+
+	isShared := j.service.elector == nil && !next.IsZero()
+	if !isShared {
+		return nil
+	}
+	delay := rand.N(min(next.Sub(tick)/20, maxSpread) + 1)
+	if !pause.For(ctx, delay) {
 		return context.Cause(ctx)
 	}
 	return nil
@@ -111,9 +126,12 @@ func (c *claim) waitUntilDue(ctx context.Context) (tick, next time.Time, err err
 // pollIfDueSoon schedules a poll for the tick next if it is due soon, because the call that found tick done may have been
 // for next.
 func (c *claim) pollIfDueSoon(tick, next time.Time) {
-	early := next.Sub(c.job.service.now())
-	if !next.IsZero() && early < min(next.Sub(tick)/2, time.Second) {
-		c.job.poller.pollWithin(early)
+	if next.IsZero() {
+		return
+	}
+	left := next.Sub(c.job.service.now())
+	if left < min(next.Sub(tick)/2, time.Second) {
+		c.job.poller.pollWithin(left)
 	}
 }
 
@@ -157,8 +175,11 @@ func (c *claim) checkLatestTick(ctx context.Context) error {
 		finalKey = j.endKey(c.tick)
 	}
 	found, err := j.readRecords(ctx, maxKeyWait, finalKey)
-	if err != nil || found[0] == nil {
+	if err != nil {
 		return err
+	}
+	if found[0] == nil {
+		return nil
 	}
 
 	e := entry{tick: c.tick, state: tickOver, startLimit: j.startLimit}
@@ -166,10 +187,9 @@ func (c *claim) checkLatestTick(ctx context.Context) error {
 		e.end = found[0]
 	} else {
 		e.start = found[0]
-	}
-	if j.startLimit == 1 && e.start.By == j.service.replicaID && j.memory.isPending(start{c.tick, 1}) {
-		// This process asked for the record, and has not begun the run.
-		return nil
+		if j.isUnbegun(e.start, start{c.tick, 1}) {
+			return nil
+		}
 	}
 
 	j.memory.add(e)
@@ -237,13 +257,16 @@ func (c *claim) chooseTick(ctx context.Context) error {
 // findPrevious returns the last tick, at most that of e, that is known to have completed without an error. The end of the
 // tick may have been recorded since e was read, so findPrevious reads it again.
 func (j *Job) findPrevious(ctx context.Context, e entry) (time.Time, error) {
-	if e.isStarted() && e.end == nil && e.state == tickOver {
-		end, err := j.readRecords(ctx, maxKeyWait, j.endKey(e.tick))
-		if err != nil {
-			return time.Time{}, err
-		}
-		e.end = end[0]
-		j.memory.add(e)
+	isEndKnown := e.end != nil || !e.isFinal()
+	if isEndKnown {
+		return e.lastCompleted(), nil
 	}
+
+	end, err := j.readRecords(ctx, maxKeyWait, j.endKey(e.tick))
+	if err != nil {
+		return time.Time{}, err
+	}
+	e.end = end[0]
+	j.memory.add(e)
 	return e.lastCompleted(), nil
 }

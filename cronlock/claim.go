@@ -54,25 +54,44 @@ func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
 		}
 	}()
 
-	err := c.enter()
-	switch {
-	case err != nil:
-	case byHand:
-		err = c.acquireLease(ctx, j.service.locker.Acquire)
-	default:
-		err = c.claimDueTick()
-	}
+	err := c.acquire()
 	if err != nil {
 		return nil, c.refuse(err)
 	}
 
-	run := Run{Job: j.name, FencingToken: c.lease.FencingToken()}
-	if !byHand {
-		run.Tick, run.Previous, run.Next, run.Attempt = c.tick, c.previous, j.schedule.Next(c.tick), c.nextAttempt()
-	}
-	values := context.WithValue(NewContext(c.lease.Context(), run), runJobKey{j.service}, j)
-	c.runCtx, c.cancelRun = join.Contexts(values, c.ctx, c.lease.Context())
+	leaseCtx := c.lease.Context()
+	values := context.WithValue(NewContext(leaseCtx, c.newRun()), runJobKey{j.service}, j)
+	runCtx, cancelRun := join.Contexts(values, c.ctx, leaseCtx)
+	c.runCtx = runCtx
+	c.cancelRun = cancelRun
 	return c, nil
+}
+
+// acquire enters the Service and acquires the job's lease. Unless the run is by hand, it also chooses the tick.
+func (c *claim) acquire() error {
+	if err := c.enter(); err != nil {
+		return err
+	}
+	if c.byHand {
+		return c.acquireLease(c.ctx, c.job.service.locker.Acquire)
+	}
+	return c.claimDueTick()
+}
+
+// newRun returns the Run that the job's function gets from its context.
+func (c *claim) newRun() Run {
+	run := Run{
+		Job:          c.job.name,
+		FencingToken: c.lease.FencingToken(),
+	}
+	if c.byHand {
+		return run
+	}
+	run.Tick = c.tick
+	run.Previous = c.previous
+	run.Next = c.job.schedule.Next(c.tick)
+	run.Attempt = c.nextAttempt()
+	return run
 }
 
 // runJobKey is the context key of the Job that a run of the Service belongs to.
@@ -100,7 +119,8 @@ func (c *claim) enter() error {
 	if err != nil {
 		return err
 	}
-	c.ctx, c.term = term, term
+	c.ctx = term
+	c.term = term
 	return s.addTermClaim(c)
 }
 
@@ -117,10 +137,12 @@ func (c *claim) refuse(err error) error {
 		}
 	}
 
-	if op, ok := errors.AsType[*core.OpError](err); ok && event == EventHeld {
+	op, isOpError := errors.AsType[*core.OpError](err)
+	switch {
+	case isOpError && event == EventHeld:
 		// The holder may die, or may be running an earlier tick.
 		j.poller.retryIn(op.RetryAfter + jitter())
-	} else if !expected && event != EventMissed {
+	case !expected && event != EventMissed:
 		j.poller.retryIn(retryDelay + jitter())
 	}
 	return refusal

@@ -17,6 +17,9 @@ type entry struct {
 // isStarted reports whether the tick was started: there is a record of a start or of the end.
 func (e entry) isStarted() bool { return e.start != nil || e.end != nil }
 
+// isFinal reports whether the tick was started and is over.
+func (e entry) isFinal() bool { return e.isStarted() && e.state == tickOver }
+
 // lastCompleted returns the last tick, up to and including this one, that is known to have completed without an error.
 func (e entry) lastCompleted() time.Time {
 	switch {
@@ -67,34 +70,56 @@ func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error 
 		return nil
 	}
 
-	beforeLatest := (*record)(nil) // the start before the latest
-	allowed := e.start.StartLimit  // by the replicas that have started the tick
-	for {
-		if e.end == nil && e.start.Attempt >= allowed || e.end != nil && e.start.Attempt >= e.end.Attempt {
-			break
-		}
-		found, err := j.readRecords(ctx, wait, j.startKey(e.tick, e.start.Attempt+1))
-		if err != nil {
-			return err
-		}
-		if found[0] == nil {
-			break
-		}
-		beforeLatest, e.start = e.start, found[0]
-		allowed = min(allowed, e.start.StartLimit)
+	beforeLatest, err := j.readFurtherStarts(ctx, wait, e)
+	if err != nil {
+		return err
 	}
-	e.startLimit = min(e.startLimit, allowed)
 
-	// The latest start may be recorded for this process, which has not begun the run. Then it counts as not started.
-	isPending := e.start.By == j.service.replicaID && j.memory.isPending(start{e.tick, e.start.Attempt})
+	// A start whose run this process has not begun counts as not made.
+	isUnbegun := j.isUnbegun(e.start, start{e.tick, e.start.Attempt})
 	switch {
 	case e.end != nil:
-	case isPending && beforeLatest == nil:
+	case isUnbegun && beforeLatest == nil:
 		e.start = nil
-	case isPending:
-		e.start, e.state = beforeLatest, tickOrphaned
+	case isUnbegun:
+		e.start = beforeLatest
+		e.state = tickOrphaned
 	default:
 		e.state = tickRunning.next(onDeath, e.startLimit-e.start.Attempt)
 	}
 	return nil
+}
+
+// readFurtherStarts reads the starts after e.start, until the last one. It sets e.start and e.startLimit, and returns the
+// start before the last one, or nil if e.start is the only one.
+func (j *Job) readFurtherStarts(ctx context.Context, wait time.Duration, e *entry) (beforeLatest *record, err error) {
+	allowed := e.start.StartLimit // by the replicas that have started the tick
+	for !e.hasLastStart(allowed) {
+		found, err := j.readRecords(ctx, wait, j.startKey(e.tick, e.start.Attempt+1))
+		if err != nil {
+			return nil, err
+		}
+		if found[0] == nil {
+			break
+		}
+		beforeLatest = e.start
+		e.start = found[0]
+		allowed = min(allowed, e.start.StartLimit)
+	}
+	e.startLimit = min(e.startLimit, allowed)
+	return beforeLatest, nil
+}
+
+// hasLastStart reports whether e.start must be the last start: the start that the end names or, if there is no end, the
+// last one that is allowed.
+func (e entry) hasLastStart(allowed int) bool {
+	if e.end != nil {
+		return e.start.Attempt >= e.end.Attempt
+	}
+	return e.start.Attempt >= allowed
+}
+
+// isUnbegun reports whether r is the record of the start s, which this process asked for, and whose run it has not begun.
+func (j *Job) isUnbegun(r *record, s start) bool {
+	return r.By == j.service.replicaID && j.memory.isPending(s)
 }

@@ -24,7 +24,8 @@ func (c *claim) Call() error {
 
 	j := c.job
 	j.service.addRun(c)
-	c.isCalled, c.fnErr = true, errPanicked
+	c.isCalled = true
+	c.fnErr = errPanicked
 	j.event(c.ctx, EventRun)
 	if c.nextAttempt() > 1 {
 		j.event(c.ctx, EventRerun)
@@ -48,9 +49,13 @@ var errPanicked = errors.New("the function panicked")
 // that another replica, or another claim of this one, has the record.
 func (c *claim) beginRun() error {
 	j := c.job
-	if err := cmp.Or(context.Cause(c.runCtx), context.Cause(j.removed)); err != nil || c.byHand {
+	if err := cmp.Or(context.Cause(c.runCtx), context.Cause(j.removed)); err != nil {
 		return err
 	}
+	if c.byHand {
+		return nil
+	}
+
 	mine, err := c.recordStart()
 	err = cmp.Or(err, context.Cause(c.runCtx))
 	if err != nil {
@@ -93,18 +98,27 @@ func (c *claim) End() (err error) {
 	c.endOnce.Do(func() {
 		defer c.release()
 		c.advance(onRelease) // changes nothing after Call
-
-		if c.isCalled && !c.byHand {
-			c.rememberRun()
-		}
-		if c.isCalled && c.state == tickOver {
-			err = c.recordEnd()
-		}
-
-		if c.isCalled && errors.Is(errors.Join(context.Cause(c.runCtx), c.lease.Lost()), core.ErrLost) {
-			c.job.event(c.ctx, EventLost)
+		if c.isCalled {
+			err = c.finishRun()
 		}
 	})
+	return err
+}
+
+// finishRun remembers the run, records its end, and reports its lease or term as lost if it was. The memory comes first: it
+// must know the run even if the record fails.
+func (c *claim) finishRun() (err error) {
+	if !c.byHand {
+		c.rememberRun()
+	}
+	if c.state == tickOver {
+		err = c.recordEnd()
+	}
+
+	lost := errors.Join(context.Cause(c.runCtx), c.lease.Lost())
+	if errors.Is(lost, core.ErrLost) {
+		c.job.event(c.ctx, EventLost)
+	}
 	return err
 }
 
@@ -147,13 +161,25 @@ func (c *claim) recordEnd() error {
 	for {
 		// A write that has begun is not cut short.
 		_, end, err := c.writeRecord(context.WithoutCancel(c.ctx), j.endKey(c.tick), c.fnErr)
-		if err == nil && c.fnErr != nil {
-			j.memory.add(entry{tick: c.tick, state: tickOver, start: &end, end: &end, startLimit: c.startLimit})
+		if err == nil {
+			c.rememberRecordedEnd(end)
+			return nil
 		}
-		if err == nil || !isRetryable(err) || c.isAbandoned() || !pause.For(retryCtx, retryDelay/4) {
-			return c.reportUnrecorded(err)
+
+		mayRetry := isRetryable(err) && !c.isAbandoned()
+		if !mayRetry || !pause.For(retryCtx, retryDelay/4) {
+			c.reportUnrecorded(err)
+			return err
 		}
 	}
+}
+
+// rememberRecordedEnd stores the recorded end of a failed run. The end of a run that succeeded is stored already.
+func (c *claim) rememberRecordedEnd(end record) {
+	if c.fnErr == nil {
+		return
+	}
+	c.job.memory.add(entry{tick: c.tick, state: tickOver, start: &end, end: &end, startLimit: c.startLimit})
 }
 
 // isRetryable reports whether a record that could not be written may be written later.
@@ -170,14 +196,14 @@ func (c *claim) isAbandoned() bool {
 	return c.term != nil && errors.Is(context.Cause(c.term), leader.ErrNotLeader)
 }
 
-// reportUnrecorded reports that the end of the run could not be recorded, if err is not nil, and returns err. Without
-// AtLeastOnce it reports nothing, because only the history of the job is incomplete then.
-func (c *claim) reportUnrecorded(err error) error {
+// reportUnrecorded reports that the end of the run could not be recorded. Without AtLeastOnce it reports nothing, because
+// only the history of the job is incomplete then.
+func (c *claim) reportUnrecorded(err error) {
 	j := c.job
-	if err != nil && j.startLimit > 1 {
-		j.event(c.ctx, EventUnrecorded)
-		j.log(slog.LevelError, "cronlock: the end of a run was not recorded: another replica may start its tick again",
-			"tick", stamp(c.tick), "attempt", c.nextAttempt(), "err", err)
+	if j.startLimit <= 1 {
+		return
 	}
-	return err
+	j.event(c.ctx, EventUnrecorded)
+	j.log(slog.LevelError, "cronlock: the end of a run was not recorded: another replica may start its tick again",
+		"tick", stamp(c.tick), "attempt", c.nextAttempt(), "err", err)
 }

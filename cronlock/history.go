@@ -48,10 +48,15 @@ func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 		p := Past{Tick: e.tick, Superseded: !e.isStarted() && laterStarted}
 		laterStarted = laterStarted || e.isStarted()
 		if e.start != nil {
-			p.Attempt, p.By, p.Started = e.start.Attempt, e.start.By, e.start.At
+			p.Attempt = e.start.Attempt
+			p.By = e.start.By
+			p.Started = e.start.At
 		}
 		if e.end != nil {
-			p.Attempt, p.By, p.Ended, p.Error = e.end.Attempt, e.end.By, e.end.At, e.end.Error
+			p.Attempt = e.end.Attempt
+			p.By = e.end.By
+			p.Ended = e.end.At
+			p.Error = e.end.Error
 		}
 		past = append(past, p)
 	}

@@ -87,7 +87,10 @@ func (cronLibrary) IsRemoved() bool { return false }
 
 func init() {
 	hosting.WithHost = func(h hosting.Host) any {
-		return JobOption(func(p *policy) { p.host, p.hostCount = h, p.hostCount+1 })
+		return JobOption(func(p *policy) {
+			p.host = h
+			p.hostCount++
+		})
 	}
 }
 
@@ -117,6 +120,9 @@ func (j *Job) run(ctx context.Context, byHand bool) error {
 	defer c.End()
 	return c.Call()
 }
+
+// isHostGone reports whether the job has a host that has removed it.
+func (j *Job) isHostGone() bool { return j.host != nil && j.host.IsRemoved() }
 
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }

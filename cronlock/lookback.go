@@ -39,7 +39,8 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 			for _, one := range entries {
 				read[one.tick.UnixNano()] = one
 			}
-			e, size = entries[0], min(10*size, maxTicksPerRead)
+			e = entries[0]
+			size = min(10*size, maxTicksPerRead)
 		}
 
 		if e.state == tickFree && e.isStarted() {
@@ -53,7 +54,8 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 		}
 
 		// A tick before due that was not started is superseded, unless this process may still begin it.
-		if e.state == tickFree && at.Before(due) && !j.memory.isPending(start{at, 1}) {
+		isSuperseded := e.state == tickFree && at.Before(due) && !j.memory.isPending(start{at, 1})
+		if isSuperseded {
 			j.memory.add(entry{tick: at, state: tickOver, unstartedAt: began})
 		}
 		at, _ = latest(j.schedule, at.Add(-1))

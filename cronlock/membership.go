@@ -23,14 +23,14 @@ type membership struct {
 
 // joinTerm enters the term in which this process leads. If it does not lead, the error is leader.ErrNotLeader.
 func joinTerm(ctx context.Context, e *leader.Elector) (*membership, error) {
-	m := &membership{}
-	m.Context, m.cancel = context.WithCancelCause(ctx)
-	var err error
-	m.termCtx, m.leaveTerm, err = e.Enter(ctx)
+	callCtx, cancel := context.WithCancelCause(ctx)
+	termCtx, leaveTerm, err := e.Enter(ctx)
 	if err != nil {
-		m.cancel(err)
+		cancel(err)
 		return nil, err
 	}
+
+	m := &membership{Context: callCtx, cancel: cancel, termCtx: termCtx, leaveTerm: leaveTerm}
 	m.stopWatch = context.AfterFunc(m.termCtx, m.checkTerm)
 	return m, nil
 }

@@ -35,8 +35,11 @@ func (m *memory) add(e entry) {
 	if m.entries == nil {
 		m.entries = map[int64]entry{}
 	}
-	if before := m.entries[e.tick.UnixNano()]; before.isStarted() && before.state == tickOver && (e.state != tickOver || e.end == nil) {
-		// The old entry is final, and only this process may know it.
+
+	before := m.entries[e.tick.UnixNano()]
+	hasFinalEnd := e.state == tickOver && e.end != nil
+	if before.isFinal() && !hasFinalEnd {
+		// The old entry may be known to this process only.
 		return
 	}
 
@@ -92,7 +95,9 @@ func (m *memory) isPending(s start) bool {
 func (m *memory) setLate(tick, began time.Time, reason error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.lateTick, m.lateAt, m.lateErr = tick, began, reason
+	m.lateTick = tick
+	m.lateAt = began
+	m.lateErr = reason
 }
 
 // lateReason returns the arguments of setLate for a tick, or a nil error if the tick was not found too late.

@@ -24,7 +24,7 @@ const (
 func (j *Job) poll() {
 	defer j.recoverPanic()
 
-	if j.host != nil && j.host.IsRemoved() {
+	if j.isHostGone() {
 		j.Remove()
 	}
 	if j.removed.Err() != nil {
@@ -36,7 +36,7 @@ func (j *Job) poll() {
 	defer j.schedulePoll(due)
 
 	switch {
-	case due.IsZero() || j.activeRuns.Load() > 0 || j.skipReason(due) != nil || !j.service.isLeading():
+	case !j.mayStart(due):
 	case j.polling.Load() > 0:
 		// A call of the host is polling.
 		j.poller.pollWithin(hostTimeout)
@@ -47,6 +47,15 @@ func (j *Job) poll() {
 		j.poller.pollWithin(hostTimeout + jitter())
 		j.host.RequestCall()
 	}
+}
+
+// mayStart reports whether the tick due may have to be started on this replica now, as far as this process knows without
+// sending a request.
+func (j *Job) mayStart(due time.Time) bool {
+	if due.IsZero() || j.activeRuns.Load() > 0 {
+		return false
+	}
+	return j.skipReason(due) == nil && j.service.isLeading()
 }
 
 // schedulePoll schedules the poll for the tick that follows the last poll's tick: when it is due, or a moment later if a cron
@@ -74,7 +83,8 @@ func (j *Job) schedulePoll(polled time.Time) {
 func (s *Service) refreshClocks(j *Job) {
 	now, readAt := time.Now(), s.clocksReadAt.Load()
 	_, known := s.locker.ClockOffset()
-	if known && now.Sub(*readAt) < maxPollInterval {
+	isRecent := now.Sub(*readAt) < maxPollInterval
+	if known && isRecent {
 		return
 	}
 
@@ -89,7 +99,7 @@ func (s *Service) refreshClocks(j *Job) {
 // skipReason returns the reason for which the tick due must not be started while it is the latest, or nil if this process
 // knows none. It sends no request.
 func (j *Job) skipReason(due time.Time) error {
-	if e, known := j.memory.lookup(due); known && e.isStarted() && e.state == tickOver {
+	if e, _ := j.memory.lookup(due); e.isFinal() {
 		return core.ErrDone
 	}
 

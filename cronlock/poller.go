@@ -54,9 +54,12 @@ func (p *poller) pollWithin(d time.Duration) {
 // retryIn schedules a poll after a failure, in d or in retryDelay if that is longer.
 func (p *poller) retryIn(d time.Duration) { p.pollWithin(max(d, retryDelay)) }
 
+// isPending reports whether a poll was requested and may begin when its time comes. p.mu must be held.
+func (p *poller) isPending() bool { return !p.isPolling && !p.isStopped && !p.nextAt.IsZero() }
+
 // resetTimer sets the timer for the next poll, unless a poll is running. p.mu must be held.
 func (p *poller) resetTimer() {
-	if p.isPolling || p.isStopped || p.nextAt.IsZero() {
+	if !p.isPending() {
 		return
 	}
 	if least := p.lastStart.Add(minPollInterval); p.nextAt.Before(least) {
@@ -89,7 +92,7 @@ func (p *poller) begin() bool {
 	defer p.mu.Unlock()
 
 	now := time.Now()
-	if p.isPolling || p.isStopped || p.nextAt.IsZero() {
+	if !p.isPending() {
 		return false
 	}
 	if now.Before(p.nextAt) {
@@ -97,7 +100,9 @@ func (p *poller) begin() bool {
 		return false
 	}
 
-	p.isPolling, p.lastStart, p.nextAt = true, now, time.Time{}
+	p.isPolling = true
+	p.lastStart = now
+	p.nextAt = time.Time{}
 	return true
 }
 

@@ -94,8 +94,11 @@ func (j *Job) readRecords(ctx context.Context, wait time.Duration, keys ...strin
 // readRecord returns the record of one key, or nil.
 func (j *Job) readRecord(ctx context.Context, wait time.Duration, key string) (*record, error) {
 	found, err := j.findRecord(ctx, wait, key)
-	if err != nil || found == nil {
+	if err != nil {
 		return nil, err
+	}
+	if found == nil {
+		return nil, nil
 	}
 
 	r := new(record)
@@ -110,9 +113,12 @@ func (j *Job) readRecord(ctx context.Context, wait time.Duration, key string) (*
 // whether the record counts.
 func (j *Job) findRecord(ctx context.Context, wait time.Duration, key string) (*core.Record, error) {
 	state, err := j.service.locker.Inspect(ctx, key)
-	shown := slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil })
-	if err != nil || state.Record != nil || !shown {
+	if err != nil || state.Record != nil {
 		return state.Record, err
+	}
+	isOnSomeNode := slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil })
+	if !isOnSomeNode {
+		return nil, nil
 	}
 
 	lease, err := j.service.locker.Acquire(ctx, key, core.Name(j.name), core.MaxWait(wait))

@@ -33,8 +33,11 @@ func (j *Job) log(level slog.Level, message string, attrs ...any) {
 // isWaitingForNewNodes reports whether err has only this cause: a majority of the nodes are in quarantine, and no quorum has
 // granted anything to this process so far. Every new cluster begins like that, so it is no outage.
 func (s *Service) isWaitingForNewNodes(err error) bool {
-	op, ok := errors.AsType[*core.OpError](err)
-	if !ok || !errors.Is(err, core.ErrUnavailable) || s.quorumGranted.Load() {
+	if s.quorumGranted.Load() || !errors.Is(err, core.ErrUnavailable) {
+		return false
+	}
+	op, isOpError := errors.AsType[*core.OpError](err)
+	if !isOpError {
 		return false
 	}
 
@@ -56,7 +59,8 @@ type outage struct {
 
 // report logs the refusal if it begins an outage, and ends the outage if the refusal is expected.
 func (o *outage) report(j *Job, reason core.EventKind, refusal *Error) {
-	if core.ClassOf(refusal.Err) == core.ClassCancelled || core.ClassOf(refusal.Err) == core.ClassClosed {
+	class := core.ClassOf(refusal.Err)
+	if class == core.ClassCancelled || class == core.ClassClosed {
 		// The call was cancelled, so it says nothing about the nodes.
 		return
 	}
@@ -107,9 +111,13 @@ func (p *supersededCount) add(ticks int) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.ticks += ticks
-	if p.ticks == 0 || !p.loggedAt.IsZero() && time.Since(p.loggedAt) < supersededLogInterval {
+	isLogged := !p.loggedAt.IsZero() && time.Since(p.loggedAt) < supersededLogInterval
+	if p.ticks == 0 || isLogged {
 		return 0
 	}
-	n, p.ticks, p.loggedAt = p.ticks, 0, time.Now()
+
+	n = p.ticks
+	p.ticks = 0
+	p.loggedAt = time.Now()
 	return n
 }

@@ -58,10 +58,15 @@ func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector 
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
-	s := &Service{name: service, pollSlots: make(chan struct{}, maxConcurrentPolls)}
-	s.jobs, s.termClaims, s.runClaims = map[string]*Job{}, map[*claim]bool{}, map[*claim]bool{}
+	s := &Service{
+		name:       service,
+		replicaID:  fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6]),
+		pollSlots:  make(chan struct{}, maxConcurrentPolls),
+		jobs:       map[string]*Job{},
+		termClaims: map[*claim]bool{},
+		runClaims:  map[*claim]bool{},
+	}
 	s.clocksReadAt.Store(new(time.Time))
-	s.replicaID = fmt.Sprintf("%s/%d/%s", host, os.Getpid(), rand.Text()[:6])
 
 	var f faults.List
 	faults.Set(&f, &s.config, opts)
@@ -79,8 +84,12 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 		return nil, fmt.Errorf("cronlock: %w", err)
 	}
 
-	s.closing, s.setClosing = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
-	s.abandoned, s.abandon = context.WithCancel(context.Background())       //nolint:forbidigo // lives until Close stops waiting
+	closing, setClosing := context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	s.closing = closing
+	s.setClosing = setClosing
+	abandoned, abandon := context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close stops waiting
+	s.abandoned = abandoned
+	s.abandon = abandon
 	if s.elector != nil {
 		s.gate.Go(s.pollWhenElected)
 	}
@@ -96,8 +105,12 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	ttl := s.locker.TTL()
 	j := &Job{
-		service: s, name: name, schedule: schedule, fn: fn, added: s.now(),
-		policy: policy{startLimit: 1, grace: max(time.Minute, 3*ttl)},
+		service:  s,
+		name:     name,
+		schedule: schedule,
+		fn:       fn,
+		added:    s.now(),
+		policy:   policy{startLimit: 1, grace: max(time.Minute, 3*ttl)},
 	}
 
 	var f faults.List
@@ -126,9 +139,12 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 		return nil, err
 	}
 
-	j.removed, j.remove = context.WithCancelCause(s.closing)
+	removed, remove := context.WithCancelCause(s.closing)
+	j.removed = removed
+	j.remove = remove
+	j.pollSlot = make(chan struct{}, 1)
+	j.poller = newPoller(&s.gate, j.poll)
 	s.jobs[name] = j
-	j.pollSlot, j.poller = make(chan struct{}, 1), newPoller(&s.gate, j.poll)
 	j.poller.pollWithin(jitter() / 5)
 	return j, nil
 }
@@ -138,7 +154,7 @@ func (s *Service) removeIfGone(name string) {
 	s.mu.Lock()
 	j := s.jobs[name]
 	s.mu.Unlock()
-	if j != nil && j.host != nil && j.host.IsRemoved() {
+	if j != nil && j.isHostGone() {
 		j.Remove()
 	}
 }
@@ -194,21 +210,28 @@ func (s *Service) Close(ctx context.Context) error {
 	return fmt.Errorf("cronlock: not everything has ended; jobs that run: %q: %w", s.runningJobs(), err)
 }
 
-// waitEmpty waits until all claims and polls have left the gate, or until ctx ends. If this process is elected in that time, it
-// resigns again, because it could not start anything.
+// waitEmpty makes the elector resign, and waits until all claims and polls have left the gate, or until ctx ends.
 func (s *Service) waitEmpty(ctx context.Context) error {
-	for s.elector != nil {
+	if s.elector != nil {
+		s.resignUntilEmpty(ctx)
+	}
+	return s.gate.Wait(ctx)
+}
+
+// resignUntilEmpty makes the elector resign until the gate is empty or ctx ends. If this process is elected in that time, it
+// resigns again, because it could not start anything.
+func (s *Service) resignUntilEmpty(ctx context.Context) {
+	for {
 		began := s.elector.Began()
 		s.elector.Resign()
 		select {
 		case <-began:
-			continue
 		case <-s.gate.Empty():
+			return
 		case <-ctx.Done():
+			return
 		}
-		break
 	}
-	return s.gate.Wait(ctx)
 }
 
 // leaveTerm makes all claims exit the term.
