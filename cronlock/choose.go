@@ -19,18 +19,22 @@ const (
 	maxSpread = 50 * time.Millisecond
 	// maxKeyWait limits the wait for a key: the job's, which a poll of another replica may hold, or a record's.
 	maxKeyWait = 3 * time.Second
-	// maxTicksUnderLease is how many ticks are read while holding the job's lease. If there are more, they are read before.
+	// maxTicksUnderLease is how many ticks are read while holding the job's lease. If there are more, they are read
+	// before.
 	maxTicksUnderLease = 10
 )
 
 var errPollTimeout = fmt.Errorf("%w in time: the look took as long as the TTL", core.ErrUnavailable)
 
-// claimDueTick polls the job: it finds the tick to start, and acquires the job's lease for it. The claims of a job do this
-// one after another. The requests of one poll end after a TTL; the next poll need not repeat those that were answered.
+// claimDueTick polls the job: it finds the tick to start, and acquires the job's lease for it. The claims of a job do
+// this one after another. The requests of one poll end after a TTL; the next poll need not repeat those that were
+// answered.
 func (c *claim) claimDueTick() error {
 	j := c.job
 	ctx, stop := join.Contexts(c.ctx, j.removed)
 	defer stop()
+
+	// The engine does not poll while a claim does.
 	j.polling.Add(1)
 	defer j.polling.Add(-1)
 
@@ -38,6 +42,7 @@ func (c *claim) claimDueTick() error {
 		return err
 	}
 	defer releaseSlot(j.pollSlot)
+
 	if err := c.waitForTick(ctx); err != nil {
 		return err
 	}
@@ -54,6 +59,7 @@ func (c *claim) claimDueTick() error {
 	if err == nil {
 		return nil
 	}
+
 	isTimeout := pollCtx.Err() != nil && ctx.Err() == nil
 	if isTimeout {
 		return errPollTimeout
@@ -84,19 +90,21 @@ func acquireSlot(ctx context.Context, slots chan struct{}) error {
 
 func releaseSlot(slots chan struct{}) { <-slots }
 
-// waitForTick waits until the latest tick is due by the nodes' clocks. Without an elector it then waits for a random moment
-// more, so that the replicas share the ticks. It fails if this process knows that there is nothing to start.
+// waitForTick waits until the latest tick is due by the nodes' clocks. Without an elector it then waits for a random
+// moment more, so that the replicas share the ticks. It fails if this process knows that there is nothing to start.
 func (c *claim) waitForTick(ctx context.Context) error {
 	j := c.job
 	tick, next, err := c.waitUntilDue(ctx)
 	if err != nil {
 		return err
 	}
+
 	if err := j.skipReason(tick); err != nil {
 		c.pollIfDueSoon(tick, next)
 		return err
 	}
 
+	// A random delay, so that not always the same replica gets the job.
 	isShared := j.service.elector == nil && !next.IsZero()
 	if !isShared {
 		return nil
@@ -108,23 +116,25 @@ func (c *claim) waitForTick(ctx context.Context) error {
 	return nil
 }
 
-// waitUntilDue makes the latest tick the claim's, and waits until it is due by the nodes' clocks: at most dueTolerance. It
-// returns the tick and the one that follows.
+// waitUntilDue makes the latest tick the claim's, and waits until it is due by the nodes' clocks: at most dueTolerance.
+// It returns the tick and the one that follows.
 func (c *claim) waitUntilDue(ctx context.Context) (tick, next time.Time, err error) {
 	now := c.job.service.now()
 	tick, next = c.job.latest(now.Add(dueTolerance))
 	c.entry = entry{tick: tick, startLimit: c.job.startLimit}
-	switch {
-	case tick.IsZero():
-		err = ErrNotDue
-	case !pause.For(ctx, tick.Sub(now)):
-		err = context.Cause(ctx)
+	if tick.IsZero() {
+		return tick, next, ErrNotDue
 	}
-	return tick, next, err
+
+	isDue := pause.For(ctx, tick.Sub(now))
+	if !isDue {
+		return tick, next, context.Cause(ctx)
+	}
+	return tick, next, nil
 }
 
-// pollIfDueSoon schedules a poll for the tick next if it is due soon, because the call that found tick done may have been
-// for next.
+// pollIfDueSoon schedules a poll for the tick next if it is due soon, because the call that found tick done may have
+// been for next.
 func (c *claim) pollIfDueSoon(tick, next time.Time) {
 	if next.IsZero() {
 		return
@@ -137,15 +147,17 @@ func (c *claim) pollIfDueSoon(tick, next time.Time) {
 
 // checkRecords returns core.ErrDone if the latest tick is over, so that few of many replicas ask for the job's lease.
 //
-// If this process knows little of the earlier ticks, as after its start, checkRecords also reads them, to hold the lease
-// for a shorter time later. Before that, it makes sure that no replica has the job's lease. All earlier starts are then on
-// record, and from now on only this tick, a later one, or another attempt at the last started tick can start.
+// If this process knows little of the earlier ticks, as after its start, checkRecords also reads them, to hold the
+// lease for a shorter time later. Before that, it makes sure that no replica has the job's lease. All earlier starts
+// are then on record, and from now on only this tick, a later one, or another attempt at the last started tick can
+// start.
 func (c *claim) checkRecords(ctx context.Context) error {
 	j := c.job
 	if len(j.unknownTicks(c.tick, maxTicksUnderLease+1)) <= maxTicksUnderLease {
 		return c.checkLatestTick(ctx)
 	}
 
+	// No replica may have the lease before the records are read.
 	state, err := j.service.locker.Inspect(ctx, j.runKey())
 	switch {
 	case err != nil:
@@ -156,6 +168,7 @@ func (c *claim) checkRecords(ctx context.Context) error {
 		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld}
 	}
 
+	// lastStarted stores its results in the memory.
 	_, _, err = j.lastStarted(ctx, c.tick)
 	if err != nil {
 		return err
@@ -174,6 +187,7 @@ func (c *claim) checkLatestTick(ctx context.Context) error {
 	if j.startLimit > 1 {
 		finalKey = j.endKey(c.tick)
 	}
+
 	found, err := j.readRecords(ctx, maxKeyWait, finalKey)
 	if err != nil {
 		return err
@@ -211,11 +225,12 @@ func (c *claim) acquireLease(
 	return err
 }
 
-// chooseTick decides which tick to start. An orphan, which can only be the latest tick that was started, is started again.
-// Otherwise the latest due tick is started, by the nodes' clocks as they were reported during this poll.
+// chooseTick decides which tick to start. An orphan, which can only be the latest tick that was started, is started
+// again. Otherwise the latest due tick is started, by the nodes' clocks as they were reported during this poll.
 //
 // Ticks before the latest that was started need no attention: runs do not overlap, and an orphan is started before any
-// later tick. The lateness of a tick is measured at the beginning of the poll, so the duration of a poll makes no tick late.
+// later tick. The lateness of a tick is measured at the beginning of the poll, so the duration of a poll makes no tick
+// late.
 func (c *claim) chooseTick(ctx context.Context) error {
 	j := c.job
 	due, _, err := c.waitUntilDue(ctx)
@@ -254,8 +269,8 @@ func (c *claim) chooseTick(ctx context.Context) error {
 	return err
 }
 
-// findPrevious returns the last tick, at most that of e, that is known to have completed without an error. The end of the
-// tick may have been recorded since e was read, so findPrevious reads it again.
+// findPrevious returns the last tick, at most that of e, that is known to have completed without an error. The end of
+// the tick may have been recorded since e was read, so findPrevious reads it again.
 func (j *Job) findPrevious(ctx context.Context, e entry) (time.Time, error) {
 	isEndKnown := e.end != nil || !e.isFinal()
 	if isEndKnown {
@@ -266,6 +281,7 @@ func (j *Job) findPrevious(ctx context.Context, e entry) (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+
 	e.end = end[0]
 	j.memory.add(e)
 	return e.lastCompleted(), nil

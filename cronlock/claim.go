@@ -87,6 +87,7 @@ func (c *claim) newRun() Run {
 	if c.byHand {
 		return run
 	}
+
 	run.Tick = c.tick
 	run.Previous = c.previous
 	run.Next = c.job.schedule.Next(c.tick)
@@ -97,8 +98,8 @@ func (c *claim) newRun() Run {
 // runJobKey is the context key of the Job that a run of the Service belongs to.
 type runJobKey struct{ *Service }
 
-// enter enters the Service. If there is an elector, it also enters the term in which this process leads, except for a run
-// by hand.
+// enter enters the Service. If there is an elector, it also enters the term in which this process leads, except for a
+// run by hand.
 func (c *claim) enter() error {
 	s := c.job.service
 	if err := context.Cause(c.ctx); err != nil {
@@ -107,6 +108,7 @@ func (c *claim) enter() error {
 	if c.job.removed.Err() != nil {
 		return core.ErrClosed
 	}
+
 	c.entered = s.gate.Enter()
 	if !c.entered {
 		return core.ErrClosed
@@ -119,13 +121,14 @@ func (c *claim) enter() error {
 	if err != nil {
 		return err
 	}
+
 	c.ctx = term
 	c.term = term
 	return s.addTermClaim(c)
 }
 
-// refuse reports why no run starts, and returns the reason as an [*Error]. If a run may become possible, refuse schedules
-// another poll.
+// refuse reports why no run starts, and returns the reason as an [*Error]. If a run may become possible, refuse
+// schedules another poll.
 func (c *claim) refuse(err error) error {
 	j := c.job
 	event, expected := classify(err)
@@ -148,8 +151,9 @@ func (c *claim) refuse(err error) error {
 	return refusal
 }
 
-// release gives up all that the claim holds. The deferred calls run in reverse order. The lease goes first, so that this
-// replica's next poll and the next leader find the job free. The gate is last, so that Service.Close waits for all of it.
+// release gives up all that the claim holds. The deferred calls run in reverse order. The lease goes first, so that
+// this replica's next poll and the next leader find the job free. The gate is last, so that Service.Close waits for all
+// of it.
 func (c *claim) release() {
 	j := c.job
 	if c.entered {

@@ -41,12 +41,14 @@ func (e entry) nextAttempt() int {
 	return e.start.Attempt + 1
 }
 
-// readEntries reads the first start and the end of each tick, all at the same time. The entries must still be evaluated.
+// readEntries reads the first start and the end of each tick, all at the same time. The entries must still be
+// evaluated.
 func (j *Job) readEntries(ctx context.Context, wait time.Duration, ticks ...time.Time) ([]entry, error) {
 	var keys []string
 	for _, tick := range ticks {
 		keys = append(keys, j.startKey(tick, 1), j.endKey(tick))
 	}
+
 	records, err := j.readRecords(ctx, wait, keys...)
 	if err != nil {
 		return nil, err
@@ -59,9 +61,10 @@ func (j *Job) readEntries(ctx context.Context, wait time.Duration, ticks ...time
 	return entries, nil
 }
 
-// evaluate reads the further starts of a tick, and sets the state of its entry. A tick with an end is over even if no node
-// has its start, because nodes may have lost the start during the run. The start limit becomes the smallest of this job's
-// and those of all replicas that have started the tick, because an at-most-once run must not be started twice.
+// evaluate reads the further starts of a tick, and sets the state of its entry. A tick with an end is over even if no
+// node has its start, because nodes may have lost the start during the run. The start limit becomes the smallest of
+// this job's and those of all replicas that have started the tick, because an at-most-once run must not be started
+// twice.
 func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error {
 	if e.end != nil {
 		e.state = tickOver
@@ -90,8 +93,8 @@ func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error 
 	return nil
 }
 
-// readFurtherStarts reads the starts after e.start, until the last one. It sets e.start and e.startLimit, and returns the
-// start before the last one, or nil if e.start is the only one.
+// readFurtherStarts reads the starts after e.start, until the last one. It sets e.start and e.startLimit, and returns
+// the start before the last one, or nil if e.start is the only one.
 func (j *Job) readFurtherStarts(ctx context.Context, wait time.Duration, e *entry) (beforeLatest *record, err error) {
 	allowed := e.start.StartLimit // by the replicas that have started the tick
 	for !e.hasLastStart(allowed) {
@@ -102,6 +105,7 @@ func (j *Job) readFurtherStarts(ctx context.Context, wait time.Duration, e *entr
 		if found[0] == nil {
 			break
 		}
+
 		beforeLatest = e.start
 		e.start = found[0]
 		allowed = min(allowed, e.start.StartLimit)
@@ -119,7 +123,8 @@ func (e entry) hasLastStart(allowed int) bool {
 	return e.start.Attempt >= allowed
 }
 
-// isUnbegun reports whether r is the record of the start s, which this process asked for, and whose run it has not begun.
+// isUnbegun reports whether r is the record of the start s, which this process asked for, and whose run it has not
+// begun.
 func (j *Job) isUnbegun(r *record, s start) bool {
 	return r.By == j.service.replicaID && j.memory.isPending(s)
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
-// Reasons for which nothing starts, beside core.ErrHeld (the job runs elsewhere), core.ErrDone (the latest tick was started),
-// core.ErrUnavailable (no quorum of nodes answered, or they refuse this replica for its clock), core.ErrClosed, and
-// leader.ErrNotLeader.
+// Reasons for which nothing starts, beside core.ErrHeld (the job runs elsewhere), core.ErrDone (the latest tick was
+// started), core.ErrUnavailable (no quorum of nodes answered, or they refuse this replica for its clock),
+// core.ErrClosed, and leader.ErrNotLeader.
 var (
 	// ErrMissed means that the latest tick was not started, and that it is older than the grace.
 	ErrMissed = errors.New("tick missed")
@@ -45,8 +45,8 @@ func IsExpected(err error) bool {
 	return expected && (refused || errors.Is(err, context.Canceled))
 }
 
-// Kinds of events that [core.Observer.Event] receives, with source "cronlock" and the job as name. Package leader has the
-// events of elections.
+// Kinds of events that [core.Observer.Event] receives, with source "cronlock" and the job as name. Package leader has
+// the events of elections.
 const (
 	EventRun         core.EventKind = "tick_run"         // a run starts on this process, of a tick or by hand
 	EventRerun       core.EventKind = "tick_rerun"       // it is not the first start of its tick
@@ -61,8 +61,8 @@ const (
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // the end was not recorded: the tick may be started again
 )
 
-// classify returns the event that reports err, and whether err needs no attention. It tests for the reasons of this package
-// first, because an error may match one of them and one of core's.
+// classify returns the event that reports err, and whether err needs no attention. It tests for the reasons of this
+// package first, because an error may match one of them and one of core's.
 func classify(err error) (event core.EventKind, expected bool) {
 	switch class := core.ClassOf(err); {
 	case errors.Is(err, leader.ErrNotLeader):

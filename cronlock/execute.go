@@ -45,8 +45,8 @@ func (c *claim) Call() error {
 
 var errPanicked = errors.New("the function panicked")
 
-// beginRun records the start of the tick; a run by hand has no record. It fails if the run must not begin. core.ErrDone means
-// that another replica, or another claim of this one, has the record.
+// beginRun records the start of the tick; a run by hand has no record. It fails if the run must not begin. core.ErrDone
+// means that another replica, or another claim of this one, has the record.
 func (c *claim) beginRun() error {
 	j := c.job
 	if err := cmp.Or(context.Cause(c.runCtx), context.Cause(j.removed)); err != nil {
@@ -73,9 +73,9 @@ func (c *claim) beginRun() error {
 	return nil
 }
 
-// recordStart records the start of the tick on a quorum, and reports whether the record belongs to this claim. A record that
-// this process asked for earlier belongs to it as well: the process has not begun that run, because the reply was lost or
-// the run was told to stop before it began.
+// recordStart records the start of the tick on a quorum, and reports whether the record belongs to this claim. A record
+// that this process asked for earlier belongs to it as well: the process has not begun that run, because the reply was
+// lost or the run was told to stop before it began.
 func (c *claim) recordStart() (mine bool, err error) {
 	j := c.job
 	isRepeated := j.memory.setPending(start{c.tick, c.nextAttempt()})
@@ -83,17 +83,17 @@ func (c *claim) recordStart() (mine bool, err error) {
 	return mine || isRepeated && found.By == j.service.replicaID, err
 }
 
-// advance changes the state of the tick. An impossible transition changes nothing: a run by hand has no tick, and a host may
-// call Call once too often.
+// advance changes the state of the tick. An impossible transition changes nothing: a run by hand has no tick, and a
+// host may call Call once too often.
 func (c *claim) advance(t transition) {
 	if next := c.state.next(t, c.startLimit-c.nextAttempt()); next != impossible {
 		c.state = next
 	}
 }
 
-// End releases the job's lease. After Call, End first records the end of the run, unless the tick must be started again.
-// Without Call, the tick stays free for other replicas. The error says that the end could not be recorded. Calling End
-// again does nothing.
+// End releases the job's lease. After Call, End first records the end of the run, unless the tick must be started
+// again. Without Call, the tick stays free for other replicas. The error says that the end could not be recorded.
+// Calling End again does nothing.
 func (c *claim) End() (err error) {
 	c.endOnce.Do(func() {
 		defer c.release()
@@ -105,8 +105,8 @@ func (c *claim) End() (err error) {
 	return err
 }
 
-// finishRun remembers the run, records its end, and reports its lease or term as lost if it was. The memory comes first: it
-// must know the run even if the record fails.
+// finishRun remembers the run, records its end, and reports its lease or term as lost if it was. The memory comes
+// first: it must know the run even if the record fails.
 func (c *claim) finishRun() (err error) {
 	if !c.byHand {
 		c.rememberRun()
@@ -122,8 +122,8 @@ func (c *claim) finishRun() (err error) {
 	return err
 }
 
-// rememberRun stores the facts that this process knows after its run, even if no record of the end can be written: the tick
-// may be over, and no tick that fell due during the run was started, because this process held the job's lease.
+// rememberRun stores the facts that this process knows after its run, even if no record of the end can be written: the
+// tick may be over, and no tick that fell due during the run was started, because this process held the job's lease.
 func (c *claim) rememberRun() {
 	j := c.job
 	if c.state == tickOver {
@@ -142,8 +142,8 @@ func (c *claim) rememberRun() {
 	}
 }
 
-// rememberEnd stores that the tick is over. It stores the end itself only if the run succeeded. The end of a failed run counts
-// once it is recorded: until then another replica may start the tick again, and succeed.
+// rememberEnd stores that the tick is over. It stores the end itself only if the run succeeded. The end of a failed run
+// counts once it is recorded: until then another replica may start the tick again, and succeed.
 func (c *claim) rememberEnd(end record) {
 	e := entry{tick: c.tick, state: tickOver, start: &end, startLimit: c.startLimit}
 	if c.fnErr == nil {
@@ -196,8 +196,8 @@ func (c *claim) isAbandoned() bool {
 	return c.term != nil && errors.Is(context.Cause(c.term), leader.ErrNotLeader)
 }
 
-// reportUnrecorded reports that the end of the run could not be recorded. Without AtLeastOnce it reports nothing, because
-// only the history of the job is incomplete then.
+// reportUnrecorded reports that the end of the run could not be recorded. Without AtLeastOnce it reports nothing,
+// because only the history of the job is incomplete then.
 func (c *claim) reportUnrecorded(err error) {
 	j := c.job
 	if j.startLimit <= 1 {

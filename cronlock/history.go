@@ -19,16 +19,17 @@ type Past struct {
 	Superseded bool      // the tick was not started, and a later tick was
 }
 
-// History returns the records of the latest n ticks that were due (1 to 100), the latest tick first. Records last for 100 ticks,
-// but at least for the grace plus an hour and at most for 366 days, and for 366 days if fewer ticks follow.
-// The nodes do not know since when a job exists: ticks from before its first start are shown as superseded. History reads
-// two keys for most ticks, and one more for each start that AtLeastOnce allows a tick beside the first. It disturbs no run.
-// If a start or an end is just being recorded, History waits for the record until ctx ends, or up to a TTL if the replica
-// that records it dies. The errors are the same as for [core.Locker.Inspect].
+// History returns the records of the latest n ticks that were due (1 to 100), the latest tick first. Records last for
+// 100 ticks, but at least for the grace plus an hour and at most for 366 days, and for 366 days if fewer ticks follow.
+// The nodes do not know since when a job exists: ticks from before its first start are shown as superseded. History
+// reads two keys for most ticks, and one more for each start that AtLeastOnce allows a tick beside the first. It
+// disturbs no run. If a start or an end is just being recorded, History waits for the record until ctx ends, or up to a
+// TTL if the replica that records it dies. The errors are the same as for [core.Locker.Inspect].
 func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 	if n < 1 || n > maxLookback {
 		return nil, fmt.Errorf("cronlock: %w: a history of %d ticks, must be 1 to %d", core.ErrInvalid, n, maxLookback)
 	}
+
 	due, _ := j.latest(j.service.now())
 	if due.IsZero() {
 		return nil, nil
@@ -45,6 +46,7 @@ func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 		if err := j.evaluate(ctx, 0, &e); err != nil {
 			return nil, &Error{Job: j.name, Err: err}
 		}
+
 		p := Past{Tick: e.tick, Superseded: !e.isStarted() && laterStarted}
 		laterStarted = laterStarted || e.isStarted()
 		if e.start != nil {
@@ -52,12 +54,14 @@ func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 			p.By = e.start.By
 			p.Started = e.start.At
 		}
+		// The end names the start that completed the tick, even if nodes have lost the record of the start.
 		if e.end != nil {
 			p.Attempt = e.end.Attempt
 			p.By = e.end.By
 			p.Ended = e.end.At
 			p.Error = e.end.Error
 		}
+
 		past = append(past, p)
 	}
 	return past, nil

@@ -58,17 +58,17 @@ const maxStarts = 10
 // disagree about n, the smaller number counts. The default is 1: at most once.
 func AtLeastOnce(n int) JobOption { return func(p *policy) { p.startLimit = n } }
 
-// WithGrace sets how late a tick may start for the first time: at least the TTL of the Locker plus one second, at most 365
-// days. A tick that cannot start in that time is missed. If the grace is shorter than the period, a job that runs for
-// longer than its period skips most ticks that fall due during a run. For jobs that run every hour or less often, 15 minutes
-// is a good choice. The default is one minute, or three TTLs if that is longer.
+// WithGrace sets how late a tick may start for the first time: at least the TTL of the Locker plus one second, at most
+// 365 days. A tick that cannot start in that time is missed. If the grace is shorter than the period, a job that runs
+// for longer than its period skips most ticks that fall due during a run. For jobs that run every hour or less often,
+// 15 minutes is a good choice. The default is one minute, or three TTLs if that is longer.
 func WithGrace(d time.Duration) JobOption { return func(p *policy) { p.grace = d } }
 
-// WithHost makes a host, such as a cron library, run the job: the host calls [Job.RunDue] at the ticks. If a tick is late or
-// must start again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the host must then
-// call RunDue once more, inside of call or later. The engine does not poll until call has returned. If the host drops
-// or delays RunDue, the engine calls again after five seconds. WithHost cannot be given twice. By default the engine
-// runs the job.
+// WithHost makes a host, such as a cron library, run the job: the host calls [Job.RunDue] at the ticks. If a tick is
+// late or must start again, the engine calls call, on a goroutine of its own, possibly before Add has returned; the
+// host must then call RunDue once more, inside of call or later. The engine does not poll until call has returned. If
+// the host drops or delays RunDue, the engine calls again after five seconds. WithHost cannot be given twice. By
+// default the engine runs the job.
 func WithHost(call func()) JobOption {
 	return func(p *policy) {
 		p.hostCount++
@@ -94,20 +94,20 @@ func init() {
 	}
 }
 
-// RunDue runs the tick that must start now, and returns when the run has ended. Usually that is the latest due tick; see
-// the rules in the package document. The context of the run has the values of ctx and ends with it. If this replica is
-// already polling the job, RunDue first waits until that poll has ended.
+// RunDue runs the tick that must start now, and returns when the run has ended. Usually that is the latest due tick;
+// see the rules in the package document. The context of the run has the values of ctx and ends with it. If this replica
+// is already polling the job, RunDue first waits until that poll has ended.
 //
-// The error is the function's, or an [*Error] if nothing was started: core.ErrHeld if the job runs elsewhere, core.ErrDone
-// if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no quorum of nodes
-// answered, core.ErrClosed, or the error of ctx. If a tick may start later, the engine then polls again without being
-// called.
+// The error is the function's, or an [*Error] if nothing was started: core.ErrHeld if the job runs elsewhere,
+// core.ErrDone if the latest tick was started, ErrMissed, ErrNotDue, leader.ErrNotLeader, core.ErrUnavailable if no
+// quorum of nodes answered, core.ErrClosed, or the error of ctx. If a tick may start later, the engine then polls again
+// without being called.
 func (j *Job) RunDue(ctx context.Context) error { return j.run(ctx, false) }
 
-// RunNow runs the job by hand, without a tick, under the same lease. It fails with core.ErrHeld while another run goes on,
-// and it starts no tick. RunNow waits up to three seconds for the lease, because a poll also holds it for a moment. The run
-// is not bound to the leadership and leaves no record. If this replica does not lead, a tick that falls due during the run
-// may start up to a TTL after the end of the run. The errors are the same as for RunDue.
+// RunNow runs the job by hand, without a tick, under the same lease. It fails with core.ErrHeld while another run goes
+// on, and it starts no tick. RunNow waits up to three seconds for the lease, because a poll also holds it for a moment.
+// The run is not bound to the leadership and leaves no record. If this replica does not lead, a tick that falls due
+// during the run may start up to a TTL after the end of the run. The errors are the same as for RunDue.
 func (j *Job) RunNow(ctx context.Context) error { return j.run(ctx, true) }
 
 // run claims a run and executes it.
@@ -127,8 +127,8 @@ func (j *Job) isHostGone() bool { return j.host != nil && j.host.IsRemoved() }
 // Next returns the next tick by the nodes' clocks, or the zero time if there is none.
 func (j *Job) Next() time.Time { return j.schedule.Next(j.service.now()) }
 
-// latest returns the latest tick that is not after by, and the one that follows. Both are zero if the schedule contradicts
-// itself, for instance because it names other instants than before.
+// latest returns the latest tick that is not after by, and the one that follows. Both are zero if the schedule
+// contradicts itself, for instance because it names other instants than before.
 func (j *Job) latest(by time.Time) (tick, next time.Time) {
 	tick, next = latest(j.schedule, by)
 	if !next.IsZero() && !next.After(tick) {
@@ -137,8 +137,8 @@ func (j *Job) latest(by time.Time) (tick, next time.Time) {
 	return tick, next
 }
 
-// Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again. Runs
-// under way go on. A run whose start is already being recorded still begins.
+// Remove removes the job from its Service: no run starts on this replica from now on, and the name may be used again.
+// Runs under way go on. A run whose start is already being recorded still begins.
 func (j *Job) Remove() {
 	j.remove(core.ErrClosed)
 	j.poller.stop()

@@ -9,13 +9,13 @@ import (
 // maxLookback is how many ticks a job looks back, and for how many ticks records are kept.
 const maxLookback = 100
 
-// maxTicksPerRead is how many ticks are read at a time. The results are stored in the memory each time, so a poll that takes
-// too long leaves less work to the next one.
+// maxTicksPerRead is how many ticks are read at a time. The results are stored in the memory each time, so a poll that
+// takes too long leaves less work to the next one.
 const maxTicksPerRead = maxConcurrentReads / 2
 
 // lastStarted returns the latest tick up to due that was started, or the zero entry if there is none among the last
-// hundred, and the number of ticks after it that were not started. It reads only ticks that this process does not know, and
-// stores the results in the memory.
+// hundred, and the number of ticks after it that were not started. It reads only ticks that this process does not know,
+// and stores the results in the memory.
 //
 // The caller must make sure that no tick before due can start for the first time any more: this process holds the job's
 // lease, or no replica held it when the reading began.
@@ -67,14 +67,15 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 // replicas' estimates of the nodes' clocks may differ.
 const supersededMargin = 200 * time.Millisecond
 
-// recall returns the entry of a tick from the memory. An entry that says that the tick was not started counts only if the
-// next tick was due when the tick was found not started. This is judged by the clock that is believed now, because the
-// clock of that time may have been wrong.
+// recall returns the entry of a tick from the memory. An entry that says that the tick was not started counts only if
+// the next tick was due when the tick was found not started. This is judged by the clock that is believed now, because
+// the clock of that time may have been wrong.
 func (j *Job) recall(tick time.Time) (e entry, known bool) {
 	e, known = j.memory.lookup(tick)
 	if !known || e.isStarted() {
 		return e, known
 	}
+
 	next := j.schedule.Next(tick)
 	return e, !next.IsZero() && j.timeAt(e.unstartedAt).Sub(next) >= supersededMargin
 }
@@ -82,8 +83,8 @@ func (j *Job) recall(tick time.Time) (e entry, known bool) {
 // timeAt converts a past time of this process to the nodes' clocks as they are known now.
 func (j *Job) timeAt(past time.Time) time.Time { return j.service.now().Add(-time.Since(past)) }
 
-// unknownTicks returns at most n ticks that must be read. The first is from; then follow, from the latest to the earliest,
-// the earlier ticks that this process does not know, until a tick that was started.
+// unknownTicks returns at most n ticks that must be read. The first is from; then follow, from the latest to the
+// earliest, the earlier ticks that this process does not know, until a tick that was started.
 func (j *Job) unknownTicks(from time.Time, n int) (ticks []time.Time) {
 	for at := from; len(ticks) < n && !at.IsZero(); at, _ = latest(j.schedule, at.Add(-1)) {
 		e, known := j.recall(at)
@@ -94,13 +95,15 @@ func (j *Job) unknownTicks(from time.Time, n int) (ticks []time.Time) {
 		case at.Equal(from), !known:
 			ticks = append(ticks, at)
 		case e.isStarted():
+			// Earlier ticks do not matter: an orphan is started before any later tick.
 			return ticks
 		}
 	}
 	return ticks
 }
 
-// ticksBefore returns the ticks between after and tick, both excluded, from the latest to the earliest: at most maxLookback.
+// ticksBefore returns the ticks between after and tick, both excluded, from the latest to the earliest: at most
+// maxLookback.
 func ticksBefore(s Schedule, tick, after time.Time) (ticks []time.Time) {
 	for len(ticks) < maxLookback {
 		tick, _ = latest(s, tick.Add(-1))

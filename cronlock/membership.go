@@ -7,9 +7,9 @@ import (
 	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
-// A membership is the context of a claim that has entered a term. It ends with the context of the call. Until the claim exits
-// the term, it also ends when the work of the term must stop. Err and Done check the context of the term first, because that
-// context reads the clock: after a pause of the process it ends at once if the leadership is lost.
+// A membership is the context of a claim that has entered a term. It ends with the context of the call. Until the claim
+// exits the term, it also ends when the work of the term must stop. Err and Done check the context of the term first,
+// because that context reads the clock: after a pause of the process it ends at once if the leadership is lost.
 type membership struct {
 	context.Context // context of the call; cancel also ends it
 	cancel          context.CancelCauseFunc

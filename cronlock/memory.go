@@ -5,15 +5,16 @@ import (
 	"time"
 )
 
-// A memory stores the facts that this process knows about the latest ticks of a job, so that it need not ask the nodes for
-// them: records, and this process's own runs. A fact that depends on a clock, such as the lateness of a tick, is stored with
-// the time at which it was found. It is judged again, by the clock that is believed then, whenever it matters.
+// A memory stores the facts that this process knows about the latest ticks of a job, so that it need not ask the nodes
+// for them: records, and this process's own runs. A fact that depends on a clock, such as the lateness of a tick, is
+// stored with the time at which it was found. It is judged again, by the clock that is believed then, whenever it
+// matters.
 type memory struct {
 	mu      sync.Mutex      // guards all fields below
 	entries map[int64]entry // by tick, in nanoseconds since 1970; at most maxLookback
 
-	// The start whose record this process asked for without a reply. If the nodes have the record, this process may still
-	// begin the run. There is only one, because the request requires the job's lease.
+	// The start whose record this process asked for without a reply. If the nodes have the record, this process may
+	// still begin the run. There is only one, because the request requires the job's lease.
 	pending start
 
 	// The latest tick that this process, holding the job's lease, found not started and too late.
@@ -91,7 +92,8 @@ func (m *memory) isPending(s start) bool {
 	return m.pending == s
 }
 
-// setLate stores that a poll that began at a given time found a tick too late, and the reason for which it did not start.
+// setLate stores that a poll that began at a given time found a tick too late, and the reason for which it did not
+// start.
 func (m *memory) setLate(tick, began time.Time, reason error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -14,13 +14,13 @@ const (
 	pollAfterHost = time.Second
 	// hostTimeout is how long after a request to the host the engine polls again: the host may have dropped the call.
 	hostTimeout = 5 * time.Second
-	// maxPollInterval is the longest pause between polls, because timers notice neither a suspended machine nor a changed
-	// clock.
+	// maxPollInterval is the longest pause between polls, because timers notice neither a suspended machine nor a
+	// changed clock.
 	maxPollInterval = time.Minute
 )
 
-// poll makes the host call if a tick may be due. Without a host it runs the tick itself. It returns when the run, or the
-// request to the host, is over.
+// poll makes the host call if a tick may be due. Without a host it runs the tick itself. It returns when the run, or
+// the request to the host, is over.
 func (j *Job) poll() {
 	defer j.recoverPanic()
 
@@ -49,8 +49,8 @@ func (j *Job) poll() {
 	}
 }
 
-// mayStart reports whether the tick due may have to be started on this replica now, as far as this process knows without
-// sending a request.
+// mayStart reports whether the tick due may have to be started on this replica now, as far as this process knows
+// without sending a request.
 func (j *Job) mayStart(due time.Time) bool {
 	if due.IsZero() || j.activeRuns.Load() > 0 {
 		return false
@@ -58,8 +58,8 @@ func (j *Job) mayStart(due time.Time) bool {
 	return j.skipReason(due) == nil && j.service.isLeading()
 }
 
-// schedulePoll schedules the poll for the tick that follows the last poll's tick: when it is due, or a moment later if a cron
-// library calls for it. That tick may be due already, if the poll took long.
+// schedulePoll schedules the poll for the tick that follows the last poll's tick: when it is due, or a moment later if
+// a cron library calls for it. That tick may be due already, if the poll took long.
 func (j *Job) schedulePoll(polled time.Time) {
 	now, after := j.service.now(), polled
 	// The nodes' clocks may have turned out to be behind the last estimate.
@@ -78,8 +78,8 @@ func (j *Job) schedulePoll(polled time.Time) {
 	}
 }
 
-// refreshClocks reads the nodes' clocks once a minute, with a request for the key of j. Every reply carries the node's clock,
-// but clocks may have been wrong for a moment when the last other request was sent.
+// refreshClocks reads the nodes' clocks once a minute, with a request for the key of j. Every reply carries the node's
+// clock, but clocks may have been wrong for a moment when the last other request was sent.
 func (s *Service) refreshClocks(j *Job) {
 	now, readAt := time.Now(), s.clocksReadAt.Load()
 	_, known := s.locker.ClockOffset()
@@ -96,8 +96,8 @@ func (s *Service) refreshClocks(j *Job) {
 	_, _ = s.locker.Inspect(j.removed, j.runKey())
 }
 
-// skipReason returns the reason for which the tick due must not be started while it is the latest, or nil if this process
-// knows none. It sends no request.
+// skipReason returns the reason for which the tick due must not be started while it is the latest, or nil if this
+// process knows none. It sends no request.
 func (j *Job) skipReason(due time.Time) error {
 	if e, _ := j.memory.lookup(due); e.isFinal() {
 		return core.ErrDone
@@ -111,7 +111,8 @@ func (j *Job) skipReason(due time.Time) error {
 	return reason
 }
 
-// recoverPanic logs a panic of the function, of the schedule or of the host in a poll, so that it does not end the process.
+// recoverPanic logs a panic of the function, of the schedule or of the host in a poll, so that it does not end the
+// process.
 func (j *Job) recoverPanic() {
 	if p := recover(); p != nil {
 		j.log(slog.LevelError, "cronlock: a run panicked", "panic", p, "stack", string(debug.Stack()))

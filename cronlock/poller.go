@@ -11,13 +11,14 @@ import (
 const (
 	// retryDelay is the shortest pause before a poll that follows a failure.
 	retryDelay = time.Second
-	// minPollInterval is the shortest time between the beginnings of two polls. Ticks at shorter intervals are superseded.
+	// minPollInterval is the shortest time between the beginnings of two polls. Ticks at shorter intervals are
+	// superseded.
 	minPollInterval = 50 * time.Millisecond
 )
 
 // A poller polls one job. At most one poll is running or scheduled: a request for a poll while one is running only sets
-// nextAt, and the timer is set when that poll has ended. So polls cannot multiply, however many requests come and however
-// long polls take.
+// nextAt, and the timer is set when that poll has ended. So polls cannot multiply, however many requests come and
+// however long polls take.
 type poller struct {
 	poll func()
 	gate *gate.Gate // each poll is inside
@@ -62,6 +63,7 @@ func (p *poller) resetTimer() {
 	if !p.isPending() {
 		return
 	}
+
 	if least := p.lastStart.Add(minPollInterval); p.nextAt.Before(least) {
 		p.nextAt = least
 	}
@@ -71,6 +73,7 @@ func (p *poller) resetTimer() {
 // onTimer runs a poll if one is due.
 func (p *poller) onTimer() {
 	stall.At(stall.Timer, stall.Anywhere, p)
+
 	begun := p.begin()
 	if !begun {
 		return
@@ -85,8 +88,8 @@ func (p *poller) onTimer() {
 	p.poll()
 }
 
-// begin marks a poll as running and reports true, unless no poll is due: a timer that was reset while it fired may fire too
-// early, or twice.
+// begin marks a poll as running and reports true, unless no poll is due: a timer that was reset while it fired may fire
+// too early, or twice.
 func (p *poller) begin() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

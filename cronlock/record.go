@@ -16,8 +16,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// key returns a key of the job. A job has no other keys than these: "run" is held while the job runs; "start", with a tick and
-// a number, is the record made before that start of the tick; "end", with a tick, is the record made after a run.
+// key returns a key of the job. A job has no other keys than these: "run" is held while the job runs; "start", with a
+// tick and a number, is the record made before that start of the tick; "end", with a tick, is the record made after a
+// run.
 func (j *Job) key(parts ...string) string {
 	return core.Key(append([]string{"cron", j.service.name, j.name}, parts...)...)
 }
@@ -40,9 +41,9 @@ type record struct {
 	Error      string    `json:"error,omitempty"`
 }
 
-// retention returns how long the records of a tick are kept: until 100 more ticks were due, but at least for an hour more
-// than the grace, within which the tick may start for the first time, and at most for a year. If fewer ticks follow, it
-// returns a year.
+// retention returns how long the records of a tick are kept: until 100 more ticks were due, but at least for an hour
+// more than the grace, within which the tick may start for the first time, and at most for a year. If fewer ticks
+// follow, it returns a year.
 func (j *Job) retention(tick time.Time) time.Duration {
 	last := tick
 	for range maxLookback {
@@ -58,12 +59,14 @@ func (j *Job) retention(tick time.Time) time.Duration {
 // maxConcurrentReads is how many records of a job are read at the same time.
 const maxConcurrentReads = 32
 
-// readRecords returns the records of keys, in order, and nil for a key that has none. If a record is just being written,
-// readRecords waits for it, at most for wait; 0 means no limit.
+// readRecords returns the records of keys, in order, and nil for a key that has none. If a record is just being
+// written, readRecords waits for it, at most for wait; 0 means no limit.
 func (j *Job) readRecords(ctx context.Context, wait time.Duration, keys ...string) ([]*record, error) {
 	records, errs := make([]*record, len(keys)), make([]error, len(keys))
+
 	// A panic of an observer must reach the caller's goroutine.
 	var panicked atomic.Pointer[any]
+
 	slots := make(chan struct{}, maxConcurrentReads)
 	var readers sync.WaitGroup
 	for i, key := range keys {
@@ -108,9 +111,9 @@ func (j *Job) readRecord(ctx context.Context, wait time.Duration, key string) (*
 	return r, nil
 }
 
-// findRecord returns the record of a key, or nil. A confirmed record may be missing on so many of the nodes that answer now
-// that no quorum shows it. If some nodes show a record but no quorum does, findRecord asks for the key: the nodes then decide
-// whether the record counts.
+// findRecord returns the record of a key, or nil. A confirmed record may be missing on so many of the nodes that answer
+// now that no quorum shows it. If some nodes show a record but no quorum does, findRecord asks for the key: the nodes
+// then decide whether the record counts.
 func (j *Job) findRecord(ctx context.Context, wait time.Duration, key string) (*core.Record, error) {
 	state, err := j.service.locker.Inspect(ctx, key)
 	if err != nil || state.Record != nil {
@@ -136,7 +139,13 @@ func (j *Job) findRecord(ctx context.Context, wait time.Duration, key string) (*
 // newRecord returns the record of a start, or of an end with the error of the function.
 func (c *claim) newRecord(fnErr error) record {
 	j := c.job
-	r := record{By: j.service.replicaID, At: j.service.now().UTC(), Attempt: c.nextAttempt(), StartLimit: j.startLimit, Previous: c.previous}
+	r := record{
+		By:         j.service.replicaID,
+		At:         j.service.now().UTC(),
+		Attempt:    c.nextAttempt(),
+		StartLimit: j.startLimit,
+		Previous:   c.previous,
+	}
 	if fnErr != nil {
 		// fmt.Sprint recovers a panic of the error's method.
 		r.Error = strings.ToValidUTF8(fmt.Sprint(fnErr), "?")
@@ -146,16 +155,22 @@ func (c *claim) newRecord(fnErr error) record {
 	return r
 }
 
-// writeRecord records a start or an end on a quorum, unless there is a record already, and returns the record. It reports
-// whether this call wrote it.
+// writeRecord records a start or an end on a quorum, unless there is a record already, and returns the record. It
+// reports whether this call wrote it.
 func (c *claim) writeRecord(ctx context.Context, key string, fnErr error) (mine bool, found record, err error) {
 	j := c.job
-	result, err := j.service.locker.OnceResult(ctx, key, func(context.Context) ([]byte, error) {
+	write := func(context.Context) ([]byte, error) {
 		mine = true
 		return json.Marshal(c.newRecord(fnErr))
-	}, core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second))
-	if err == nil {
-		err = json.Unmarshal(result, &found)
 	}
+	result, err := j.service.locker.OnceResult(
+		ctx, key, write,
+		core.Name(j.name), core.Retention(j.retention(c.tick)), core.MaxWait(time.Second),
+	)
+	if err != nil {
+		return mine, found, err
+	}
+
+	err = json.Unmarshal(result, &found)
 	return mine, found, err
 }

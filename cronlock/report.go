@@ -11,11 +11,13 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// event reports an event of the job to the observer. Neither a poll nor a run waits for the observer. An empty kind is ignored.
+// event reports an event of the job to the observer. Neither a poll nor a run waits for the observer. An empty kind is
+// ignored.
 func (j *Job) event(ctx context.Context, kind core.EventKind) {
 	if kind == "" {
 		return
 	}
+
 	locker := j.service.locker
 	callback.Of(locker).Post(&j.events, func() {
 		locker.Event(ctx, core.Event{Source: "cronlock", Name: j.name, Kind: kind})
@@ -30,8 +32,8 @@ func (j *Job) log(level slog.Level, message string, attrs ...any) {
 	})
 }
 
-// isWaitingForNewNodes reports whether err has only this cause: a majority of the nodes are in quarantine, and no quorum has
-// granted anything to this process so far. Every new cluster begins like that, so it is no outage.
+// isWaitingForNewNodes reports whether err has only this cause: a majority of the nodes are in quarantine, and no
+// quorum has granted anything to this process so far. Every new cluster begins like that, so it is no outage.
 func (s *Service) isWaitingForNewNodes(err error) bool {
 	if s.quorumGranted.Load() || !errors.Is(err, core.ErrUnavailable) {
 		return false
@@ -50,8 +52,8 @@ func (s *Service) isWaitingForNewNodes(err error) bool {
 	return quarantined > len(op.Nodes)/2
 }
 
-// An outage is a time in which ticks cannot start for one reason. It is logged once, when it begins. It ends with a run, or
-// with an answer that nothing needs to start on this replica.
+// An outage is a time in which ticks cannot start for one reason. It is logged once, when it begins. It ends with a
+// run, or with an answer that nothing needs to start on this replica.
 type outage struct {
 	mu     sync.Mutex     // guards reason
 	reason core.EventKind // reason that was logged; empty if there is no outage
@@ -101,8 +103,12 @@ func (j *Job) reportSuperseded(ctx context.Context, ticks int) {
 	for range ticks {
 		j.event(ctx, EventSuperseded)
 	}
-	if n := j.superseded.add(ticks); n > 0 {
-		j.log(slog.LevelWarn, "cronlock: ticks were superseded: they never start, because a later tick was due when the job could start", "ticks", n)
+
+	n := j.superseded.add(ticks)
+	if n > 0 {
+		j.log(slog.LevelWarn,
+			"cronlock: ticks were superseded: they never start, because a later tick was due when the job could start",
+			"ticks", n)
 	}
 }
 
@@ -110,6 +116,7 @@ func (j *Job) reportSuperseded(ctx context.Context, ticks int) {
 func (p *supersededCount) add(ticks int) (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.ticks += ticks
 	isLogged := !p.loggedAt.IsZero() && time.Since(p.loggedAt) < supersededLogInterval
 	if p.ticks == 0 || isLogged {

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/internal/schedule"
 )
 
-// A Schedule names instants. It must name the same instants on all replicas, at any time. An invalid argument of Crontab,
-// Every or At is an error of [Service.Add].
+// A Schedule names instants. It must name the same instants on all replicas, at any time. An invalid argument of
+// Crontab, Every or At is an error of [Service.Add].
 type Schedule interface {
 	// Next returns the first instant after the given one, or the zero time if there is none.
 	Next(after time.Time) time.Time
@@ -31,13 +31,13 @@ type invalidSchedule struct{ error }
 
 func (invalidSchedule) Next(time.Time) time.Time { return time.Time{} }
 
-// Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the seconds
-// first, or is a descriptor such as @daily, as robfig/cron reads them. The schedule names each instant at which the clocks of
-// the zone match the expression. When clocks go back, a time that they show twice is two ticks. When they go forward, a time
-// that they skip is none.
+// Crontab returns the schedule of a cron expression in a time zone. The expression has five fields, or six with the
+// seconds first, or is a descriptor such as @daily, as robfig/cron reads them. The schedule names each instant at which
+// the clocks of the zone match the expression. When clocks go back, a time that they show twice is two ticks. When they
+// go forward, a time that they skip is none.
 //
-// An expression that never falls due is an error. So is an expression that names a time zone (TZ=, CRON_TZ=) or begins with
-// @every: use [Every]. The local time zone is an error, because it may differ between replicas.
+// An expression that never falls due is an error. So is an expression that names a time zone (TZ=, CRON_TZ=) or begins
+// with @every: use [Every]. The local time zone is an error, because it may differ between replicas.
 func Crontab(expression string, in *time.Location) Schedule {
 	next, err := schedule.Crontab(expression, in)
 	if err != nil {
@@ -46,8 +46,8 @@ func Crontab(expression string, in *time.Location) Schedule {
 	return scheduleFunc(next)
 }
 
-// Every returns the schedule of all multiples of d since the beginning of 1970 in UTC, which are the same on every replica. It
-// does not count from the start of a process or from the end of a run. The shortest period is a second.
+// Every returns the schedule of all multiples of d since the beginning of 1970 in UTC, which are the same on every
+// replica. It does not count from the start of a process or from the end of a run. The shortest period is a second.
 func Every(d time.Duration) Schedule {
 	next, err := schedule.Every(d)
 	if err != nil {
@@ -61,6 +61,8 @@ func At(instants ...time.Time) Schedule {
 	if len(instants) == 0 || slices.ContainsFunc(instants, time.Time.IsZero) {
 		return invalidSchedule{fmt.Errorf("at %v: there must be an instant, and none may be zero", instants)}
 	}
+
+	// The zero time at the end is the instant after the last one.
 	sorted := append(slices.SortedFunc(slices.Values(instants), time.Time.Compare), time.Time{})
 	return scheduleFunc(func(after time.Time) time.Time {
 		next, _ := slices.BinarySearchFunc(sorted[:len(sorted)-1], after.Add(1), time.Time.Compare)
@@ -83,8 +85,13 @@ func checkSchedule(s Schedule, now time.Time) error {
 		return nil
 	case !first.After(now):
 		return fmt.Errorf("the schedule's Next returns %v after %v", first, now)
-	case !s.Next(now.Add(first.Sub(now) / 2)).Equal(first):
-		return errors.New("the schedule names other instants when it is asked at another time, and so on another replica: use Every")
+	}
+
+	// A schedule that counts from the time of the call shows it here.
+	middle := now.Add(first.Sub(now) / 2)
+	if !s.Next(middle).Equal(first) {
+		return errors.New("the schedule names other instants when it is asked at another time, " +
+			"and so on another replica: use Every")
 	}
 	return nil
 }

@@ -49,12 +49,12 @@ type Option func(*config)
 type config struct{ elector *leader.Elector }
 
 // WithElector makes only the leader start ticks. A new leader polls all jobs at once. If the leadership is lost, the
-// contexts of its runs end. A leader that resigns finishes its runs first. Close of the Service makes e resign, so do not
-// share e with a Service that stays open. By default there is no elector: the replicas share the ticks.
+// contexts of its runs end. A leader that resigns finishes its runs first. Close of the Service makes e resign, so do
+// not share e with a Service that stays open. By default there is no elector: the replicas share the ticks.
 func WithElector(e *leader.Elector) Option { return func(c *config) { c.elector = e } }
 
-// New returns a Service of the given name that locks with locker. Replicas of one service use the same name,
-// and services that share nodes use different names. After the death of a replica, its job stays taken for as long as the
+// New returns a Service of the given name that locks with locker. Replicas of one service use the same name, and
+// services that share nodes use different names. After the death of a replica, its job stays taken for as long as the
 // TTL of locker. The error names everything that is wrong with the arguments.
 func New(locker *core.Locker, service string, opts ...Option) (*Service, error) {
 	host, _ := os.Hostname()
@@ -77,7 +77,8 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 		return nil, err
 	}
 
-	// Detached, because the end of a caller's context only tells a run to stop: the lease must last until it has returned.
+	// Detached, because the end of a caller's context only tells a run to stop: the lease must last until it has
+	// returned.
 	var err error
 	s.locker, err = locker.With(core.Detached(true), core.MaxHold(0), core.MaxWait(0), core.Note(s.replicaID))
 	if err != nil {
@@ -96,13 +97,19 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 	return s, nil
 }
 
-// Add adds a job. Replicas identify a job by its name, which must be the same on all of them and in all releases. From now on
-// the engine polls the job. The latest due tick starts at once if it was not started and is within the grace.
+// Add adds a job. Replicas identify a job by its name, which must be the same on all of them and in all releases. From
+// now on the engine polls the job. The latest due tick starts at once if it was not started and is within the grace.
 //
-// The context of fn ends when fn must stop: with the context of the call that began the run, or with a cause that matches
-// core.ErrLost when the lease or the leadership was lost. [FromContext] returns the run. The error of Add names everything
-// that is wrong with the arguments, such as a name that another job of the Service has. Nothing is added then.
-func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
+// The context of fn ends when fn must stop: with the context of the call that began the run, or with a cause that
+// matches core.ErrLost when the lease or the leadership was lost. [FromContext] returns the run. The error of Add names
+// everything that is wrong with the arguments, such as a name that another job of the Service has. Nothing is added
+// then.
+func (s *Service) Add(
+	name string,
+	schedule Schedule,
+	fn func(ctx context.Context) error,
+	opts ...JobOption,
+) (*Job, error) {
 	ttl := s.locker.TTL()
 	j := &Job{
 		service:  s,
@@ -139,12 +146,15 @@ func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Contex
 		return nil, err
 	}
 
+	// removed ends with the Service, too.
 	removed, remove := context.WithCancelCause(s.closing)
 	j.removed = removed
 	j.remove = remove
 	j.pollSlot = make(chan struct{}, 1)
 	j.poller = newPoller(&s.gate, j.poll)
 	s.jobs[name] = j
+
+	// The first polls of replicas that start together are spread a little.
 	j.poller.pollWithin(jitter() / 5)
 	return j, nil
 }
@@ -155,14 +165,16 @@ func (s *Service) removeIfGone(name string) {
 	j := s.jobs[name]
 	s.mu.Unlock()
 	if j != nil && j.isHostGone() {
-		j.Remove()
+		j.Remove() // locks s.mu
 	}
 }
 
 // pollWhenElected polls all jobs, now and each time this process becomes leader, until the Service is closed.
 func (s *Service) pollWhenElected() {
 	for s.closing.Err() == nil {
+		// Before the polls, so that no election is missed.
 		began := s.elector.Began()
+
 		s.mu.Lock()
 		for _, j := range s.jobs {
 			j.poller.pollWithin(0)
@@ -186,18 +198,21 @@ func (s *Service) now() time.Time {
 }
 
 // Close ends the Service. Nothing starts from now on, and calls such as RunDue fail with core.ErrClosed. The elector
-// resigns, and the runs of this replica leave the term: they go on under the leases of their jobs, and another process may
-// lead. Close waits for these runs, including runs that the engine began, and for the records of their ends. If ctx ends
-// first, Close returns its cause and the names of the jobs that run. The runs go on under their leases until the Locker is
-// closed. Stop the host before Close, and close the elector and the Locker after it.
+// resigns, and the runs of this replica leave the term: they go on under the leases of their jobs, and another process
+// may lead. Close waits for these runs, including runs that the engine began, and for the records of their ends. If ctx
+// ends first, Close returns its cause and the names of the jobs that run. The runs go on under their leases until the
+// Locker is closed. Stop the host before Close, and close the elector and the Locker after it.
 //
 // In a run of the Service, Close would wait for itself. If ctx is the context of the run, the error matches
-// core.ErrInvalid, and nothing is closed. If it is another context, Close cannot recognize this, and waits until ctx ends.
+// core.ErrInvalid, and nothing is closed. If it is another context, Close cannot recognize this, and waits until ctx
+// ends.
 func (s *Service) Close(ctx context.Context) error {
 	if j, inside := ctx.Value(runJobKey{s}).(*Job); inside {
-		return fmt.Errorf("cronlock: %w: Close is called in a run of job %q, for which it would wait", core.ErrInvalid, j.name)
+		return fmt.Errorf("cronlock: %w: Close is called in a run of job %q, for which it would wait",
+			core.ErrInvalid, j.name)
 	}
 
+	// No claim enters from here on. Then the runs leave the term, so that the resignation need not wait for them.
 	s.gate.Close()
 	s.setClosing(core.ErrClosed)
 	s.leaveTerm()
@@ -218,12 +233,14 @@ func (s *Service) waitEmpty(ctx context.Context) error {
 	return s.gate.Wait(ctx)
 }
 
-// resignUntilEmpty makes the elector resign until the gate is empty or ctx ends. If this process is elected in that time, it
-// resigns again, because it could not start anything.
+// resignUntilEmpty makes the elector resign until the gate is empty or ctx ends. If this process is elected in that
+// time, it resigns again, because it could not start anything.
 func (s *Service) resignUntilEmpty(ctx context.Context) {
 	for {
+		// Before the resignation, so that no election is missed.
 		began := s.elector.Began()
 		s.elector.Resign()
+
 		select {
 		case <-began:
 		case <-s.gate.Empty():
@@ -255,6 +272,8 @@ func (s *Service) addTermClaim(c *claim) error {
 func (s *Service) addRun(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
+	// A host may call a claim twice.
 	if !s.runClaims[c] {
 		c.job.activeRuns.Add(1)
 	}
@@ -265,6 +284,7 @@ func (s *Service) addRun(c *claim) {
 func (s *Service) removeClaim(c *claim) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.runClaims[c] {
 		c.job.activeRuns.Add(-1)
 	}
@@ -279,6 +299,7 @@ func (s *Service) runningJobs() (names []string) {
 	for c := range s.runClaims {
 		names = append(names, c.job.name)
 	}
+
 	slices.Sort(names)
 	return slices.Compact(names)
 }

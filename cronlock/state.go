@@ -1,7 +1,7 @@
 package cronlock
 
-// A state is the state of a tick. It is not stored on the nodes: it follows from the records of the tick's starts and of its
-// end, and from the holder of the job's lease.
+// A state is the state of a tick. It is not stored on the nodes: it follows from the records of the tick's starts and
+// of its end, and from the holder of the job's lease.
 type state int
 
 const (
@@ -31,8 +31,8 @@ const (
 const impossible = stateCount
 
 // transitions has the next state for each transition and state, for a tick that has starts left; next adds the rule for
-// ticks that have none. A free tick is also over when a later tick falls due or the grace has passed, because then no replica
-// looks for it any more.
+// ticks that have none. A free tick is also over when a later tick falls due or the grace has passed, because then no
+// replica looks for it any more.
 var transitions = [transitionCount][stateCount]state{
 	// tickFree, tickClaimed, tickRunning, tickOrphaned, tickReclaimed, tickOver
 	onClaim:        {tickClaimed, impossible, impossible, tickReclaimed, impossible, impossible},
