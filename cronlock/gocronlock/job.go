@@ -21,17 +21,18 @@ import (
 type Job struct {
 	*cronlock.Job
 	scheduler   gocron.Scheduler
-	listed      gocron.Job         // as gocron lists it
-	callOptions []gocron.JobOption // of every call
-	tag         string             // of every call
+	listed      gocron.Job         // the job that gocron lists; it never runs by itself
+	callOptions []gocron.JobOption // options of each call
+	tag         string             // identifies the listed job and all calls
 
-	dueCalls    *calls // for what is due
-	manualCalls *calls
+	dueCalls    *calls // requested by the engine, for due ticks
+	manualCalls *calls // requested by RunNow
 }
 
 // An Option configures a job.
 type Option func(*config)
 
+// A config has the settings of a job.
 type config struct {
 	policy []cronlock.JobOption
 	gocron []gocron.JobOption
@@ -43,29 +44,36 @@ func Policy(opts ...cronlock.JobOption) Option {
 	return func(c *config) { c.policy = append(c.policy, opts...) }
 }
 
-// Listeners adds event listeners of gocron. They are called for every run, including those that start late or by hand. A
-// BeforeJobRunsSkipIfBeforeFuncErrors that returns an error leaves the tick to another replica.
+// Listeners adds event listeners of gocron. They are called for every run, including those that start late or by hand.
+// A BeforeJobRunsSkipIfBeforeFuncErrors that returns an error leaves the tick to another replica.
 func Listeners(listeners ...gocron.EventListener) Option {
 	return func(c *config) { c.gocron = append(c.gocron, gocron.WithEventListeners(listeners...)) }
 }
 
-// Tags adds tags of gocron. The job has one more, of its own.
+// Tags adds tags of gocron. The job has one more tag, with a random name.
 func Tags(tags ...string) Option { return func(c *config) { c.tags = append(c.tags, tags...) } }
 
 // Add adds a job to the service and makes the scheduler run the job once the scheduler has been started. The errors are
-// those of [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing is
-// added.
+// those of [cronlock.Service.Add] and of gocron's NewJob, or core.ErrClosed if the scheduler is shut down; then nothing
+// is added.
 //
-// The scheduler lists the job by its name and tags, and beside it each call that waits or runs. A job that is removed there
-// (RemoveJob, RemoveByTags) starts no more runs and leaves the service, as does each job of a scheduler that is shut down; to
-// remove a call that waits removes the job, and to remove one that runs ends the context of the run. gocron does not show the
-// next tick; that is what Next of the job is for.
+// The scheduler lists the job by its name and tags, and beside it each call that waits or runs. A job that is removed
+// from the scheduler (RemoveJob, RemoveByTags) starts no more runs and leaves the service, as does each job of a
+// scheduler that is shut down. Removing a call that waits removes the job. Removing a call that runs ends the context
+// of the run. gocron does not show the next tick: call Next of the job.
 //
-// Only schedule says when the job runs: gocron's options on start and stop times, intervals, singleton mode and limits of
-// runs are not for such jobs. The scheduler's limit of concurrent jobs delays runs. In LimitModeReschedule it drops runs by
-// hand, and delays others by five seconds at a time. A scheduler with an elector of its own does not run such jobs: give the
-// elector to cronlock.New ([cronlock.WithElector]).
-func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, schedule cronlock.Schedule, fn func(ctx context.Context) error, opts ...Option) (*Job, error) {
+// Only schedule determines when the job runs. gocron's options for start and stop times, intervals, singleton mode and
+// limits of runs do not apply. The scheduler's limit of concurrent jobs delays runs. In LimitModeReschedule it drops
+// runs by hand, and delays others by five seconds at a time. A scheduler with its own elector does not run such jobs:
+// pass the elector to cronlock.New ([cronlock.WithElector]).
+func Add(
+	scheduler gocron.Scheduler,
+	service *cronlock.Service,
+	name string,
+	schedule cronlock.Schedule,
+	fn func(ctx context.Context) error,
+	opts ...Option,
+) (*Job, error) {
 	var c config
 	var f faults.List
 	faults.Set(&f, &c, opts)
@@ -74,9 +82,17 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 	if err := f.Err(fmt.Sprintf("gocronlock: job %q", name)); err != nil {
 		return nil, err
 	}
+
 	j := &Job{scheduler: scheduler, tag: uuid.NewString()}
-	j.callOptions = append(slices.Clone(c.gocron), gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithDisabledDistributedJobLocker(false))
+	j.callOptions = append(
+		slices.Clone(c.gocron),
+		gocron.WithName(name),
+		gocron.WithTags(append(c.tags, j.tag)...),
+		gocron.WithDisabledDistributedJobLocker(false),
+	)
 	j.dueCalls, j.manualCalls = &calls{job: j}, &calls{job: j, byHand: true}
+
+	// The engine may use the host before Add has returned, so the host waits for the end of Add.
 	h := &host{added: make(chan struct{})}
 	var err error
 	j.Job, err = service.Add(name, schedule, fn, append(c.policy, hosting.WithHost(h).(cronlock.JobOption))...)
@@ -84,9 +100,16 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 		return nil, err
 	}
 	defer close(h.added)
-	listed := func(context.Context) error { return j.RunNow() } // RunNow of the job that gocron lists
-	j.listed, err = scheduler.NewJob(gocron.CronJob(name, false), gocron.NewTask(listed),
-		gocron.WithName(name), gocron.WithTags(append(c.tags, j.tag)...), gocron.WithCronImplementation(neverSchedule{}))
+
+	// gocron calls the task only if the user calls RunNow of the listed job.
+	task := func(context.Context) error { return j.RunNow() }
+	j.listed, err = scheduler.NewJob(
+		gocron.CronJob(name, false),
+		gocron.NewTask(task),
+		gocron.WithName(name),
+		gocron.WithTags(append(c.tags, j.tag)...),
+		gocron.WithCronImplementation(neverSchedule{}),
+	)
 	if err == nil && j.isMissing(j.listed) {
 		err = errGone
 	}
@@ -100,56 +123,60 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 
 var errGone = fmt.Errorf("%w: the scheduler is shut down, or the job was removed", core.ErrClosed)
 
-// gone reports whether the user has removed the job from the scheduler, or shut that down, of which gocron tells nobody.
+// isGone reports whether the user has removed the job from the scheduler, or shut the scheduler down. gocron does not
+// report either event.
 func (j *Job) isGone() bool {
 	return j.isMissing(j.listed) || j.dueCalls.isPendingRemoved() || j.manualCalls.isPendingRemoved()
 }
 
-// lacks reports whether the scheduler does not have a job any more. While it stops, gocron knows of no job for a moment, but
-// lists all.
-func (j *Job) isMissing(one gocron.Job) bool {
-	if _, err := one.NextRun(); err == nil {
+// isMissing reports whether the scheduler does not have a job any more. While a scheduler stops, NextRun fails for a
+// moment although Jobs lists the job.
+func (j *Job) isMissing(wanted gocron.Job) bool {
+	if _, err := wanted.NextRun(); err == nil {
 		return false
 	}
-	return !slices.ContainsFunc(j.scheduler.Jobs(), func(listed gocron.Job) bool { return listed.ID() == one.ID() })
+	return !slices.ContainsFunc(j.scheduler.Jobs(), func(listed gocron.Job) bool { return listed.ID() == wanted.ID() })
 }
 
-// A host is a job before it is complete, and afterwards.
+// A host connects the engine to a job, also while Add has not returned.
 type host struct {
-	added chan struct{} // closed by the end of Add
-	job   *Job          // nil: it was not added
+	added chan struct{} // closed at the end of Add
+	job   *Job          // set before added is closed; nil if Add failed
 }
 
-// Ask makes the scheduler call for what is due.
+// RequestCall makes the scheduler call the job for a due tick, once the job has been added.
 func (h *host) RequestCall() {
 	<-h.added
 	if h.job != nil {
-		_ = h.job.dueCalls.request() // the engine asks again
+		// After an error the engine requests the call again.
+		_ = h.job.dueCalls.request()
 	}
 }
 
-// Gone also removes calls that the scheduler has dropped.
+// IsRemoved reports whether the job has been removed from the scheduler. It also removes the rest of such a job, and
+// calls that the scheduler has dropped.
 func (h *host) IsRemoved() bool {
 	select {
 	case <-h.added:
 	default:
 		return false
 	}
+
 	if h.job == nil {
 		return true
 	}
 	if h.job.isGone() {
-		_ = h.job.Remove() // what is left of it in the scheduler
+		_ = h.job.Remove()
 		return true
 	}
 	h.job.manualCalls.removeDropped()
 	return false
 }
 
-// RunNow makes the scheduler run the job by hand on this replica, see [cronlock.Job.RunNow], and does not wait for it. If
-// the scheduler has not been started, the run begins when it is. Listeners hear how the run ends, and why it does not
-// begin. If a run by hand of this job still waits for the scheduler, RunNow adds no second one. The error is gocron's, or
-// core.ErrClosed if the scheduler is shut down or the job was removed.
+// RunNow makes the scheduler run the job by hand on this replica, see [cronlock.Job.RunNow], and does not wait for the
+// run. If the scheduler has not been started, the run begins when it is started. Listeners get the result of the run,
+// or the reason for which it does not begin. If a run by hand of this job still waits for the scheduler, RunNow adds no
+// second run. The error is gocron's, or core.ErrClosed if the scheduler is shut down or the job was removed.
 func (j *Job) RunNow() error {
 	err := j.manualCalls.request()
 	if errors.Is(err, core.ErrClosed) {
@@ -158,39 +185,41 @@ func (j *Job) RunNow() error {
 	return err
 }
 
-// Remove removes the job from the scheduler and from its service. gocron ends the context of a run under way, also of one
-// that started late or by hand.
+// Remove removes the job from the scheduler and from its service. gocron ends the context of a run under way, even if
+// the run started late or by hand.
 func (j *Job) Remove() error {
-	j.Job.Remove() // first, or the engine would call once more
+	// The service comes first, because the engine would request another call.
+	j.Job.Remove()
 	err := j.scheduler.RemoveJob(j.listed.ID())
 	j.scheduler.RemoveByTags(j.tag)
 	return err
 }
 
-// never is when gocron runs the job that it lists: the engine asks for each call, one at a time. With calls of its own at the
-// ticks, a scheduler that is busy would queue one for each tick.
+// neverSchedule is the schedule of the listed job: far in the future, because the engine requests each call. If gocron
+// also called the job at its ticks, a busy scheduler would queue one call for each tick.
 type neverSchedule struct{}
 
 func (neverSchedule) IsValid(string, *time.Location, time.Time) error { return nil }
 func (neverSchedule) Next(now time.Time) time.Time                    { return now.AddDate(200, 0, 0) }
 
-// calls are those that the scheduler makes for a job, each by a job of gocron that runs once: RunNow of a job whose scheduler
-// does not run blocks gocron's loop for ever. At most one of them waits for the scheduler.
+// calls makes the scheduler call a job. Each call is a gocron job that runs once, because RunNow of a gocron job blocks
+// gocron's loop forever if the scheduler does not run. At most one call waits for the scheduler.
 type calls struct {
 	job       *Job
 	byHand    bool
-	requestMu sync.Mutex // of one request to the scheduler at a time
+	requestMu sync.Mutex // held during a request, so that there is one at a time
 
-	mu          sync.Mutex // never held while the scheduler is asked, which may wait for a run
-	pending     gocron.Job // the call that has not come yet; nil if there is none
-	pendingID   uuid.UUID  // and how the scheduler knows it
+	// mu guards the fields below. It is never held during a call of the scheduler, which may wait for a run.
+	mu          sync.Mutex
+	pending     gocron.Job // the gocron job of the call that has not come yet; nil if there is none
+	pendingID   uuid.UUID  // id of that job, set before the job is created
 	requestedAt time.Time
 }
 
-// lostAfter is how long after its request a call that the scheduler has not queued counts as dropped.
+// queueTimeout is how long after its request a call counts as dropped if the scheduler has no queue.
 const queueTimeout = 5 * time.Second
 
-// call makes the scheduler call, unless a call still waits for it.
+// request makes the scheduler call the job, unless a call is still pending.
 func (c *calls) request() error {
 	c.requestMu.Lock()
 	defer c.requestMu.Unlock()
@@ -201,19 +230,28 @@ func (c *calls) request() error {
 		return nil
 	}
 	c.removePending()
-	t := &call{calls: c, id: uuid.New(), runs: make(chan *run, 1)}
-	c.setPending(t.id, nil)
-	added, err := c.job.scheduler.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()), gocron.NewTask(t.runTask),
-		append(slices.Clone(c.job.callOptions), gocron.WithIdentifier(t.id), gocron.WithDistributedJobLocker(t))...)
+
+	// The id is pending before the job exists, because the call may come before NewJob returns.
+	one := &call{calls: c, id: uuid.New(), runs: make(chan *run, 1)}
+	c.setPending(one.id, nil)
+	added, err := c.job.scheduler.NewJob(
+		gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
+		gocron.NewTask(one.runTask),
+		append(
+			slices.Clone(c.job.callOptions),
+			gocron.WithIdentifier(one.id),
+			gocron.WithDistributedJobLocker(one),
+		)...,
+	)
 	if err != nil {
-		c.clearPending(t.id)
+		c.clearPending(one.id)
 		return err
 	}
-	c.setPending(t.id, added)
+	c.setPending(one.id, added)
 	return nil
 }
 
-// sweep removes a call that the scheduler has dropped instead of queueing it: gocron keeps jobs that will not run again.
+// removeDropped removes a call that the scheduler has dropped: gocron keeps jobs that will not run again.
 func (c *calls) removeDropped() {
 	c.requestMu.Lock()
 	defer c.requestMu.Unlock()
@@ -222,50 +260,56 @@ func (c *calls) removeDropped() {
 	}
 }
 
-// isWaiting reports whether a call still waits for the scheduler: it was only just asked for, the scheduler has not been
-// started, or it has a queue. A scheduler does not say whether it has dropped a call.
+// isPending reports whether a call still waits for the scheduler: it was requested a moment ago, the scheduler has a
+// queue, or the scheduler has not been started. A scheduler does not report whether it has dropped a call.
 func (c *calls) isPending() bool {
 	c.mu.Lock()
-	waiting, since := c.pending, c.requestedAt
+	pending, requestedAt := c.pending, c.requestedAt
 	c.mu.Unlock()
-	if waiting == nil {
+	if pending == nil {
 		return false
 	}
-	if time.Since(since) < queueTimeout || c.job.scheduler.JobsWaitingInQueue() > 0 {
+
+	if time.Since(requestedAt) < queueTimeout || c.job.scheduler.JobsWaitingInQueue() > 0 {
 		return true
 	}
-	next, err := waiting.NextRun()
+	// A scheduler that has not been started has no next run of the job yet.
+	next, err := pending.NextRun()
 	return err == nil && next.IsZero()
 }
 
-// removed reports whether the user has removed the call that waits. gocron lists it by the name of the job.
+// isPendingRemoved reports whether the user has removed the pending call. gocron lists the call by the name of the job.
 func (c *calls) isPendingRemoved() bool {
 	c.mu.Lock()
-	waiting, id := c.pending, c.pendingID
+	pending, id := c.pending, c.pendingID
 	c.mu.Unlock()
-	if waiting == nil || !c.job.isMissing(waiting) {
+	if pending == nil || !c.job.isMissing(pending) {
 		return false
 	}
+
+	// The call may have come since. Then it removed itself.
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.pendingID == id // it has not come meanwhile
+	return c.pendingID == id
 }
 
-// drop removes the call that has not come.
+// removePending removes the pending call from the scheduler, if there is one.
 func (c *calls) removePending() {
 	c.mu.Lock()
 	id := c.pendingID
 	c.pending, c.pendingID = nil, uuid.Nil
 	c.mu.Unlock()
+
 	if id != uuid.Nil {
 		_ = c.job.scheduler.RemoveJob(id)
 	}
 }
 
-// waits notes a call that has been asked for, unless it has come already.
+// setPending stores the id of a call, or the gocron job of a call that is still pending.
 func (c *calls) setPending(id uuid.UUID, added gocron.Job) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if added == nil {
 		c.pendingID, c.requestedAt = id, time.Now()
 	} else if c.pendingID == id {
@@ -273,7 +317,7 @@ func (c *calls) setPending(id uuid.UUID, added gocron.Job) {
 	}
 }
 
-// comes notes that a call has come.
+// clearPending marks the call with an id as not pending any more: it has come, or it was not created.
 func (c *calls) clearPending(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -282,54 +326,59 @@ func (c *calls) clearPending(id uuid.UUID) {
 	}
 }
 
-// A turn connects what gocron calls one after the other on one goroutine: Lock, the task unless a listener refuses it, and
-// Unlock.
+// A call is one call of a job by gocron. On one goroutine gocron calls Lock, then the task unless a listener refuses
+// it, and then Unlock.
 type call struct {
 	calls *calls
-	id    uuid.UUID
-	runs  chan *run // room for one
+	id    uuid.UUID // id of the gocron job
+	runs  chan *run // passes the run from Lock to the task, or to Unlock if there was no task; capacity 1
 }
 
+// A run is the gocron.Lock of a call.
 type run struct {
 	hosting.Claim
 	call         *call
 	isTaskCalled bool
 }
 
-// Lock takes what is to start: the records say what that is, not the call.
-func (t *call) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	t.calls.clearPending(t.id)
-	claim, err := t.newClaim(ctx)
+// Lock claims a run. The records determine the tick, not the call.
+func (c *call) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
+	c.calls.clearPending(c.id)
+
+	claim, err := c.newClaim(ctx)
 	if err != nil {
-		t.remove()
+		c.remove()
 		return nil, err
 	}
-	r := &run{Claim: claim, call: t}
-	t.runs <- r
+
+	r := &run{Claim: claim, call: c}
+	c.runs <- r
 	return r, nil
 }
 
-// claim takes what is to start, unless the job was removed from the scheduler while the call waited.
-func (t *call) newClaim(ctx context.Context) (hosting.Claim, error) {
-	if !t.isListed() {
+// newClaim claims a run, unless the job was removed from the scheduler while the call waited.
+func (c *call) newClaim(ctx context.Context) (hosting.Claim, error) {
+	if !c.isListed() {
 		return nil, errGone
 	}
-	return hosting.NewClaim(ctx, t.calls.job.Job, t.calls.byHand)
+	return hosting.NewClaim(ctx, c.calls.job.Job, c.calls.byHand)
 }
 
-// wanted reports whether the scheduler says that it has the job. One that stops does not say so, but then the call is not
-// wanted either; whether the job is gone for good, the engine finds out.
-func (t *call) isListed() bool {
-	_, err := t.calls.job.listed.NextRun()
+// isListed reports whether the scheduler has the job. For a scheduler that is stopping it is false, and the call is
+// unwanted in that case, too. The engine finds out whether the job was removed.
+func (c *call) isListed() bool {
+	_, err := c.calls.job.listed.NextRun()
 	return err == nil
 }
 
-// over removes the job of a call: gocron keeps jobs that will not run again. StopJobs waits for the run, and RemoveJob for
-// StopJobs.
-func (t *call) remove() { go func() { _ = t.calls.job.scheduler.RemoveJob(t.id) }() }
+// remove removes the gocron job of the call, because gocron keeps jobs that will not run again. It does not wait,
+// because RemoveJob waits for StopJobs, which waits for the run.
+func (c *call) remove() { go func() { _ = c.calls.job.scheduler.RemoveJob(c.id) }() }
 
+// Unlock ends the claim.
 func (r *run) Unlock(context.Context) error {
 	if !r.isTaskCalled {
+		// A listener refused the task, which would have received the run.
 		<-r.call.runs
 	}
 	defer r.call.remove()
@@ -338,17 +387,20 @@ func (r *run) Unlock(context.Context) error {
 
 var errNoLock = errors.New("gocronlock: the scheduler has an elector of its own and asks for no lock: give the elector to cronlock.New (WithElector)")
 
-func (t *call) runTask(context.Context) error {
+// runTask is the task of the gocron job.
+func (c *call) runTask(context.Context) error {
 	select {
-	case r := <-t.runs:
+	case r := <-c.runs:
 		r.isTaskCalled = true
-		if !t.isListed() { // listeners may have taken their time
+		// The job may have been removed while listeners ran.
+		if !c.isListed() {
 			return errGone
 		}
 		return r.Call()
 	default:
-		t.calls.clearPending(t.id)
-		t.remove()
+		// There was no Lock.
+		c.calls.clearPending(c.id)
+		c.remove()
 		return errNoLock
 	}
 }

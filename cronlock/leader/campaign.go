@@ -15,19 +15,21 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// afterResign is how long a process that resigned leaves the field to others.
+// resignPause is how long a process that resigned does not campaign, so that another process can lead.
 const resignPause = 3 * time.Second
 
-// retryMin and retryMax bound the pause after a round that failed.
+// The pause after a failed attempt to acquire the leadership is random, between minRetryPause and maxRetryPause.
 const minRetryPause, maxRetryPause = 250 * time.Millisecond, 1250 * time.Millisecond
 
-// campaign stands for election until Close, and reigns whenever it is elected.
+// campaign acquires the leadership and leads, again and again, until Close. It also ends if the Locker is closed.
 func (e *Elector) campaign() {
 	for warned := false; e.closing.Err() == nil; {
 		lease, err := e.acquire()
+
 		switch class := core.ClassOf(err); {
 		case err != nil && e.closing.Err() != nil:
-		case err == nil || class == core.ClassHeld: // the nodes answer
+		case err == nil || class == core.ClassHeld:
+			// The nodes answer.
 			e.setOwnErr(nil)
 			warned = false
 			if err == nil {
@@ -39,6 +41,7 @@ func (e *Elector) campaign() {
 			return
 		default:
 			e.setOwnErr(err)
+			// Log only the first of several failures in a row.
 			if !warned {
 				e.log(slog.LevelWarn, "leader: no leader can be elected", "err", err)
 			}
@@ -48,8 +51,8 @@ func (e *Elector) campaign() {
 	}
 }
 
-// stand waits for the leadership. After a failure it does not wait, so that it learns at once that there are nodes again: a
-// wait fails only when no quorum has answered for as long as the TTL.
+// acquire waits for the leadership. After a failure it only tries once, so that Check reports success as soon as nodes
+// answer again. A wait in Acquire would not return then, and fails only after no quorum has answered for a TTL.
 func (e *Elector) acquire() (*core.Lease, error) {
 	if e.failure() != nil {
 		return e.locker.TryAcquire(e.closing, e.key)
@@ -57,38 +60,43 @@ func (e *Elector) acquire() (*core.Lease, error) {
 	return e.locker.Acquire(e.closing, e.key)
 }
 
-// failing returns why this process could not stand in the last round.
+// failure returns the error of the last attempt to lead, or nil.
 func (e *Elector) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.ownErr
 }
 
-// note keeps what Check says.
-func (e *Elector) setOwnErr(trouble error) {
+// setOwnErr sets the error that Check returns because this process cannot lead; nil clears it.
+func (e *Elector) setOwnErr(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.ownErr = trouble
+	e.ownErr = err
 }
 
-// reign leads for one term, until it was given up and its work has ended, or until it was lost. Work may outlast a lost
-// term, but not into the next campaign.
+// lead leads for one term: until this process has resigned and all work has ended, or until the term is lost. After a
+// loss it waits for the work, too, so that no work of this term goes on in the next campaign.
 func (e *Elector) lead(lease *core.Lease) {
 	t := newTerm(e, lease)
 	defer t.releaseContexts()
-	if !e.beginTerm(t) { // Close has found no term to wait for
+	if !e.beginTerm(t) {
+		// Close has been called, and does not wait for this term.
 		lease.Release(e.closing)
 		return
 	}
 	e.setLeaderErr(nil)
+
+	// newTerm has entered the gate for OnElected.
 	go func() {
 		defer t.gate.Leave()
 		stall.At(stall.Start, stall.Anywhere, e)
 		callback.Call(e.locker.Logger(), "OnElected", func() { e.onElected(t.electedCtx, t.Term) })
 	}()
 	e.event(EventElected)
+
 	err := t.waitForEnd(e.locker.TTL(), e.announceStuck)
 	t.stopWork(cmp.Or(err, errResigned))
+
 	if err != nil {
 		e.setOwnErr(err)
 		e.event(EventDeposed)
@@ -101,52 +109,57 @@ func (e *Elector) lead(lease *core.Lease) {
 	pause.For(e.closing, resignPause)
 }
 
-// accede makes t the current term. It reports false once the Elector is closed.
+// beginTerm makes t the current term and reports true, unless the Elector is closed.
 func (e *Elector) beginTerm(t *term) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closing.Err() != nil {
 		return false
 	}
+
 	close(e.nextTerm)
 	e.term, e.lastToken, e.nextTerm = t, t.FencingToken, make(chan struct{})
 	return true
 }
 
+// endTerm releases the lease of a term, and then clears the current term.
 func (e *Elector) endTerm(t *term) {
 	t.lease.Release(e.closing)
+
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.term = nil
 }
 
-// stuck tells that work goes on although this process has resigned, until over is called: the log, Check, and the other
-// candidates, which see that the key of the resignation is held.
-func (e *Elector) announceStuck() (over func()) {
+// announceStuck reports that work goes on although this process has resigned, until end is called. It logs a warning,
+// sets the error of Check, and holds a key, so that the other candidates notice.
+func (e *Elector) announceStuck() (end func()) {
 	e.setOwnErr(errStuck)
 	e.log(slog.LevelWarn, "leader: work of the term has not ended since this process resigned: until it ends, the group has no leader")
+
 	ctx, stop := context.WithCancel(context.WithoutCancel(e.closing))
-	var showing sync.WaitGroup
-	showing.Go(func() {
+	var holder sync.WaitGroup
+	holder.Go(func() {
 		for ctx.Err() == nil {
 			if lease, err := e.locker.Acquire(ctx, e.stuckKey); err == nil {
-				held, done := join.Contexts(ctx, lease.Context())
+				held, release := join.Contexts(ctx, lease.Context())
 				<-held.Done()
-				done()
+				release()
 				lease.Release(context.WithoutCancel(ctx))
 			}
 			pause.For(ctx, maxRetryPause)
 		}
 	})
+
 	return func() {
 		stop()
-		showing.Wait()
+		holder.Wait()
 		e.setOwnErr(nil)
 	}
 }
 
-// watch looks once in a TTL whether the leader that this process waits for has resigned and is stuck. While it is, watch looks
-// more often, so that Check does not say so for long after another process has begun to lead.
+// watchLeader checks once in a TTL whether the leader that this process waits for has resigned and is stuck. While it
+// is, watchLeader checks more often, so that the error of Check goes away soon after another process has begun to lead.
 func (e *Elector) watchLeader() {
 	for pause.For(e.closing, e.watchInterval()) {
 		if e.currentTerm() != nil {
@@ -154,7 +167,8 @@ func (e *Elector) watchLeader() {
 		}
 		state, err := e.locker.Inspect(e.closing, e.stuckKey)
 		switch {
-		case err != nil: // the campaign tells of nodes that do not answer
+		case err != nil:
+			// The campaign reports nodes that do not answer.
 		case state.Holder != nil && e.currentTerm() == nil:
 			e.setLeaderErr(errLeaderStuck)
 		default:
@@ -163,6 +177,7 @@ func (e *Elector) watchLeader() {
 	}
 }
 
+// watchInterval returns the time until the next check of watchLeader.
 func (e *Elector) watchInterval() time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,25 +187,26 @@ func (e *Elector) watchInterval() time.Duration {
 	return e.locker.TTL()
 }
 
-// follows keeps what Check says of the leader that this process waits for.
-func (e *Elector) setLeaderErr(trouble error) {
+// setLeaderErr sets the error that Check returns because the leader is stuck; nil clears it. It logs a new error.
+func (e *Elector) setLeaderErr(err error) {
 	e.mu.Lock()
 	before := e.leaderErr
-	e.leaderErr = trouble
+	e.leaderErr = err
 	e.mu.Unlock()
-	if trouble != nil && before == nil {
+
+	if err != nil && before == nil {
 		e.log(slog.LevelWarn, "leader: the leader has resigned, and work of its term has not ended since: until it ends, the group has no leader")
 	}
 }
 
-// event has the observer told. The campaign does not wait for it.
+// event reports an event to the observer. The campaign does not wait for the observer.
 func (e *Elector) event(kind core.EventKind) {
 	callback.Of(e.locker).Post(&e.events, func() {
 		e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
 	})
 }
 
-// log has a line logged. The campaign does not wait for the logger.
+// log logs a line. The campaign does not wait for the logger.
 func (e *Elector) log(level slog.Level, message string, attrs ...any) {
 	callback.Of(e.locker).Post(&e.logLines, func() {
 		e.locker.Logger().With("group", e.group).Log(e.closing, level, message, attrs...)

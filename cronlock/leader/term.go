@@ -16,52 +16,61 @@ type Term struct {
 	Since        time.Time // by this process's clock
 }
 
-// A term is a Term with what goes on in it.
+// A term is the state of a Term of this process. While the term is open, work may enter it. It is closed when this
+// process resigns, and work that is inside goes on. If the term is lost, the work must stop.
 type term struct {
 	Term
-	lease           *core.Lease
-	gate            gate.Gate       // work, and OnElected
-	workCtx         context.Context // of those inside: ends when they must stop
+	lease *core.Lease
+	gate  gate.Gate // work and OnElected are inside
+
+	workCtx         context.Context // ends when work must stop
 	stopWork        context.CancelCauseFunc
-	electedCtx      context.Context // of OnElected: ends when nobody may enter any more
+	electedCtx      context.Context // context of OnElected; also ends when the term is closed
 	endElected      context.CancelCauseFunc
 	releaseContexts func()
 }
 
-// insideKey is the key under which the contexts of the work of an Elector, and of its OnElected, have their term.
+// termKey is the context key of the term of an Elector, in the contexts of OnElected and of work.
 type termKey struct{ *Elector }
 
-// newTerm returns the term of a lease that was granted. OnElected is inside.
+// newTerm returns the term of a lease that was granted. It enters the gate for OnElected.
 func newTerm(e *Elector, lease *core.Lease) *term {
 	t := &term{Term: Term{e.group, lease.FencingToken(), time.Now()}, lease: lease}
 	t.gate.Enter()
+
+	// Each context is joined with the lease's, because that one reads the clock and so ends in time after a pause.
 	ctx, stop := context.WithCancelCause(context.WithValue(lease.Context(), termKey{e}, t))
-	work, leaveWork := join.Contexts(ctx, lease.Context()) // looks at the clock, as the lease's context does
+	work, leaveWork := join.Contexts(ctx, lease.Context())
 	ctx, yield := context.WithCancelCause(work)
 	notice, leaveNotice := join.Contexts(ctx, lease.Context())
+
 	t.workCtx, t.stopWork, t.electedCtx, t.endElected = work, stop, notice, yield
 	t.releaseContexts = func() { leaveWork(); leaveNotice() }
 	return t
 }
 
-// leads looks at the clock, too.
+// isOpen reports whether the process leads in term t. It is false after the process has resigned. The context reads the
+// clock, so isOpen is right even after a pause.
 func (t *term) isOpen() bool { return t != nil && t.electedCtx.Err() == nil }
 
-// last waits until the term was given up and nobody is inside any more, or until it was lost, which is the error. stuck is
-// called if work goes on for a time after the term was given up, and what it returns when that has ended.
-func (t *term) waitForEnd(after time.Duration, stuck func() (over func())) error {
+// waitForEnd waits until the process has resigned and all work has left, or until the term is lost. The error is nil or
+// the loss. If work goes on for stuckAfter after the resignation, waitForEnd calls onStuck, and calls its result when
+// the work has ended.
+func (t *term) waitForEnd(stuckAfter time.Duration, onStuck func() (end func())) error {
 	<-t.electedCtx.Done()
 	t.closeEntry()
-	late := time.NewTimer(after)
-	defer late.Stop()
+
+	timer := time.NewTimer(stuckAfter)
+	defer timer.Stop()
 	select {
 	case <-t.gate.Empty():
 		return t.lease.Lost()
 	case <-t.lease.Context().Done():
 		return t.lease.Lost()
-	case <-late.C:
+	case <-timer.C:
 	}
-	defer stuck()()
+
+	defer onStuck()()
 	select {
 	case <-t.gate.Empty():
 	case <-t.lease.Context().Done():
@@ -69,7 +78,7 @@ func (t *term) waitForEnd(after time.Duration, stuck func() (over func())) error
 	return t.lease.Lost()
 }
 
-// shut lets nobody enter any more.
+// closeEntry closes the term: OnElected must return, and no more work may enter.
 func (t *term) closeEntry() {
 	t.endElected(errResigned)
 	t.gate.Close()

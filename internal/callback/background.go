@@ -9,52 +9,54 @@ import (
 )
 
 const (
-	// maxWaiting is how many calls of a queue wait while one of them has not returned. Those beyond it are dropped.
+	// maxQueued is how many calls of a queue may wait while a call does not return. Further calls are dropped.
 	maxQueued = 64
-	// maxAtOnce is how many queues have a goroutine. More are needed only if so many calls do not return.
+	// maxGoroutines is how many queues may have a goroutine. More are needed only if this many calls do not return.
 	maxGoroutines = 1024
-	// reportEvery is how often at most the log says how many calls were dropped.
+	// reportInterval is the shortest time between two log lines about dropped calls.
 	reportInterval = time.Minute
 )
 
-// A Background makes calls that nobody waits for. It bounds what code of the user's can cost that does not return: in
-// goroutines, and in calls that wait. The others are dropped, and the log says how many. It is safe for concurrent use.
+// A Background makes calls in the background. It limits the cost of application code that does not return: the number
+// of goroutines, and of calls that wait. Calls beyond the limits are dropped, and the log reports their number. It is
+// safe for concurrent use.
 type Background struct {
 	log  *slog.Logger
 	gate *gate.Gate // each goroutine is inside
 
-	mu         sync.Mutex
+	mu         sync.Mutex // guards all fields below, and the fields of all Queues
 	goroutines int
-	ready      []*Queue // have calls to make, and get a goroutine when there is one
+	ready      []*Queue // queues that wait for a goroutine
 
-	dropped     int // calls, so far
-	reported    int // how many of them the log has
-	isReporting bool
-	reports     Queue
+	dropped     int   // number of calls dropped so far
+	reported    int   // number of dropped calls that the log has reported
+	isReporting bool  // a line was logged, or is queued, less than reportInterval ago
+	reports     Queue // calls of the logger
 }
 
-// A Queue is the calls about one thing, such as a lease: they are made one after the other, in order. The zero Queue is
-// empty. A Queue belongs to one Background, whose lock guards it.
+// A Queue has the calls about one object, such as a lease. They are made one after another, in order. The zero Queue is
+// empty. A Queue belongs to one Background.
 type Queue struct {
 	calls    []func()
-	isActive bool // a goroutine has it, or it is ready for one
+	isActive bool // the queue has a goroutine, or waits for one
 }
 
-// Of returns the Background of a *core.Locker, for the packages that are built on core: what their own goroutines have to tell.
+// Of returns the Background of a *core.Locker, for reports from goroutines of the packages that are built on core.
 // Package core sets it when it is loaded.
 var Of func(locker any) *Background
 
-// NewBackground returns a Background that logs to log, and whose goroutines are inside of a gate: once that is closed and
+// NewBackground returns a Background that logs to log. Its goroutines are inside the gate: once that is closed and
 // empty, no call is made any more.
 func NewBackground(log *slog.Logger, inside *gate.Gate) *Background {
 	return &Background{log: log, gate: inside}
 }
 
-// Post makes a call soon, and returns at once. While an earlier call of the queue does not return, only a few can wait for it:
-// if there are too many, f is dropped, and Post returns false.
+// Post queues a call of f, and returns at once. If an earlier call does not return and too many calls wait, Post drops
+// f and returns false.
 func (b *Background) Post(q *Queue, f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	full := len(q.calls) >= maxQueued || !q.isActive && b.goroutines >= maxGoroutines
 	if full {
 		b.countDropped()
@@ -64,15 +66,15 @@ func (b *Background) Post(q *Queue, f func()) bool {
 	return true
 }
 
-// PostAlways is Post for a call that must not be dropped, and of which there are few: the end of something whose beginning
-// was told.
+// PostAlways queues a call that must not be dropped. It is for calls of which there are few, such as the report of an
+// end whose beginning was reported.
 func (b *Background) PostAlways(q *Queue, f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.add(q, f)
 }
 
-// Dropped returns how many calls were dropped.
+// Dropped returns the number of calls that were dropped.
 func (b *Background) Dropped() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -86,12 +88,15 @@ func (b *Background) Busy() bool {
 	return b.goroutines > 0
 }
 
-// add puts a call into its queue, and has somebody make it. Called with the lock.
+// add adds a call to its queue, and makes sure that a goroutine has the queue or will take it. b.mu must be held.
 func (b *Background) add(q *Queue, f func()) {
 	q.calls = append(q.calls, f)
 	if q.isActive {
 		return
 	}
+
+	// The queue of reports gets a goroutine beyond the limit: otherwise the log could not report that the limit is
+	// reached.
 	q.isActive = true
 	if b.goroutines >= maxGoroutines && q != &b.reports {
 		b.ready = append(b.ready, q)
@@ -99,20 +104,23 @@ func (b *Background) add(q *Queue, f func()) {
 	}
 
 	started := b.gate.Go(func() { b.run(q) })
-	if !started { // it is closed
+	if !started {
+		// The gate is closed and empty.
 		q.calls, q.isActive = nil, false
 		return
 	}
 	b.goroutines++
 }
 
-// work makes the calls of a queue, and then those of queues that are ready.
+// run makes the calls of a queue, and then of other queues that are ready.
 func (b *Background) run(q *Queue) {
 	defer func() {
-		if q != nil { // a call has ended the goroutine, and another one goes on
+		// If a call has ended the goroutine, another one continues.
+		if q != nil {
 			b.gate.Go(func() { b.run(q) })
 		}
 	}()
+
 	for q != nil {
 		f := b.takeCall(q)
 		if f == nil {
@@ -123,24 +131,28 @@ func (b *Background) run(q *Queue) {
 	}
 }
 
-// next takes the first call of a queue; nil if it has none.
+// takeCall removes and returns the first call of a queue. If there is none, it returns nil, and the queue is inactive.
 func (b *Background) takeCall(q *Queue) (f func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if len(q.calls) == 0 {
 		q.calls, q.isActive = nil, false
 		return nil
 	}
+
+	// The slice must not keep f alive.
 	f, q.calls[0] = q.calls[0], nil
 	q.calls = q.calls[1:]
 	return f
 }
 
-// nextQueue takes a queue that is ready; if there is none, the goroutine ends. So does one that was started beyond the bound,
-// for a report.
+// takeQueue removes and returns a queue that is ready. It returns nil if the goroutine must end: no queue is ready, or
+// the goroutine is one too many, because one was started beyond the limit for a report.
 func (b *Background) takeQueue() (q *Queue) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if len(b.ready) == 0 || b.goroutines > maxGoroutines {
 		b.goroutines--
 		return nil
@@ -149,7 +161,8 @@ func (b *Background) takeQueue() (q *Queue) {
 	return q
 }
 
-// drop counts a call that is not made, and has the log say so: at once, and then while more are dropped. Called with the lock.
+// countDropped counts a dropped call. The log reports the first one at once, and further ones after reportInterval.
+// b.mu must be held.
 func (b *Background) countDropped() {
 	b.dropped++
 	if !b.isReporting {
@@ -157,13 +170,14 @@ func (b *Background) countDropped() {
 	}
 }
 
-// report has the log say how many calls were dropped so far, unless the logger is what does not return, and looks again
-// later. Called with the lock.
+// report queues a log line with the number of dropped calls, unless one is queued already because the logger does not
+// return. After reportInterval it repeats that if more calls were dropped. b.mu must be held.
 func (b *Background) report() {
 	b.isReporting = true
 	if !b.reports.isActive {
 		b.add(&b.reports, b.logDropped)
 	}
+
 	time.AfterFunc(reportInterval, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -174,10 +188,12 @@ func (b *Background) report() {
 	})
 }
 
+// logDropped logs the number of dropped calls.
 func (b *Background) logDropped() {
 	b.mu.Lock()
 	b.reported = b.dropped
 	dropped := b.dropped
 	b.mu.Unlock()
+
 	b.log.Error("lockkit: an observer or a logger does not return: events are dropped", "dropped", dropped)
 }

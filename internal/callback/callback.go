@@ -1,13 +1,13 @@
-// Package callback calls code of the user's: observers, loggers, and functions that an option sets. Such code may panic,
-// block, be slow, or end its goroutine. That costs its own call, and nothing else.
+// Package callback calls code of the application: observers, loggers, and functions set by options. Such code may
+// panic, block, be slow, or end its goroutine. Only its own call is affected by that.
 //
-// [Call] is for a call that somebody waits for. A panic ends there, and who blocks delays the caller. So the caller holds
-// nothing meanwhile that others need: no mutex, no way to a node, no key but its own.
+// [Call] makes a call and waits for it. It recovers a panic. If the code blocks, it delays the caller, so the caller
+// must not hold anything that others need: no mutex, no lane to a node, no key except its own.
 //
-// A [Background] is for calls that nobody waits for: what renewals, replies of nodes and timers have to tell. They are made
-// on goroutines of their own, one for each [Queue].
+// A [Background] makes calls without waiting: reports of renewals, replies of nodes and timers. It makes them on its
+// own goroutines, one for each [Queue].
 //
-// The function that a user asks to be run under a lock is no such code: its panic reaches the user, once the lock is released.
+// The function that a user runs under a lock is not such code: its panic reaches the user after the lock is released.
 package callback
 
 import (
@@ -16,21 +16,23 @@ import (
 	"runtime/debug"
 )
 
-// Call calls f, and reports whether f returned. If f panics, that is logged with the stack, and goes no further.
+// Call calls f, and reports whether f returned. If f panics, Call recovers the panic and logs it with its stack.
 //
-// If f ends its goroutine by runtime.Goexit, as testing.T.FailNow does, that is logged as well, but nothing stops it. So what
-// must happen after the call is deferred.
+// If f ends its goroutine by runtime.Goexit, as testing.T.FailNow does, Call logs that as well, but cannot prevent it.
+// So a caller must defer all that must happen after the call.
 func Call(log *slog.Logger, name string, f func()) (returned bool) {
 	defer func() {
 		if returned {
 			return
 		}
-		what := recover()
-		if what == nil {
-			what = "runtime.Goexit"
+		cause := recover()
+		if cause == nil {
+			cause = "runtime.Goexit"
 		}
-		log.Error("lockkit: code of the application panicked", "callback", name, "panic", fmt.Sprint(what), "stack", string(debug.Stack()))
+		log.Error("lockkit: code of the application panicked",
+			"callback", name, "panic", fmt.Sprint(cause), "stack", string(debug.Stack()))
 	}()
+
 	f()
 	return true
 }

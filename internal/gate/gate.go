@@ -1,4 +1,4 @@
-// Package gate counts who is inside of something that is going to be closed.
+// Package gate tracks the users of an object that can be closed, so that Close can wait for them.
 package gate
 
 import (
@@ -8,19 +8,21 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// A Gate admits callers until it is closed, and tells when the last of them has left. The zero value is open. It is safe
-// for concurrent use.
+// A Gate admits callers until it is closed, and reports when the last of them has left. The zero value is open. It is
+// safe for concurrent use.
 type Gate struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // guards all fields below
 	inside   int
 	isClosed bool
-	empty    chan struct{}
+	empty    chan struct{} // closed when the gate is closed and empty; nil until it is needed
 }
 
-// Enter reports whether the caller is let in, and then is to call Leave. A closed gate lets nobody in.
+// Enter enters the gate and reports true, or reports false if the gate is closed. After true, the caller must call
+// Leave.
 func (g *Gate) Enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.isClosed {
 		return false
 	}
@@ -28,11 +30,11 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
-// Join reports whether one more is let in on behalf of somebody who is inside. So a closed gate lets it in as well, until
-// nobody is inside.
+// Join is Enter on behalf of a caller that is inside. So it also enters a closed gate, unless the gate is empty.
 func (g *Gate) Join() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.isClosed && g.inside == 0 {
 		return false
 	}
@@ -40,11 +42,13 @@ func (g *Gate) Join() bool {
 	return true
 }
 
-// Go runs f on a goroutine that is inside, if Join lets it in, and reports whether it does.
+// Go runs f on a new goroutine that is inside, and reports true. If Join reports false, Go does so, too, and f does not
+// run.
 func (g *Gate) Go(f func()) bool {
 	if !g.Join() {
 		return false
 	}
+
 	go func() {
 		defer g.Leave()
 		stall.At(stall.Start, stall.Anywhere, g)
@@ -53,48 +57,53 @@ func (g *Gate) Go(f func()) bool {
 	return true
 }
 
-// Leave lets one out.
+// Leave leaves the gate.
 func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.inside--; g.inside < 0 {
 		panic("gate: more have left than have entered")
 	}
 	g.closeIfEmpty()
 }
 
-// Close has Enter refuse from now on. It waits for nobody and may be called again.
+// Close closes the gate for Enter. It does not wait. Further calls do nothing.
 func (g *Gate) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if !g.isClosed {
 		g.isClosed = true
 		g.closeIfEmpty()
 	}
 }
 
-// Inside returns how many are inside.
+// Inside returns the number of callers that are inside.
 func (g *Gate) Inside() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.inside
 }
 
-// Empty returns a channel that is closed once the gate is closed and nobody is inside.
+// Empty returns a channel that is closed when the gate is closed and empty.
 func (g *Gate) Empty() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.emptyLocked()
 }
 
-// Wait waits until the gate is closed and nobody is inside, or returns the cause of the end of ctx.
+// Wait waits until the gate is closed and empty. If ctx ends first, Wait returns its cause.
 func (g *Gate) Wait(ctx context.Context) error {
 	empty := g.Empty()
+
+	// An empty gate counts even if ctx has ended.
 	select {
 	case <-empty:
 		return nil
 	default:
 	}
+
 	select {
 	case <-empty:
 		return nil
@@ -103,6 +112,7 @@ func (g *Gate) Wait(ctx context.Context) error {
 	}
 }
 
+// emptyLocked is Empty for callers that hold g.mu.
 func (g *Gate) emptyLocked() chan struct{} {
 	if g.empty == nil {
 		g.empty = make(chan struct{})
@@ -110,7 +120,8 @@ func (g *Gate) emptyLocked() chan struct{} {
 	return g.empty
 }
 
-// tell is called with the lock, by whoever closed the gate or left.
+// closeIfEmpty closes the channel of Empty if the gate is closed and empty. It is called once after that state is
+// reached. g.mu must be held.
 func (g *Gate) closeIfEmpty() {
 	if g.isClosed && g.inside == 0 {
 		close(g.emptyLocked())

@@ -1,4 +1,4 @@
-// Package join makes contexts that end with several.
+// Package join makes contexts that end when any of several contexts ends.
 package join
 
 import (
@@ -6,40 +6,46 @@ import (
 	"time"
 )
 
-// Contexts returns a context with the values of ctx that ends when ctx does, or any of the others, with the cause of the
-// first that is seen to end. Pass lease.Context() for work that is to stop when a lease ends which ctx does not run
-// under.
+// Contexts returns a context with the values of ctx that ends when ctx or any of the others ends. Its cause is the
+// cause of the first context whose end is noticed. Its deadline is the earliest of all deadlines; if the context ends
+// at its deadline, the error is context.DeadlineExceeded. To make work stop when a lease ends, pass lease.Context() as
+// one of the others.
 //
-// Err and Done of the context look at those of all of them, so that one which joins a lease knows after a pause of the
-// process that the lease has run out, as the lease's own context does. Its deadline is the earliest, and what ends at
-// it has the error context.DeadlineExceeded. Call stop when the work is over; it waits for nothing.
+// Err and Done of the context call Err of all contexts. The context of a lease reads the clock, so after a pause of the
+// process the joint context ends at once if the lease has run out.
+//
+// Call stop when the work is over. It does not wait for anything.
 func Contexts(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
 	j := &jointContext{}
 	j.parents = append(append(j.parentsRoom[:0], ctx), others...)
 	j.stopWatches = j.stopWatchesRoom[:0]
+
 	j.Context, j.cancel = context.WithCancelCause(ctx)
 	if at, limited := j.Deadline(); limited {
 		j.Context, j.cancelDeadline = context.WithDeadline(j.Context, at)
 	}
+
 	for _, other := range others {
 		j.stopWatches = append(j.stopWatches, context.AfterFunc(other, func() { j.endWith(other) }))
 	}
 	return j, j.stop
 }
 
-// A jointContext ends with each of several.
+// A jointContext ends when any of its parents ends.
 type jointContext struct {
-	context.Context // cancelled by the first of them that is seen to end
+	context.Context // child of the first parent; cancelled when the end of another one is noticed
 	cancel          context.CancelCauseFunc
-	cancelDeadline  context.CancelFunc // nil: it has no deadline
+	cancelDeadline  context.CancelFunc // nil if no parent has a deadline
 	parents         []context.Context
-	stopWatches     []func() bool
+	stopWatches     []func() bool // one for each parent but the first
 
-	// Each request and task joins contexts, and mostly two of them: one allocation holds both lists.
+	// Arrays for the two slices, so that there is one allocation for up to three parents. Each request and each task
+	// joins contexts, usually two.
 	parentsRoom     [3]context.Context
 	stopWatchesRoom [2]func() bool
 }
 
+// stop ends the context, and stops watching the parents.
 func (j *jointContext) stop() {
 	for _, stop := range j.stopWatches {
 		stop()
@@ -50,22 +56,23 @@ func (j *jointContext) stop() {
 	j.cancel(nil)
 }
 
-// endWith ends the context because that one has, unless it is about to: their deadline has come.
-func (j *jointContext) endWith(ctx context.Context) {
-	if at, limited := ctx.Deadline(); limited && ctx.Err() == context.DeadlineExceeded && !time.Now().Before(at) {
+// endWith ends the context with the cause of a parent that has ended. If the parent ended at its deadline, endWith does
+// nothing: the context is about to end at the same deadline, with the right error.
+func (j *jointContext) endWith(parent context.Context) {
+	if at, limited := parent.Deadline(); limited && parent.Err() == context.DeadlineExceeded && !time.Now().Before(at) {
 		return
 	}
-	j.cancel(context.Cause(ctx))
+	j.cancel(context.Cause(parent))
 }
 
-// Err asks all of them, since those of leases look at the clock.
+// Err calls Err of all parents, because the context of a lease reads the clock.
 func (j *jointContext) Err() error {
 	if err := j.Context.Err(); err != nil {
 		return err
 	}
-	for _, ctx := range j.parents {
-		if err := ctx.Err(); err != nil {
-			if j.endWith(ctx); j.Context.Err() == nil {
+	for _, parent := range j.parents {
+		if err := parent.Err(); err != nil {
+			if j.endWith(parent); j.Context.Err() == nil {
 				return err
 			}
 			break
@@ -74,15 +81,16 @@ func (j *jointContext) Err() error {
 	return j.Context.Err()
 }
 
-// Done asks as Err does.
+// Done calls Err of all parents first, for the same reason as Err.
 func (j *jointContext) Done() <-chan struct{} {
 	j.Err()
 	return j.Context.Done()
 }
 
+// Deadline returns the earliest deadline of the parents.
 func (j *jointContext) Deadline() (earliest time.Time, limited bool) {
-	for _, ctx := range j.parents {
-		if at, ok := ctx.Deadline(); ok && (!limited || at.Before(earliest)) {
+	for _, parent := range j.parents {
+		if at, ok := parent.Deadline(); ok && (!limited || at.Before(earliest)) {
 			earliest, limited = at, true
 		}
 	}

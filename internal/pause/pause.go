@@ -1,4 +1,4 @@
-// Package pause waits for a time that the end of a context may cut short.
+// Package pause waits for a duration or for the end of a context.
 package pause
 
 import (
@@ -10,6 +10,7 @@ import (
 func For(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+
 	select {
 	case <-timer.C:
 		return true

@@ -10,18 +10,18 @@ import (
 
 var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Crontab names the instants at which the clocks of a time zone show what a cron expression says. The expression has five
-// fields, or six with the seconds first, or is a descriptor such as @daily, as robfig/cron reads them. When clocks go back,
-// a time that they show twice is two instants; when they go forward, a time that they skip is none.
+// Crontab returns the instants at which the clocks of a time zone match a cron expression. The expression has five
+// fields, or six with the seconds first, or is a descriptor such as @daily, as robfig/cron reads them. When clocks go
+// back, a time that they show twice is two instants. When they go forward, a time that they skip is none.
 //
-// The error names everything that is wrong. An expression that never falls due is an error, and so is one that names a
-// time zone.
-func Crontab(expression string, in *time.Location) (Next, error) {
+// The error names everything that is wrong. An expression that never falls due is an error, and so is an expression
+// that names a time zone.
+func Crontab(expression string, zone *time.Location) (Next, error) {
 	fields, err := parse(expression)
-	if err := errors.Join(CheckZone(in), err); err != nil {
+	if err := errors.Join(CheckZone(zone), err); err != nil {
 		return nil, err
 	}
-	return crontab{fields, in}.next, nil
+	return crontab{fields, zone}.next, nil
 }
 
 // A crontab is a cron expression in a time zone.
@@ -34,18 +34,19 @@ const (
 	day  = 24 * time.Hour
 	year = 366 * day
 
-	maxSegment = 4 * year  // the longest time that is searched at once: cron's own search ends after five years
-	maxSearch  = 30 * year // the longest search: 29 February may be eight years away
+	maxSegment = 4 * year  // longest time to search at once, because cron's search ends after five years
+	maxSearch  = 30 * year // longest search; 29 February may be eight years away
 )
 
-// next returns the first instant after the given one. It searches one offset from UTC after the other, because cron errs
-// where the offset changes.
+// next returns the first instant after the given one. It searches each period with one offset from UTC separately,
+// because cron fails at changes of the offset.
 func (c crontab) next(after time.Time) time.Time {
 	from := after.UTC().Add(1)
 	for end := from.Add(maxSearch); from.Before(end); {
 		offset, until := offsetAt(c.zone, from)
 
-		// With this offset, the clocks show now what clocks in UTC show one offset later. The fields are searched there.
+		// With this offset, the zone's clocks show the time that clocks in UTC show one offset later. Search the fields
+		// there.
 		shown := c.fields.Next(from.Add(offset).Add(-1))
 		if at := shown.Add(-offset); !shown.IsZero() && at.Before(until) {
 			return at.In(after.Location())
@@ -55,15 +56,17 @@ func (c crontab) next(after time.Time) time.Time {
 	return time.Time{}
 }
 
-// clocks returns the offset from UTC that the clocks of a zone have from an instant on, and until when at least. That is
-// later than the instant.
-func offsetAt(in *time.Location, from time.Time) (offset time.Duration, until time.Time) {
-	local := from.In(in)
+// offsetAt returns the offset of a zone from UTC at an instant, and a later instant until which the offset does not
+// change.
+func offsetAt(zone *time.Location, from time.Time) (offset time.Duration, until time.Time) {
+	local := from.In(zone)
 	_, seconds := local.Zone()
 	_, change := local.ZoneBounds()
+
 	until = from.Add(maxSegment)
 	switch {
-	case change.IsZero(): // there is none
+	case change.IsZero():
+		// The offset does not change any more.
 	case !change.After(from):
 		// ZoneBounds may count 365 days to a year. On the last day of a leap year, it then returns when that day began.
 		until = from.Truncate(day).Add(day)
@@ -73,12 +76,13 @@ func offsetAt(in *time.Location, from time.Time) (offset time.Duration, until ti
 	return time.Duration(seconds) * time.Second, until
 }
 
-// parse reads a cron expression, whose zone becomes UTC.
+// parse reads a cron expression, and sets its zone to UTC.
 func parse(expression string) (*cron.SpecSchedule, error) {
 	expression = strings.TrimSpace(expression)
 	if strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=") {
 		return nil, errors.New("it names a time zone: leave TZ= and CRON_TZ= out, and pass the location beside the expression")
 	}
+
 	parsed, err := parser.Parse(expression)
 	if err != nil {
 		return nil, err
@@ -87,6 +91,7 @@ func parse(expression string) (*cron.SpecSchedule, error) {
 	if !ok {
 		return nil, errors.New("it counts from the start of the process, which differs between replicas: use Every")
 	}
+
 	fields.Location = time.UTC
 	if !fallsDue(fields) {
 		return nil, errors.New("it never falls due: no year has such a date and time")
@@ -97,8 +102,11 @@ func parse(expression string) (*cron.SpecSchedule, error) {
 // fallsDue reports whether there is a date and a time that match all fields.
 func fallsDue(fields *cron.SpecSchedule) bool {
 	if fields.Second == 0 || fields.Minute == 0 || fields.Hour == 0 || fields.Month == 0 {
-		return false // such a field is a comma and nothing else, and cron would search every second of five years
+		// Such a field is only a comma, and cron would search every second of five years.
+		return false
 	}
-	leap := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) // a year that has every date
-	return !fields.Next(leap.Add(-1)).IsZero()
+
+	// A leap year has every date.
+	leapYear := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	return !fields.Next(leapYear.Add(-1)).IsZero()
 }

@@ -1,5 +1,5 @@
-// Package schedule finds the instants that cron expressions and periods name. The instants are the same in every process,
-// whenever it asks.
+// Package schedule computes the instants of cron expressions and of periods. They are the same in every process, at any
+// time.
 package schedule
 
 import (
@@ -12,23 +12,26 @@ type Next func(after time.Time) time.Time
 
 var epoch = time.Unix(0, 0).UTC()
 
-// Every names the multiples of d since the beginning of 1970 in UTC. The shortest period is a second.
+// Every returns the multiples of d since the beginning of 1970 in UTC. The shortest period is a second.
 func Every(d time.Duration) (Next, error) {
 	if d < time.Second {
 		return nil, errors.New("the period must be at least a second")
 	}
-	first := epoch.Sub(epoch.Truncate(d)) // Truncate counts from the year 1
+
+	// Truncate counts from the year 1: shift its result to multiples since 1970.
+	shift := epoch.Sub(epoch.Truncate(d))
 	return func(after time.Time) time.Time {
-		return after.UTC().Add(-first).Truncate(d).Add(first).Add(d)
+		return after.UTC().Add(-shift).Truncate(d).Add(shift).Add(d)
 	}, nil
 }
 
-// CheckZone returns an error if processes may not agree on what the clocks of a time zone show.
-func CheckZone(in *time.Location) error {
+// CheckZone returns an error if the time zone is missing or may differ between processes.
+func CheckZone(zone *time.Location) error {
 	switch {
-	case in == nil:
+	case zone == nil:
 		return errors.New("the location is nil, so there is no time zone: pass time.UTC or one of time.LoadLocation")
-	case in == time.Local || in.String() == "Local": // time.Local may also have the name of a zone
+	case zone == time.Local || zone.String() == "Local":
+		// time.Local may have another name.
 		return errors.New("the local time zone may differ between replicas: pass time.UTC or one of time.LoadLocation")
 	}
 	return nil
