@@ -90,7 +90,8 @@ func Add(
 		gocron.WithTags(append(c.tags, j.tag)...),
 		gocron.WithDisabledDistributedJobLocker(false),
 	)
-	j.dueCalls, j.manualCalls = &calls{job: j}, &calls{job: j, byHand: true}
+	j.dueCalls = &calls{job: j}
+	j.manualCalls = &calls{job: j, byHand: true}
 
 	// The engine may use the host before Add has returned, so the host waits for the end of Add.
 	h := &host{added: make(chan struct{})}
@@ -219,10 +220,11 @@ type calls struct {
 // queueTimeout is how long after its request a call counts as dropped if the scheduler has no queue.
 const queueTimeout = 5 * time.Second
 
-// request makes the scheduler call the job, unless a call is still pending.
+// request requests a call from the scheduler, unless a call is still pending.
 func (c *calls) request() error {
 	c.requestMu.Lock()
 	defer c.requestMu.Unlock()
+
 	if c.job.isGone() {
 		return errGone
 	}
@@ -270,7 +272,8 @@ func (c *calls) isPending() bool {
 		return false
 	}
 
-	if time.Since(requestedAt) < queueTimeout || c.job.scheduler.JobsWaitingInQueue() > 0 {
+	isRecent := time.Since(requestedAt) < queueTimeout
+	if isRecent || c.job.scheduler.JobsWaitingInQueue() > 0 {
 		return true
 	}
 	// A scheduler that has not been started has no next run of the job yet.
@@ -297,7 +300,8 @@ func (c *calls) isPendingRemoved() bool {
 func (c *calls) removePending() {
 	c.mu.Lock()
 	id := c.pendingID
-	c.pending, c.pendingID = nil, uuid.Nil
+	c.pending = nil
+	c.pendingID = uuid.Nil
 	c.mu.Unlock()
 
 	if id != uuid.Nil {
@@ -311,7 +315,8 @@ func (c *calls) setPending(id uuid.UUID, added gocron.Job) {
 	defer c.mu.Unlock()
 
 	if added == nil {
-		c.pendingID, c.requestedAt = id, time.Now()
+		c.pendingID = id
+		c.requestedAt = time.Now()
 	} else if c.pendingID == id {
 		c.pending = added
 	}
@@ -322,7 +327,8 @@ func (c *calls) clearPending(id uuid.UUID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pendingID == id {
-		c.pending, c.pendingID = nil, uuid.Nil
+		c.pending = nil
+		c.pendingID = uuid.Nil
 	}
 }
 
@@ -373,7 +379,9 @@ func (c *call) isListed() bool {
 
 // remove removes the gocron job of the call, because gocron keeps jobs that will not run again. It does not wait,
 // because RemoveJob waits for StopJobs, which waits for the run.
-func (c *call) remove() { go func() { _ = c.calls.job.scheduler.RemoveJob(c.id) }() }
+func (c *call) remove() {
+	go func() { _ = c.calls.job.scheduler.RemoveJob(c.id) }()
+}
 
 // Unlock ends the claim.
 func (r *run) Unlock(context.Context) error {
@@ -385,9 +393,10 @@ func (r *run) Unlock(context.Context) error {
 	return r.End()
 }
 
-var errNoLock = errors.New("gocronlock: the scheduler has an elector of its own and asks for no lock: give the elector to cronlock.New (WithElector)")
+var errNoLock = errors.New("gocronlock: the scheduler has an elector of its own and asks for no lock: " +
+	"give the elector to cronlock.New (WithElector)")
 
-// runTask is the task of the gocron job.
+// runTask starts the run that Lock has claimed. It is the task of the gocron job.
 func (c *call) runTask(context.Context) error {
 	select {
 	case r := <-c.runs:

@@ -23,29 +23,35 @@ const minRetryPause, maxRetryPause = 250 * time.Millisecond, 1250 * time.Millise
 
 // campaign acquires the leadership and leads, again and again, until Close. It also ends if the Locker is closed.
 func (e *Elector) campaign() {
-	for warned := false; e.closing.Err() == nil; {
+	isWarned := false
+	for e.closing.Err() == nil {
 		lease, err := e.acquire()
-
-		switch class := core.ClassOf(err); {
-		case err != nil && e.closing.Err() != nil:
-		case err == nil || class == core.ClassHeld:
-			// The nodes answer.
+		if err == nil {
+			isWarned = false
 			e.setOwnErr(nil)
-			warned = false
-			if err == nil {
-				e.lead(lease)
-			}
-		case class == core.ClassClosed:
+			e.lead(lease)
+			continue
+		}
+		if e.closing.Err() != nil {
+			return
+		}
+
+		switch core.ClassOf(err) {
+		case core.ClassHeld:
+			// The nodes answer, and another process leads.
+			isWarned = false
+			e.setOwnErr(nil)
+		case core.ClassClosed:
 			e.setOwnErr(err)
 			e.log(slog.LevelError, "leader: the campaign has ended: the Locker is closed")
 			return
 		default:
 			e.setOwnErr(err)
 			// Log only the first of several failures in a row.
-			if !warned {
+			if !isWarned {
 				e.log(slog.LevelWarn, "leader: no leader can be elected", "err", err)
 			}
-			warned = true
+			isWarned = true
 			pause.For(e.closing, minRetryPause+rand.N(maxRetryPause-minRetryPause))
 		}
 	}
@@ -79,7 +85,8 @@ func (e *Elector) setOwnErr(err error) {
 func (e *Elector) lead(lease *core.Lease) {
 	t := newTerm(e, lease)
 	defer t.releaseContexts()
-	if !e.beginTerm(t) {
+	begun := e.beginTerm(t)
+	if !begun {
 		// Close has been called, and does not wait for this term.
 		lease.Release(e.closing)
 		return
@@ -118,7 +125,9 @@ func (e *Elector) beginTerm(t *term) bool {
 	}
 
 	close(e.nextTerm)
-	e.term, e.lastToken, e.nextTerm = t, t.FencingToken, make(chan struct{})
+	e.term = t
+	e.lastToken = t.FencingToken
+	e.nextTerm = make(chan struct{})
 	return true
 }
 
@@ -135,7 +144,8 @@ func (e *Elector) endTerm(t *term) {
 // sets the error of Check, and holds a key, so that the other candidates notice.
 func (e *Elector) announceStuck() (end func()) {
 	e.setOwnErr(errStuck)
-	e.log(slog.LevelWarn, "leader: work of the term has not ended since this process resigned: until it ends, the group has no leader")
+	e.log(slog.LevelWarn, "leader: work of the term has not ended since this process resigned: "+
+		"until it ends, the group has no leader")
 
 	ctx, stop := context.WithCancel(context.WithoutCancel(e.closing))
 	var holder sync.WaitGroup
@@ -165,6 +175,7 @@ func (e *Elector) watchLeader() {
 		if e.currentTerm() != nil {
 			continue
 		}
+
 		state, err := e.locker.Inspect(e.closing, e.stuckKey)
 		switch {
 		case err != nil:
@@ -195,7 +206,8 @@ func (e *Elector) setLeaderErr(err error) {
 	e.mu.Unlock()
 
 	if err != nil && before == nil {
-		e.log(slog.LevelWarn, "leader: the leader has resigned, and work of its term has not ended since: until it ends, the group has no leader")
+		e.log(slog.LevelWarn, "leader: the leader has resigned, and work of its term has not ended since: "+
+			"until it ends, the group has no leader")
 	}
 }
 

@@ -52,7 +52,8 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 		stuckKey: core.Key("cron-leader", group, "resigned"),
 		nextTerm: make(chan struct{}),
 	}
-	e.candidate, e.onElected = cmp.Or(host, "unknown"), func(context.Context, Term) {}
+	e.candidate = cmp.Or(host, "unknown")
+	e.onElected = func(context.Context, Term) {}
 
 	var f faults.List
 	faults.Set(&f, &e.config, opts)
@@ -75,7 +76,9 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 		return nil, fmt.Errorf("leader: %w", err)
 	}
 
-	e.closing, e.close = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
+	closing, closeElector := context.WithCancel(context.Background()) //nolint:forbidigo // lives until Close
+	e.closing = closing
+	e.close = closeElector
 	e.background.Go(e.campaign)
 	e.background.Go(e.watchLeader)
 	return e, nil
@@ -143,7 +146,8 @@ func (e *Elector) Resign() {
 // waits until ctx ends.
 func (e *Elector) Close(ctx context.Context) error {
 	if ctx.Value(termKey{e}) != nil {
-		return fmt.Errorf("leader: %w: Close is called in work of the term, or in OnElected, for which it would wait", core.ErrInvalid)
+		return fmt.Errorf("leader: %w: Close is called in work of the term, or in OnElected, for which it would wait",
+			core.ErrInvalid)
 	}
 
 	e.close()

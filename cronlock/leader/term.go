@@ -39,13 +39,19 @@ func newTerm(e *Elector, lease *core.Lease) *term {
 	t.gate.Enter()
 
 	// Each context is joined with the lease's, because that one reads the clock and so ends in time after a pause.
-	ctx, stop := context.WithCancelCause(context.WithValue(lease.Context(), termKey{e}, t))
-	work, leaveWork := join.Contexts(ctx, lease.Context())
-	ctx, yield := context.WithCancelCause(work)
-	notice, leaveNotice := join.Contexts(ctx, lease.Context())
+	ctx, stopWork := context.WithCancelCause(context.WithValue(lease.Context(), termKey{e}, t))
+	workCtx, releaseWork := join.Contexts(ctx, lease.Context())
+	ctx, endElected := context.WithCancelCause(workCtx)
+	electedCtx, releaseElected := join.Contexts(ctx, lease.Context())
 
-	t.workCtx, t.stopWork, t.electedCtx, t.endElected = work, stop, notice, yield
-	t.releaseContexts = func() { leaveWork(); leaveNotice() }
+	t.workCtx = workCtx
+	t.stopWork = stopWork
+	t.electedCtx = electedCtx
+	t.endElected = endElected
+	t.releaseContexts = func() {
+		releaseWork()
+		releaseElected()
+	}
 	return t
 }
 

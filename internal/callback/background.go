@@ -57,8 +57,9 @@ func (b *Background) Post(q *Queue, f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	full := len(q.calls) >= maxQueued || !q.isActive && b.goroutines >= maxGoroutines
-	if full {
+	isFull := len(q.calls) >= maxQueued
+	lacksGoroutine := !q.isActive && b.goroutines >= maxGoroutines
+	if isFull || lacksGoroutine {
 		b.countDropped()
 		return false
 	}
@@ -106,7 +107,8 @@ func (b *Background) add(q *Queue, f func()) {
 	started := b.gate.Go(func() { b.run(q) })
 	if !started {
 		// The gate is closed and empty.
-		q.calls, q.isActive = nil, false
+		q.calls = nil
+		q.isActive = false
 		return
 	}
 	b.goroutines++
@@ -137,12 +139,13 @@ func (b *Background) takeCall(q *Queue) (f func()) {
 	defer b.mu.Unlock()
 
 	if len(q.calls) == 0 {
-		q.calls, q.isActive = nil, false
+		q.calls = nil
+		q.isActive = false
 		return nil
 	}
 
-	// The slice must not keep f alive.
-	f, q.calls[0] = q.calls[0], nil
+	f = q.calls[0]
+	q.calls[0] = nil // the array must not keep f alive
 	q.calls = q.calls[1:]
 	return f
 }
@@ -157,7 +160,9 @@ func (b *Background) takeQueue() (q *Queue) {
 		b.goroutines--
 		return nil
 	}
-	q, b.ready = b.ready[0], b.ready[1:]
+
+	q = b.ready[0]
+	b.ready = b.ready[1:]
 	return q
 }
 
@@ -181,6 +186,7 @@ func (b *Background) report() {
 	time.AfterFunc(reportInterval, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
+
 		b.isReporting = false
 		if b.dropped > b.reported {
 			b.report()

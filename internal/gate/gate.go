@@ -30,12 +30,13 @@ func (g *Gate) Enter() bool {
 	return true
 }
 
-// Join is Enter on behalf of a caller that is inside. So it also enters a closed gate, unless the gate is empty.
+// Join enters the gate on behalf of a caller that is inside, so it also enters a closed gate unless that is empty. It
+// reports whether it entered. After true, the caller must call Leave.
 func (g *Gate) Join() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if g.isClosed && g.inside == 0 {
+	if g.isClosedAndEmpty() {
 		return false
 	}
 	g.inside++
@@ -45,7 +46,8 @@ func (g *Gate) Join() bool {
 // Go runs f on a new goroutine that is inside, and reports true. If Join reports false, Go does so, too, and f does not
 // run.
 func (g *Gate) Go(f func()) bool {
-	if !g.Join() {
+	joined := g.Join()
+	if !joined {
 		return false
 	}
 
@@ -62,7 +64,8 @@ func (g *Gate) Leave() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	if g.inside--; g.inside < 0 {
+	g.inside--
+	if g.inside < 0 {
 		panic("gate: more have left than have entered")
 	}
 	g.closeIfEmpty()
@@ -112,7 +115,10 @@ func (g *Gate) Wait(ctx context.Context) error {
 	}
 }
 
-// emptyLocked is Empty for callers that hold g.mu.
+// isClosedAndEmpty reports whether the gate is closed and no caller is inside. g.mu must be held.
+func (g *Gate) isClosedAndEmpty() bool { return g.isClosed && g.inside == 0 }
+
+// emptyLocked returns the channel of Empty. g.mu must be held.
 func (g *Gate) emptyLocked() chan struct{} {
 	if g.empty == nil {
 		g.empty = make(chan struct{})
@@ -123,7 +129,7 @@ func (g *Gate) emptyLocked() chan struct{} {
 // closeIfEmpty closes the channel of Empty if the gate is closed and empty. It is called once after that state is
 // reached. g.mu must be held.
 func (g *Gate) closeIfEmpty() {
-	if g.isClosed && g.inside == 0 {
+	if g.isClosedAndEmpty() {
 		close(g.emptyLocked())
 	}
 }

@@ -14,15 +14,19 @@ import (
 // Err and Done of the context call Err of all contexts. The context of a lease reads the clock, so after a pause of the
 // process the joint context ends at once if the lease has run out.
 //
-// Call stop when the work is over. It does not wait for anything.
+// Call stop when the work is over. It does not wait.
 func Contexts(ctx context.Context, others ...context.Context) (joint context.Context, stop func()) {
 	j := &jointContext{}
 	j.parents = append(append(j.parentsRoom[:0], ctx), others...)
 	j.stopWatches = j.stopWatchesRoom[:0]
 
-	j.Context, j.cancel = context.WithCancelCause(ctx)
+	child, cancel := context.WithCancelCause(ctx)
+	j.Context = child
+	j.cancel = cancel
 	if at, limited := j.Deadline(); limited {
-		j.Context, j.cancelDeadline = context.WithDeadline(j.Context, at)
+		withDeadline, cancelDeadline := context.WithDeadline(child, at)
+		j.Context = withDeadline
+		j.cancelDeadline = cancelDeadline
 	}
 
 	for _, other := range others {
@@ -50,6 +54,7 @@ func (j *jointContext) stop() {
 	for _, stop := range j.stopWatches {
 		stop()
 	}
+
 	if j.cancelDeadline != nil {
 		j.cancelDeadline()
 	}
@@ -59,10 +64,16 @@ func (j *jointContext) stop() {
 // endWith ends the context with the cause of a parent that has ended. If the parent ended at its deadline, endWith does
 // nothing: the context is about to end at the same deadline, with the right error.
 func (j *jointContext) endWith(parent context.Context) {
-	if at, limited := parent.Deadline(); limited && parent.Err() == context.DeadlineExceeded && !time.Now().Before(at) {
+	if endedAtDeadline(parent) {
 		return
 	}
 	j.cancel(context.Cause(parent))
+}
+
+// endedAtDeadline reports whether ctx has ended because its deadline has come.
+func endedAtDeadline(ctx context.Context) bool {
+	at, limited := ctx.Deadline()
+	return limited && ctx.Err() == context.DeadlineExceeded && !time.Now().Before(at)
 }
 
 // Err calls Err of all parents, because the context of a lease reads the clock.
@@ -70,13 +81,19 @@ func (j *jointContext) Err() error {
 	if err := j.Context.Err(); err != nil {
 		return err
 	}
+
 	for _, parent := range j.parents {
-		if err := parent.Err(); err != nil {
-			if j.endWith(parent); j.Context.Err() == nil {
-				return err
-			}
-			break
+		err := parent.Err()
+		if err == nil {
+			continue
 		}
+
+		j.endWith(parent)
+		if j.Context.Err() == nil {
+			// The deadline has come, and the timer of the context has not fired yet.
+			return err
+		}
+		break
 	}
 	return j.Context.Err()
 }
@@ -90,8 +107,14 @@ func (j *jointContext) Done() <-chan struct{} {
 // Deadline returns the earliest deadline of the parents.
 func (j *jointContext) Deadline() (earliest time.Time, limited bool) {
 	for _, parent := range j.parents {
-		if at, ok := parent.Deadline(); ok && (!limited || at.Before(earliest)) {
-			earliest, limited = at, true
+		at, ok := parent.Deadline()
+		if !ok {
+			continue
+		}
+
+		if !limited || at.Before(earliest) {
+			earliest = at
+			limited = true
 		}
 	}
 	return earliest, limited

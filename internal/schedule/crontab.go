@@ -2,13 +2,17 @@ package schedule
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/robfig/cron/v3"
 )
 
-var parser = cron.NewParser(cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+var parser = cron.NewParser(
+	cron.SecondOptional | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow |
+		cron.Descriptor,
+)
 
 // Crontab returns the instants at which the clocks of a time zone match a cron expression. The expression has five
 // fields, or six with the seconds first, or is a descriptor such as @daily, as robfig/cron reads them. When clocks go
@@ -42,13 +46,16 @@ const (
 // because cron fails at changes of the offset.
 func (c crontab) next(after time.Time) time.Time {
 	from := after.UTC().Add(1)
-	for end := from.Add(maxSearch); from.Before(end); {
+	end := from.Add(maxSearch)
+	for from.Before(end) {
 		offset, until := offsetAt(c.zone, from)
 
 		// With this offset, the zone's clocks show the time that clocks in UTC show one offset later. Search the fields
 		// there.
 		shown := c.fields.Next(from.Add(offset).Add(-1))
-		if at := shown.Add(-offset); !shown.IsZero() && at.Before(until) {
+		at := shown.Add(-offset)
+		isFound := !shown.IsZero() && at.Before(until)
+		if isFound {
 			return at.In(after.Location())
 		}
 		from = until
@@ -63,24 +70,28 @@ func offsetAt(zone *time.Location, from time.Time) (offset time.Duration, until 
 	_, seconds := local.Zone()
 	_, change := local.ZoneBounds()
 
+	offset = time.Duration(seconds) * time.Second
 	until = from.Add(maxSegment)
 	switch {
 	case change.IsZero():
 		// The offset does not change any more.
 	case !change.After(from):
-		// ZoneBounds may count 365 days to a year. On the last day of a leap year, it then returns when that day began.
+		// ZoneBounds may count 365 days to a year. On the last day of a leap year, it then returns the start of that
+		// day.
 		until = from.Truncate(day).Add(day)
 	case change.Before(until):
 		until = change
 	}
-	return time.Duration(seconds) * time.Second, until
+	return offset, until
 }
 
 // parse reads a cron expression, and sets its zone to UTC.
 func parse(expression string) (*cron.SpecSchedule, error) {
 	expression = strings.TrimSpace(expression)
-	if strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=") {
-		return nil, errors.New("it names a time zone: leave TZ= and CRON_TZ= out, and pass the location beside the expression")
+	hasZone := strings.HasPrefix(expression, "TZ=") || strings.HasPrefix(expression, "CRON_TZ=")
+	if hasZone {
+		return nil, errors.New("it names a time zone: leave TZ= and CRON_TZ= out, " +
+			"and pass the location beside the expression")
 	}
 
 	parsed, err := parser.Parse(expression)
@@ -101,8 +112,9 @@ func parse(expression string) (*cron.SpecSchedule, error) {
 
 // fallsDue reports whether there is a date and a time that match all fields.
 func fallsDue(fields *cron.SpecSchedule) bool {
-	if fields.Second == 0 || fields.Minute == 0 || fields.Hour == 0 || fields.Month == 0 {
-		// Such a field is only a comma, and cron would search every second of five years.
+	// A field without a value is only a comma, and cron would search every second of five years.
+	values := []uint64{fields.Second, fields.Minute, fields.Hour, fields.Month}
+	if slices.Contains(values, 0) {
 		return false
 	}
 
