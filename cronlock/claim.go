@@ -22,7 +22,8 @@ func init() {
 }
 
 // A claim is the right to start a run: this replica holds the job's lease, and nothing is recorded yet. Call starts the
-// run, and End releases the lease. Only one goroutine uses a claim at a time, except its contexts.
+// run, and End releases the lease. A claim is used by one goroutine at a time. Only Service.leaveTerm uses its term
+// from another goroutine.
 type claim struct {
 	job     *Job
 	byHand  bool            // started by RunNow, without a tick

@@ -24,8 +24,8 @@
 //     started are then superseded: they never start. The default grace is a minute, or three TTLs if that is longer;
 //     see [WithGrace].
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second after that start
-//     was recorded, before any later tick and regardless of its age. It is given up after n starts, or when 100 later ticks
-//     are due. A replica never restarts a tick that it has completed itself, even if the nodes have lost the
+//     was recorded, before any later tick and regardless of its age. It is given up after n starts, or when 100 later
+//     ticks are due. A replica never restarts a tick that it has completed itself, even if the nodes have lost the
 //     record.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
 //     call of [Job.RunDue] or [Job.RunNow], its context also ends with the context passed to the call. With an elector,

@@ -25,7 +25,7 @@ func (c *claim) Call() error {
 	j := c.job
 	j.service.addRun(c)
 	c.isCalled = true
-	c.fnErr = errPanicked
+	c.fnErr = errPanicked // stays if the function does not return
 	j.event(c.ctx, EventRun)
 	if c.nextAttempt() > 1 {
 		j.event(c.ctx, EventRerun)
@@ -46,7 +46,7 @@ func (c *claim) Call() error {
 var errPanicked = errors.New("the function panicked")
 
 // beginRun records the start of the tick; a run by hand has no record. It fails if the run must not begin. core.ErrDone
-// means that another replica, or another claim of this one, has the record.
+// means that this start is already recorded, for another claim or by an earlier Call.
 func (c *claim) beginRun() error {
 	j := c.job
 	if err := cmp.Or(context.Cause(c.runCtx), context.Cause(j.removed)); err != nil {

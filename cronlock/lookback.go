@@ -21,18 +21,20 @@ const maxTicksPerRead = maxConcurrentReads / 2
 // lease, or no replica held it when the reading began.
 func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unstarted int, err error) {
 	began := time.Now()
-	read := map[int64]entry{}
+	read := map[int64]entry{} // by this call
+
 	at := due
-	for size := 1; unstarted < maxLookback && !at.IsZero(); unstarted++ {
+	batchSize := 1 // grows, because usually one of the latest ticks was started
+	for unstarted < maxLookback && !at.IsZero() {
 		e, found := read[at.UnixNano()]
 		if !found {
 			e, found = j.recall(at)
 			found = found && e.state == tickOver
 		}
 
-		// The number of ticks to read grows from 1, because usually one of the latest ticks was started.
 		if !found {
-			entries, err := j.readEntries(ctx, maxKeyWait, j.unknownTicks(at, min(size, maxLookback-unstarted))...)
+			batch := j.unknownTicks(at, min(batchSize, maxLookback-unstarted))
+			entries, err := j.readEntries(ctx, maxKeyWait, batch...)
 			if err != nil {
 				return entry{}, 0, err
 			}
@@ -40,9 +42,11 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 				read[one.tick.UnixNano()] = one
 			}
 			e = entries[0]
-			size = min(10*size, maxTicksPerRead)
+			batchSize = min(10*batchSize, maxTicksPerRead)
 		}
 
+		// Only the latest tick that was started needs its further starts. If this process has not begun its only start,
+		// evaluate makes it a tick that was not started.
 		if e.state == tickFree && e.isStarted() {
 			if err := j.evaluate(ctx, maxKeyWait, &e); err != nil {
 				return entry{}, 0, err
@@ -58,13 +62,14 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 		if isSuperseded {
 			j.memory.add(entry{tick: at, state: tickOver, unstartedAt: began})
 		}
+		unstarted++
 		at, _ = latest(j.schedule, at.Add(-1))
 	}
 	return entry{}, unstarted, nil
 }
 
-// supersededMargin is how long after a tick the one before it counts as superseded for good. It is longer than two
-// replicas' estimates of the nodes' clocks may differ.
+// supersededMargin is the time after a tick from which the earlier one counts as superseded for good. It exceeds the
+// possible difference between two replicas' estimates of the nodes' clocks.
 const supersededMargin = 200 * time.Millisecond
 
 // recall returns the entry of a tick from the memory. An entry that says that the tick was not started counts only if

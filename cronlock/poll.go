@@ -37,6 +37,7 @@ func (j *Job) poll() {
 
 	switch {
 	case !j.mayStart(due):
+		// There is nothing to start here.
 	case j.polling.Load() > 0:
 		// A call of the host is polling.
 		j.poller.pollWithin(hostTimeout)
@@ -78,8 +79,8 @@ func (j *Job) schedulePoll(polled time.Time) {
 	}
 }
 
-// refreshClocks reads the nodes' clocks once a minute, with a request for the key of j. Every reply carries the node's
-// clock, but clocks may have been wrong for a moment when the last other request was sent.
+// refreshClocks reads the nodes' clocks once a minute, with a request for the key of j. Every reply reports a clock,
+// but the clocks may have been wrong for a moment, and the last other request may have been sent in that moment.
 func (s *Service) refreshClocks(j *Job) {
 	now, readAt := time.Now(), s.clocksReadAt.Load()
 	_, known := s.locker.ClockOffset()

@@ -57,8 +57,8 @@ func (e *Elector) campaign() {
 	}
 }
 
-// acquire waits for the leadership. After a failure it only tries once, so that Check reports success as soon as nodes
-// answer again. A wait in Acquire would not return then, and fails only after no quorum has answered for a TTL.
+// acquire waits for the leadership. After a failure it only tries once, so that Check returns nil as soon as nodes
+// answer again. Acquire would return only with the leadership, or after no quorum has answered for a TTL.
 func (e *Elector) acquire() (*core.Lease, error) {
 	if e.failure() != nil {
 		return e.locker.TryAcquire(e.closing, e.key)
@@ -66,7 +66,7 @@ func (e *Elector) acquire() (*core.Lease, error) {
 	return e.locker.Acquire(e.closing, e.key)
 }
 
-// failure returns the error of the last attempt to lead, or nil.
+// failure returns the reason for which this process cannot lead, or nil.
 func (e *Elector) failure() error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,14 +103,15 @@ func (e *Elector) lead(lease *core.Lease) {
 
 	err := t.waitForEnd(e.locker.TTL(), e.announceStuck)
 	t.stopWork(cmp.Or(err, errResigned))
-
 	if err != nil {
 		e.setOwnErr(err)
 		e.event(EventDeposed)
+		// After a loss, work may still go on.
 		<-t.gate.Empty()
 		e.endTerm(t)
 		return
 	}
+
 	e.endTerm(t)
 	e.event(EventResigned)
 	pause.For(e.closing, resignPause)
@@ -169,7 +170,7 @@ func (e *Elector) announceStuck() (end func()) {
 }
 
 // watchLeader checks once in a TTL whether the leader that this process waits for has resigned and is stuck. While it
-// is, watchLeader checks more often, so that the error of Check goes away soon after another process has begun to lead.
+// is, watchLeader checks more often, so that Check returns nil soon after another process has begun to lead.
 func (e *Elector) watchLeader() {
 	for pause.For(e.closing, e.watchInterval()) {
 		if e.currentTerm() != nil {

@@ -38,11 +38,13 @@ func newTerm(e *Elector, lease *core.Lease) *term {
 	t := &term{Term: Term{e.group, lease.FencingToken(), time.Now()}, lease: lease}
 	t.gate.Enter()
 
-	// Each context is joined with the lease's, because that one reads the clock and so ends in time after a pause.
-	ctx, stopWork := context.WithCancelCause(context.WithValue(lease.Context(), termKey{e}, t))
-	workCtx, releaseWork := join.Contexts(ctx, lease.Context())
-	ctx, endElected := context.WithCancelCause(workCtx)
-	electedCtx, releaseElected := join.Contexts(ctx, lease.Context())
+	// Both contexts are joined with the lease's, which reads the clock and so ends in time after a pause of the
+	// process.
+	leaseCtx := lease.Context()
+	termCtx, stopWork := context.WithCancelCause(context.WithValue(leaseCtx, termKey{e}, t))
+	workCtx, releaseWork := join.Contexts(termCtx, leaseCtx)
+	openCtx, endElected := context.WithCancelCause(workCtx)
+	electedCtx, releaseElected := join.Contexts(openCtx, leaseCtx)
 
 	t.workCtx = workCtx
 	t.stopWork = stopWork
@@ -76,7 +78,8 @@ func (t *term) waitForEnd(stuckAfter time.Duration, onStuck func() (end func()))
 	case <-timer.C:
 	}
 
-	defer onStuck()()
+	end := onStuck()
+	defer end()
 	select {
 	case <-t.gate.Empty():
 	case <-t.lease.Context().Done():
