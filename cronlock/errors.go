@@ -55,7 +55,7 @@ const (
 	EventDone        core.EventKind = "tick_done"        // the tick was started elsewhere
 	EventMissed      core.EventKind = "tick_missed"      // the tick was not started within the grace
 	EventNotLeader   core.EventKind = "tick_not_leader"  // another process leads, or none
-	EventUnavailable core.EventKind = "tick_unavailable" // no quorum of nodes answered; not while new nodes do not vote yet
+	EventUnavailable core.EventKind = "tick_unavailable" // no quorum answered; not while new nodes do not vote yet
 	EventRefused     core.EventKind = "tick_refused"     // for another reason, such as Close
 	EventLost        core.EventKind = "run_lost"         // the lease or the leadership ended before the run
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // the end was not recorded: the tick may be started again

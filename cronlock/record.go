@@ -36,7 +36,7 @@ type record struct {
 	By         string    `json:"by"`
 	At         time.Time `json:"at"` // by the nodes' clocks
 	Attempt    int       `json:"attempt"`
-	StartLimit int       `json:"most"` // number of starts that the tick may have, by the policy of the replica that started it
+	StartLimit int       `json:"most"` // how many starts the tick may have, by the policy of the replica that started it
 	Previous   time.Time `json:"previous,omitzero"`
 	Error      string    `json:"error,omitempty"`
 }

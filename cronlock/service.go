@@ -104,12 +104,7 @@ func New(locker *core.Locker, service string, opts ...Option) (*Service, error) 
 // matches core.ErrLost when the lease or the leadership was lost. [FromContext] returns the run. The error of Add names
 // everything that is wrong with the arguments, such as a name that another job of the Service has. Nothing is added
 // then.
-func (s *Service) Add(
-	name string,
-	schedule Schedule,
-	fn func(ctx context.Context) error,
-	opts ...JobOption,
-) (*Job, error) {
+func (s *Service) Add(name string, schedule Schedule, fn func(ctx context.Context) error, opts ...JobOption) (*Job, error) {
 	ttl := s.locker.TTL()
 	j := &Job{
 		service:  s,

@@ -66,14 +66,7 @@ func Tags(tags ...string) Option { return func(c *config) { c.tags = append(c.ta
 // limits of runs do not apply. The scheduler's limit of concurrent jobs delays runs. In LimitModeReschedule it drops
 // runs by hand, and delays others by five seconds at a time. A scheduler with its own elector does not run such jobs:
 // pass the elector to cronlock.New ([cronlock.WithElector]).
-func Add(
-	scheduler gocron.Scheduler,
-	service *cronlock.Service,
-	name string,
-	schedule cronlock.Schedule,
-	fn func(ctx context.Context) error,
-	opts ...Option,
-) (*Job, error) {
+func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, schedule cronlock.Schedule, fn func(ctx context.Context) error, opts ...Option) (*Job, error) {
 	var c config
 	var f faults.List
 	faults.Set(&f, &c, opts)
