@@ -198,7 +198,7 @@ func TestSupersededByAWrongClock(t *testing.T) {
 		right := core.WithClockWindow(0) // any clock
 		w.each(func(n *testutil.Node) { n.StepClock(5 * time.Minute) })
 		b := w.replica("b", plan{job: append([]JobOption{AtLeastOnce(3)}, uncalled...), core: []core.Option{right}})
-		c, err := b.claim(t.Context(), false)
+		c, err := b.newClaim(t.Context(), false)
 		if err != nil || !c.tick.Equal(at(8*time.Minute)) {
 			t.Fatalf("tick %v, %v", c.tick, err)
 		}

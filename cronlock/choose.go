@@ -201,7 +201,7 @@ func (c *claim) checkLatestTick(ctx context.Context) error {
 		e.end = found[0]
 	} else {
 		e.start = found[0]
-		if j.isUnbegun(e.start, start{c.tick, 1}) {
+		if j.isUnbegun(e.start, startID{c.tick, 1}) {
 			return nil
 		}
 	}

@@ -13,7 +13,7 @@ import (
 
 func init() {
 	hosting.NewClaim = func(ctx context.Context, job any, byHand bool) (hosting.Claim, error) {
-		c, err := job.(*Job).claim(ctx, byHand)
+		c, err := job.(*Job).newClaim(ctx, byHand)
 		if err != nil {
 			return nil, err
 		}
@@ -45,8 +45,8 @@ type claim struct {
 	fnErr    error // result of the function; errPanicked until it has returned
 }
 
-// claim acquires the right to start a run. The error is an [*Error].
-func (j *Job) claim(ctx context.Context, byHand bool) (*claim, error) {
+// newClaim acquires the right to start a run. The error is an [*Error].
+func (j *Job) newClaim(ctx context.Context, byHand bool) (*claim, error) {
 	c := &claim{job: j, byHand: byHand, began: time.Now(), ctx: ctx, cancelRun: func() {}}
 	// Deferred, because the observer and the schedule may panic.
 	defer func() {

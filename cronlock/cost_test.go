@@ -65,7 +65,7 @@ func TestClaimsTakeTurns(t *testing.T) {
 		w.each(func(n *testutil.Node) {
 			n.OnCall(func(int, []string) string { taken.Store(max(taken.Load(), int64(len(r.service.pollSlots)))); return "" })
 		})
-		c, err := r.claim(t.Context(), false)
+		c, err := r.newClaim(t.Context(), false)
 		if err != nil || taken.Load() != maxConcurrentPolls || len(r.service.pollSlots) != maxConcurrentPolls-1 {
 			t.Errorf("%v; %d turns were taken, and now %d", err, taken.Load(), len(r.service.pollSlots))
 		}

@@ -79,7 +79,7 @@ func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error 
 	}
 
 	// A start whose run this process has not begun counts as not made.
-	isUnbegun := j.isUnbegun(e.start, start{e.tick, e.start.Attempt})
+	isUnbegun := j.isUnbegun(e.start, startID{e.tick, e.start.Attempt})
 	switch {
 	case e.end != nil:
 	case isUnbegun && beforeLatest == nil:
@@ -125,6 +125,6 @@ func (e entry) hasLastStart(allowed int) bool {
 
 // isUnbegun reports whether r is the record of the start s, which this process asked for, and whose run it has not
 // begun.
-func (j *Job) isUnbegun(r *record, s start) bool {
+func (j *Job) isUnbegun(r *record, s startID) bool {
 	return r.By == j.service.replicaID && j.memory.isPending(s)
 }

@@ -78,7 +78,7 @@ func (c *claim) beginRun() error {
 // lost or the run was told to stop before it began.
 func (c *claim) recordStart() (mine bool, err error) {
 	j := c.job
-	isRepeated := j.memory.setPending(start{c.tick, c.nextAttempt()})
+	isRepeated := j.memory.setPending(startID{c.tick, c.nextAttempt()})
 	mine, found, err := c.writeRecord(c.runCtx, j.startKey(c.tick, c.nextAttempt()), nil)
 	return mine || isRepeated && found.By == j.service.replicaID, err
 }

@@ -15,7 +15,7 @@ import (
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{job: uncalled}), w.replica("b", plan{job: uncalled})
-		c, err := a.claim(t.Context(), false)
+		c, err := a.newClaim(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -36,7 +36,7 @@ func TestCalledTooOften(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{job: uncalled})
 		for _, byHand := range []bool{false, true} {
-			c, err := r.claim(t.Context(), byHand)
+			c, err := r.newClaim(t.Context(), byHand)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -62,7 +62,7 @@ func TestClaimIsGivenBack(t *testing.T) {
 		r := w.replica("a", plan{job: []JobOption{WithHost(func() { calls <- time.Now() })}})
 		<-calls // for the tick before
 		till(2 * time.Minute)
-		c, err := r.claim(t.Context(), false)
+		c, err := r.newClaim(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}

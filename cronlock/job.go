@@ -112,7 +112,7 @@ func (j *Job) RunNow(ctx context.Context) error { return j.run(ctx, true) }
 
 // run claims a run and executes it.
 func (j *Job) run(ctx context.Context, byHand bool) error {
-	c, err := j.claim(ctx, byHand)
+	c, err := j.newClaim(ctx, byHand)
 	if err != nil {
 		return err
 	}

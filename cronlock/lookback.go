@@ -58,7 +58,7 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 		}
 
 		// A tick before due that was not started is superseded, unless this process may still begin it.
-		isSuperseded := e.state == tickFree && at.Before(due) && !j.memory.isPending(start{at, 1})
+		isSuperseded := e.state == tickFree && at.Before(due) && !j.memory.isPending(startID{at, 1})
 		if isSuperseded {
 			j.memory.add(entry{tick: at, state: tickOver, unstartedAt: began})
 		}

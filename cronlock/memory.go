@@ -15,7 +15,7 @@ type memory struct {
 
 	// The start whose record this process asked for without a reply. If the nodes have the record, this process may
 	// still begin the run. There is only one, because the request requires the job's lease.
-	pending start
+	pending startID
 
 	// The latest tick that this process, holding the job's lease, found not started and too late.
 	lateTick time.Time
@@ -23,8 +23,8 @@ type memory struct {
 	lateErr  error     // the reason why it did not start
 }
 
-// A start identifies one start of a tick.
-type start struct {
+// A startID identifies one start of a tick.
+type startID struct {
 	tick    time.Time
 	attempt int
 }
@@ -70,7 +70,7 @@ func (m *memory) lookup(tick time.Time) (e entry, known bool) {
 }
 
 // setPending stores the start that this process is about to record, and reports whether it was already pending.
-func (m *memory) setPending(s start) (isRepeated bool) {
+func (m *memory) setPending(s startID) (isRepeated bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	isRepeated = m.pending == s
@@ -82,11 +82,11 @@ func (m *memory) setPending(s start) (isRepeated bool) {
 func (m *memory) clearPending() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.pending = start{}
+	m.pending = startID{}
 }
 
 // isPending reports whether s is the pending start.
-func (m *memory) isPending(s start) bool {
+func (m *memory) isPending(s startID) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.pending == s

@@ -113,18 +113,18 @@ func (j *Job) reportSuperseded(ctx context.Context, ticks int) {
 }
 
 // add counts ticks, and returns how many must be logged now: 0, or all that were not logged yet.
-func (p *supersededCount) add(ticks int) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
+func (s *supersededCount) add(ticks int) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-	p.ticks += ticks
-	isLogged := !p.loggedAt.IsZero() && time.Since(p.loggedAt) < supersededLogInterval
-	if p.ticks == 0 || isLogged {
+	s.ticks += ticks
+	isLogged := !s.loggedAt.IsZero() && time.Since(s.loggedAt) < supersededLogInterval
+	if s.ticks == 0 || isLogged {
 		return 0
 	}
 
-	n = p.ticks
-	p.ticks = 0
-	p.loggedAt = time.Now()
+	n = s.ticks
+	s.ticks = 0
+	s.loggedAt = time.Now()
 	return n
 }

@@ -21,7 +21,7 @@ import (
 type Job struct {
 	*cronlock.Job
 	scheduler   gocron.Scheduler
-	listed      gocron.Job         // the job that gocron lists; it never runs by itself
+	listed      gocron.Job         // the job that gocron lists; it never runs on its own
 	callOptions []gocron.JobOption // options of each call
 	tag         string             // identifies the listed job and all calls
 

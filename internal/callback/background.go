@@ -41,8 +41,8 @@ type Queue struct {
 	isActive bool // the queue has a goroutine, or waits for one
 }
 
-// Of returns the Background of a *core.Locker, for reports from goroutines of the packages that are built on core.
-// Package core sets it when it is loaded.
+// BackgroundOf returns the Background of a *core.Locker, for reports from goroutines of the packages that are built on
+// core. Package core sets it when it is loaded.
 var Of func(locker any) *Background
 
 // NewBackground returns a Background that logs to log. Its goroutines are inside the gate: once that is closed and
@@ -51,8 +51,8 @@ func NewBackground(log *slog.Logger, inside *gate.Gate) *Background {
 	return &Background{log: log, gate: inside}
 }
 
-// Post queues a call of f, and returns at once. If an earlier call does not return and too many calls wait, Post drops
-// f and returns false.
+// Post queues a call of f, and returns at once. It drops f and returns false if too many calls of the queue wait
+// because an earlier one does not return, or if the queue needs a goroutine and there are too many.
 func (b *Background) Post(q *Queue, f func()) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -82,7 +82,7 @@ func (g *Gate) Close() {
 	}
 }
 
-// Inside returns the number of callers that are inside.
+// Count returns the number of callers that are inside.
 func (g *Gate) Inside() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()

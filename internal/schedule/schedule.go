@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Next returns the first instant after the given one, or the zero time if there is none within 30 years.
+// A NextFunc returns the first instant after the given one, or the zero time if there is none within 30 years.
 type Next func(after time.Time) time.Time
 
 var epoch = time.Unix(0, 0).UTC()
