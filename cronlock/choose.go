@@ -179,8 +179,9 @@ func (c *claim) checkRecords(ctx context.Context) error {
 	return nil
 }
 
-// checkLatestTick reads the record after which the latest tick is over, and returns core.ErrDone if it exists: the only
-// start, or with AtLeastOnce the end.
+// checkLatestTick reads the record after which the latest tick is over: the only start, or with AtLeastOnce the end. It
+// returns core.ErrDone if the record exists. The record of a start does not count if this process has not begun the
+// run.
 func (c *claim) checkLatestTick(ctx context.Context) error {
 	j := c.job
 	finalKey := j.startKey(c.tick, 1)
@@ -252,6 +253,7 @@ func (c *claim) chooseTick(ctx context.Context) error {
 			return context.Cause(ctx)
 		}
 	case unstarted == 0:
+		// The latest due tick was started.
 		return core.ErrDone
 	case isLate && !last.isStarted() && due.Before(j.added):
 		// A tick from before the job was added does not count as missed.
@@ -261,6 +263,7 @@ func (c *claim) chooseTick(ctx context.Context) error {
 		j.memory.setLate(due, c.began, ErrMissed)
 		return ErrMissed
 	case last.isStarted():
+		// The unstarted ticks except the latest never start.
 		c.superseded = unstarted - 1
 	}
 

@@ -199,7 +199,7 @@ func (s *Service) now() time.Time {
 // Locker is closed. Stop the host before Close, and close the elector and the Locker after it.
 //
 // In a run of the Service, Close would wait for itself. If ctx is the context of the run, the error matches
-// core.ErrInvalid, and nothing is closed. If it is another context, Close cannot recognize this, and waits until ctx
+// core.ErrInvalid, and nothing is closed. With any other ctx, Close cannot recognize the call, and waits until ctx
 // ends.
 func (s *Service) Close(ctx context.Context) error {
 	if j, inside := ctx.Value(runJobKey{s}).(*Job); inside {

@@ -142,8 +142,8 @@ func (e *Elector) Resign() {
 // the work and returns an error. The leadership then ends when the work has ended.
 //
 // In OnElected, and in work of the term, Close would wait for itself. If ctx is the context of such a function, the
-// error matches core.ErrInvalid, and nothing is closed. If it is another context, Close cannot recognize this, and
-// waits until ctx ends.
+// error matches core.ErrInvalid, and nothing is closed. With any other ctx, Close cannot recognize the call, and waits
+// until ctx ends.
 func (e *Elector) Close(ctx context.Context) error {
 	if ctx.Value(termKey{e}) != nil {
 		return fmt.Errorf("leader: %w: Close is called in work of the term, or in OnElected, for which it would wait",
