@@ -63,7 +63,7 @@ type outage struct {
 func (o *outage) report(j *Job, reason core.EventKind, refusal *Error) {
 	class := core.ClassOf(refusal.Err)
 	if class == core.ClassCancelled || class == core.ClassClosed {
-		// The call was cancelled, so it says nothing about the nodes.
+		// A call that was given up shows nothing about the nodes.
 		return
 	}
 	if IsExpected(refusal) {
@@ -76,7 +76,7 @@ func (o *outage) report(j *Job, reason core.EventKind, refusal *Error) {
 	o.reason = reason
 	o.mu.Unlock()
 	if before != reason {
-		// Not the refusal itself, because its text contains the job's name.
+		// The inner error is logged with a hash of the key; the text of the refusal contains the key.
 		j.log(slog.LevelWarn, "cronlock: a tick cannot start", "err", refusal.Err)
 	}
 }

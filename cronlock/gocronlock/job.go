@@ -25,8 +25,8 @@ type Job struct {
 	callOptions []gocron.JobOption // options of each call
 	tag         string             // identifies the listed job and all calls
 
-	dueCalls    *calls // requested by the engine, for due ticks
-	manualCalls *calls // requested by RunNow
+	dueCalls    *requester // requested by the engine, for due ticks
+	manualCalls *requester // requested by RunNow
 }
 
 // An Option configures a job.
@@ -83,8 +83,8 @@ func Add(scheduler gocron.Scheduler, service *cronlock.Service, name string, sch
 		gocron.WithTags(append(c.tags, j.tag)...),
 		gocron.WithDisabledDistributedJobLocker(false),
 	)
-	j.dueCalls = &calls{job: j}
-	j.manualCalls = &calls{job: j, byHand: true}
+	j.dueCalls = &requester{job: j}
+	j.manualCalls = &requester{job: j, byHand: true}
 
 	// The engine may use the host before Add has returned, so the host waits for the end of Add.
 	h := &host{added: make(chan struct{})}
@@ -196,9 +196,9 @@ type neverSchedule struct{}
 func (neverSchedule) IsValid(string, *time.Location, time.Time) error { return nil }
 func (neverSchedule) Next(now time.Time) time.Time                    { return now.AddDate(200, 0, 0) }
 
-// calls makes the scheduler call a job. Each call is a gocron job that runs once, because RunNow of a gocron job blocks
-// gocron's loop forever if the scheduler does not run. At most one call waits for the scheduler.
-type calls struct {
+// A requester makes the scheduler call a job. Each call is a gocron job that runs once, because RunNow of a gocron job
+// blocks gocron's loop forever if the scheduler does not run. At most one call waits for the scheduler.
+type requester struct {
 	job       *Job
 	byHand    bool
 	requestMu sync.Mutex // held during a request, so that there is one at a time
@@ -214,123 +214,127 @@ type calls struct {
 const queueTimeout = 5 * time.Second
 
 // request requests a call from the scheduler, unless a call is still pending.
-func (c *calls) request() error {
-	c.requestMu.Lock()
-	defer c.requestMu.Unlock()
+func (r *requester) request() error {
+	r.requestMu.Lock()
+	defer r.requestMu.Unlock()
 
-	if c.job.isGone() {
+	if r.job.isGone() {
 		return errGone
 	}
-	if c.isPending() {
+	if r.isPending() {
 		return nil
 	}
-	c.removePending()
+	r.removePending()
 
 	// The id is pending before the job exists, because the call may come before NewJob returns.
-	one := &call{calls: c, id: uuid.New(), runs: make(chan *run, 1)}
-	c.setPending(one.id, nil)
-	added, err := c.job.scheduler.NewJob(
+	one := &call{requester: r, id: uuid.New(), runs: make(chan *run, 1)}
+	r.setPendingID(one.id)
+	added, err := r.job.scheduler.NewJob(
 		gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
 		gocron.NewTask(one.runTask),
 		append(
-			slices.Clone(c.job.callOptions),
+			slices.Clone(r.job.callOptions),
 			gocron.WithIdentifier(one.id),
 			gocron.WithDistributedJobLocker(one),
 		)...,
 	)
 	if err != nil {
-		c.clearPending(one.id)
+		r.clearPending(one.id)
 		return err
 	}
-	c.setPending(one.id, added)
+	r.setPendingJob(one.id, added)
 	return nil
 }
 
 // removeDropped removes a call that the scheduler has dropped: gocron keeps jobs that will not run again.
-func (c *calls) removeDropped() {
-	c.requestMu.Lock()
-	defer c.requestMu.Unlock()
-	if !c.isPending() {
-		c.removePending()
+func (r *requester) removeDropped() {
+	r.requestMu.Lock()
+	defer r.requestMu.Unlock()
+	if !r.isPending() {
+		r.removePending()
 	}
 }
 
 // isPending reports whether a call still waits for the scheduler: it was requested a moment ago, the scheduler has a
 // queue, or the scheduler has not been started. A scheduler does not report whether it has dropped a call.
-func (c *calls) isPending() bool {
-	c.mu.Lock()
-	pending, requestedAt := c.pending, c.requestedAt
-	c.mu.Unlock()
+func (r *requester) isPending() bool {
+	r.mu.Lock()
+	pending, requestedAt := r.pending, r.requestedAt
+	r.mu.Unlock()
 	if pending == nil {
 		return false
 	}
 
 	isRecent := time.Since(requestedAt) < queueTimeout
-	if isRecent || c.job.scheduler.JobsWaitingInQueue() > 0 {
+	if isRecent || r.job.scheduler.JobsWaitingInQueue() > 0 {
 		return true
 	}
-	// A scheduler that has not been started has no next run of the job yet.
+	// Until the scheduler is started, it has the job, and no time for its next run.
 	next, err := pending.NextRun()
 	return err == nil && next.IsZero()
 }
 
 // isPendingRemoved reports whether the user has removed the pending call. gocron lists the call by the name of the job.
-func (c *calls) isPendingRemoved() bool {
-	c.mu.Lock()
-	pending, id := c.pending, c.pendingID
-	c.mu.Unlock()
-	if pending == nil || !c.job.isMissing(pending) {
+func (r *requester) isPendingRemoved() bool {
+	r.mu.Lock()
+	pending, id := r.pending, r.pendingID
+	r.mu.Unlock()
+	if pending == nil || !r.job.isMissing(pending) {
 		return false
 	}
 
-	// The call may have come since. Then it removed itself.
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.pendingID == id
+	// The call may have come since.
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.pendingID == id
 }
 
 // removePending removes the pending call from the scheduler, if there is one.
-func (c *calls) removePending() {
-	c.mu.Lock()
-	id := c.pendingID
-	c.pending = nil
-	c.pendingID = uuid.Nil
-	c.mu.Unlock()
+func (r *requester) removePending() {
+	r.mu.Lock()
+	id := r.pendingID
+	r.pending = nil
+	r.pendingID = uuid.Nil
+	r.mu.Unlock()
 
 	if id != uuid.Nil {
-		_ = c.job.scheduler.RemoveJob(id)
+		_ = r.job.scheduler.RemoveJob(id)
 	}
 }
 
-// setPending stores the id of a call, or the gocron job of a call that is still pending.
-func (c *calls) setPending(id uuid.UUID, added gocron.Job) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// setPendingID stores the id of a call that is about to be requested.
+func (r *requester) setPendingID(id uuid.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pendingID = id
+	r.requestedAt = time.Now()
+}
 
-	if added == nil {
-		c.pendingID = id
-		c.requestedAt = time.Now()
-	} else if c.pendingID == id {
-		c.pending = added
+// setPendingJob stores the gocron job of a call, unless the call has come already.
+func (r *requester) setPendingJob(id uuid.UUID, added gocron.Job) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pendingID == id {
+		r.pending = added
 	}
 }
 
 // clearPending marks the call with an id as not pending any more: it has come, or it was not created.
-func (c *calls) clearPending(id uuid.UUID) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pendingID == id {
-		c.pending = nil
-		c.pendingID = uuid.Nil
+func (r *requester) clearPending(id uuid.UUID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pendingID == id {
+		r.pending = nil
+		r.pendingID = uuid.Nil
 	}
 }
 
 // A call is one call of a job by gocron. On one goroutine gocron calls Lock, then the task unless a listener refuses
 // it, and then Unlock.
 type call struct {
-	calls *calls
-	id    uuid.UUID // id of the gocron job
-	runs  chan *run // passes the run from Lock to the task, or to Unlock if there was no task; capacity 1
+	requester *requester
+	id        uuid.UUID // id of the gocron job
+	runs      chan *run // passes the run from Lock to the task, or to Unlock if there was no task; capacity 1
 }
 
 // A run is the gocron.Lock of a call.
@@ -342,7 +346,7 @@ type run struct {
 
 // Lock claims a run. The records determine the tick, not the call.
 func (c *call) Lock(ctx context.Context, _ string) (gocron.Lock, error) {
-	c.calls.clearPending(c.id)
+	c.requester.clearPending(c.id)
 
 	claim, err := c.newClaim(ctx)
 	if err != nil {
@@ -360,20 +364,20 @@ func (c *call) newClaim(ctx context.Context) (hosting.Claim, error) {
 	if !c.isListed() {
 		return nil, errGone
 	}
-	return hosting.NewClaim(ctx, c.calls.job.Job, c.calls.byHand)
+	return hosting.NewClaim(ctx, c.requester.job.Job, c.requester.byHand)
 }
 
 // isListed reports whether the scheduler has the job. For a scheduler that is stopping it is false, and the call is
 // unwanted in that case, too. The engine finds out whether the job was removed.
 func (c *call) isListed() bool {
-	_, err := c.calls.job.listed.NextRun()
+	_, err := c.requester.job.listed.NextRun()
 	return err == nil
 }
 
 // remove removes the gocron job of the call, because gocron keeps jobs that will not run again. It does not wait,
 // because RemoveJob waits for StopJobs, which waits for the run.
 func (c *call) remove() {
-	go func() { _ = c.calls.job.scheduler.RemoveJob(c.id) }()
+	go func() { _ = c.requester.job.scheduler.RemoveJob(c.id) }()
 }
 
 // Unlock ends the claim.
@@ -401,7 +405,7 @@ func (c *call) runTask(context.Context) error {
 		return r.Call()
 	default:
 		// There was no Lock.
-		c.calls.clearPending(c.id)
+		c.requester.clearPending(c.id)
 		c.remove()
 		return errNoLock
 	}

@@ -43,8 +43,8 @@ func (g *Gate) Join() bool {
 	return true
 }
 
-// Go runs f on a new goroutine that is inside, and reports true. If Join reports false, Go does so, too, and f does not
-// run.
+// Go runs f on a new goroutine that is inside, and reports true. If the gate is closed and empty, Go reports false and
+// does not run f.
 func (g *Gate) Go(f func()) bool {
 	joined := g.Join()
 	if !joined {
