@@ -7,50 +7,53 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// hold notes that an operation holds a lease.
-func (o *observer) hold(p *operation) {
+// addHold adds an OpHold to the holds of its class.
+func (o *observer) addHold(p *operation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if p.class.held == nil {
-		p.class.held = map[*operation]struct{}{}
+
+	if p.class.holds == nil {
+		p.class.holds = map[*operation]struct{}{}
 	}
-	p.class.held[p] = struct{}{}
+	p.class.holds[p] = struct{}{}
 }
 
-// unhold notes that it does no more.
-func (o *observer) unhold(p *operation) {
+// removeHold removes an OpHold that has ended from the holds of its class.
+func (o *observer) removeHold(p *operation) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	delete(p.class.held, p)
+
+	delete(p.class.holds, p)
 }
 
-// ages returns the age of the oldest hold of each name: 0 if nothing is held. Names of which nothing was ever held are
-// missing.
-func (o *observer) ages() map[named]time.Duration {
+// holdAges returns the age of the oldest hold of each name, and 0 for a name without a current hold. Names that never
+// had a hold are missing.
+func (o *observer) holdAges() map[nameLabel]time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	ages := map[named]time.Duration{}
+
+	ages := map[nameLabel]time.Duration{}
 	for name, c := range o.classes {
-		if c.held == nil {
+		if c.holds == nil {
 			continue
 		}
-		var age time.Duration
-		for p := range c.held {
-			age = max(age, time.Since(p.began))
+		var oldest time.Duration
+		for p := range c.holds {
+			oldest = max(oldest, time.Since(p.started))
 		}
-		ages[named(name)] = age
+		ages[nameLabel(name)] = oldest
 	}
 	return ages
 }
 
-// registerAges makes readers of metrics ask for the ages. An option of the gauge would not do: a meter that already has
-// the gauge, from another observer, ignores it.
-func (o *observer) registerAges(m metric.Meter) error {
-	_, err := m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		for name, age := range o.ages() {
-			to.ObserveFloat64(o.in.age, age.Seconds(), o.series(name))
+// registerHoldAge makes readers of metrics collect the ages of holds. A callback given as an option of the gauge would
+// not do: if another observer has already made the gauge on the same meter, the meter ignores the option.
+func (o *observer) registerHoldAge(meter metric.Meter) error {
+	_, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		for name, age := range o.holdAges() {
+			to.ObserveFloat64(o.instruments.holdAge, age.Seconds(), o.series(name))
 		}
 		return nil
-	}, o.in.age)
+	}, o.instruments.holdAge)
 	return err
 }

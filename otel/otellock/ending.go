@@ -10,88 +10,92 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// An ending is how an operation ended, as metrics tell it.
-type ending struct {
-	outcome string
-	failure string // error.type; empty where nothing failed. That somebody else holds a key is no failure
+// outcomeLabels are the labels for how an operation ended.
+type outcomeLabels struct {
+	outcome   string // AttrOutcome
+	errorType string // AttrErrorType; empty if the operation did not fail. A key held by another caller is no failure.
 }
 
 var (
-	acquired    = ending{outcome: "acquired"}
-	held        = ending{outcome: "held"}     // somebody else has the key, and the caller does not wait
-	timeout     = ending{outcome: "timeout"}  // the caller waited for as long as it may
-	canceled    = ending{outcome: "canceled"} // the caller went away
-	done        = ending{outcome: "done"}
-	closed      = ending{outcome: "closed"}
-	unavailable = ending{"unavailable", "unavailable"}
-	failed      = ending{"error", "_OTHER"}
-	released    = ending{outcome: "released"}
-	abandoned   = ending{outcome: "abandoned"} // never released; the context had ended before the lease did
-	renewed     = ending{outcome: "renewed"}
-	completed   = ending{outcome: "completed"}
+	outcomeAcquired    = outcomeLabels{outcome: "acquired"}
+	outcomeHeld        = outcomeLabels{outcome: "held"}     // another caller has the key, and this one does not wait
+	outcomeTimeout     = outcomeLabels{outcome: "timeout"}  // the time to wait, or the deadline, is over
+	outcomeCanceled    = outcomeLabels{outcome: "canceled"} // the caller's context was canceled
+	outcomeDone        = outcomeLabels{outcome: "done"}
+	outcomeClosed      = outcomeLabels{outcome: "closed"}
+	outcomeUnavailable = outcomeLabels{"unavailable", "unavailable"}
+	outcomeFailed      = outcomeLabels{"error", "_OTHER"}
+	outcomeReleased    = outcomeLabels{outcome: "released"}
+	outcomeAbandoned   = outcomeLabels{outcome: "abandoned"} // never released; the context had ended before the lease did
+	outcomeRenewed     = outcomeLabels{outcome: "renewed"}
+	outcomeCompleted   = outcomeLabels{outcome: "completed"}
 )
 
-// lossReasons are the reasons for which leases are lost. LossForgotten is one of completions alone.
+// lossReasons are the reasons for which a lease is lost. core.LossForgotten is not one of them: only a completion
+// reports it.
 var lossReasons = []core.LossReason{
 	core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossRevoked, core.LossClosed,
 }
 
-// lost is the loss of a lease. Its error.type is the reason.
-func lost(reason core.LossReason) ending { return ending{"lost", string(reason)} }
+// outcomeLost returns the labels of a lost lease. The reason is the error type.
+func outcomeLost(reason core.LossReason) outcomeLabels { return outcomeLabels{"lost", string(reason)} }
 
-// description is what the status of a span says. Errors of core name the key, so they stay unsaid.
-func (e ending) description() string {
-	switch e.outcome {
+// description returns the text for the status of a span. It leaves out the text of the error, because errors of core
+// name the key.
+func (l outcomeLabels) description() string {
+	switch l.outcome {
 	case "unavailable":
 		return core.ErrUnavailable.Error()
 	case "lost":
-		return core.ErrLost.Error() + ": " + valid(e.failure)
+		return core.ErrLost.Error() + ": " + valid(l.errorType)
 	}
 	return "unexpected error"
 }
 
-func (e ending) attrs() []attribute.KeyValue {
-	attrs := []attribute.KeyValue{AttrOutcome.String(e.outcome)}
-	if e.failure != "" {
-		attrs = append(attrs, AttrErrorType.String(e.failure))
+func (l outcomeLabels) attrs() []attribute.KeyValue {
+	attrs := []attribute.KeyValue{AttrOutcome.String(l.outcome)}
+	if l.errorType != "" {
+		attrs = append(attrs, AttrErrorType.String(l.errorType))
 	}
 	return attrs
 }
 
-// endingOf classifies an outcome; ok is that of a success. ctx is that of the operation.
-func endingOf(ctx context.Context, op core.Op, out core.Outcome, ok ending) ending {
+// outcomeOf returns the labels of an operation that ended with out. ctx is the context of the operation, and success is
+// returned if the operation succeeded.
+func outcomeOf(ctx context.Context, op core.Op, out core.Outcome, success outcomeLabels) outcomeLabels {
 	switch core.ClassOf(out.Err) {
 	case core.ClassNone:
-		return ok
+		return success
 	case core.ClassLost:
 		reason := out.Reason
 		if e, ok := errors.AsType[*core.OpError](out.Err); ok {
 			reason = cmp.Or(reason, e.Reason)
 		}
+		// The lease ran out after the end of its caller's context: no holder was at work under it.
 		if op.Kind == core.OpHold && reason == core.LossExpired && ctx.Err() != nil {
-			return abandoned
+			return outcomeAbandoned
 		}
-		return lost(cmp.Or(reason, core.LossTaken))
+		return outcomeLost(cmp.Or(reason, core.LossTaken))
 	case core.ClassHeld:
 		if op.Try {
-			return held
+			return outcomeHeld
 		}
-		return timeout
+		return outcomeTimeout
 	case core.ClassDone:
-		return done
+		return outcomeDone
 	case core.ClassClosed:
-		return closed
+		return outcomeClosed
 	case core.ClassUnavailable:
-		return unavailable
+		return outcomeUnavailable
 	case core.ClassCancelled:
 		if errors.Is(out.Err, context.DeadlineExceeded) {
-			return timeout
+			return outcomeTimeout
 		}
-		return canceled
+		return outcomeCanceled
 	default:
 		if errors.Is(out.Err, core.ErrReleased) {
-			return released
+			return outcomeReleased
 		}
-		return failed
+		return outcomeFailed
 	}
 }

@@ -9,81 +9,83 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Labels are what tells the series of an instrument apart: comparable values.
+// labels distinguish the series of an instrument. Implementations are comparable, because they are keys of
+// observer.attributeSets.
 type labels interface{ attrs() []attribute.KeyValue }
 
-// named are the labels of what is told apart by name alone.
-type named string
+// A nameLabel is the only label of an instrument with one series per name.
+type nameLabel string
 
-func (n named) attrs() []attribute.KeyValue {
+func (n nameLabel) attrs() []attribute.KeyValue {
 	if n == "" {
 		return nil
 	}
 	return []attribute.KeyValue{AttrName.String(string(n))}
 }
 
-// ended are the labels of operations that have ended. An acquisition or a hold has an instrument of its own.
-type ended struct {
-	named
-	ending
+// operationLabels are the labels of an operation that has ended. Acquisitions and holds have instruments of their own,
+// and so need no AttrOperation.
+type operationLabels struct {
+	nameLabel
+	outcomeLabels
 	kind      core.OpKind
-	contended bool // of an acquisition
+	contended bool // OpAcquire only
 }
 
-func (e ended) attrs() []attribute.KeyValue {
-	attrs := append(e.named.attrs(), e.ending.attrs()...)
-	switch e.kind {
+func (l operationLabels) attrs() []attribute.KeyValue {
+	attrs := append(l.nameLabel.attrs(), l.outcomeLabels.attrs()...)
+	switch l.kind {
 	case core.OpAcquire:
-		attrs = append(attrs, AttrContended.Bool(e.contended))
+		attrs = append(attrs, AttrContended.Bool(l.contended))
 	case core.OpHold:
 	default:
-		attrs = append(attrs, AttrOperation.String(e.kind.String()))
+		attrs = append(attrs, AttrOperation.String(l.kind.String()))
 	}
 	return attrs
 }
 
-// A loss is that of a lease.
-type loss struct {
-	named
+// lossLabels are the labels of a lost lease.
+type lossLabels struct {
+	nameLabel
 	reason string
 }
 
-func (l loss) attrs() []attribute.KeyValue {
-	return append(l.named.attrs(), AttrErrorType.String(l.reason))
+func (l lossLabels) attrs() []attribute.KeyValue {
+	return append(l.nameLabel.attrs(), AttrErrorType.String(l.reason))
 }
 
-// A decision is what an adapter decided.
-type decision core.Event
+// eventLabels are the labels of an event of an adapter.
+type eventLabels core.Event
 
-func (d decision) attrs() []attribute.KeyValue {
-	return append(named(d.Name).attrs(), AttrSource.String(d.Source), AttrEvent.String(string(d.Kind)))
+func (l eventLabels) attrs() []attribute.KeyValue {
+	return append(nameLabel(l.Name).attrs(), AttrSource.String(l.Source), AttrEvent.String(string(l.Kind)))
 }
 
-// A node is a Redis server as an observer knows it, also of several Lockers.
-type node struct {
+// nodeLabels are the labels of a node. Lockers with the same address at the same index share its series.
+type nodeLabels struct {
 	index int
 	addr  string
 }
 
-func (n node) attrs() []attribute.KeyValue {
-	attrs := []attribute.KeyValue{AttrNode.String(strconv.Itoa(n.index))}
-	if host, port, err := net.SplitHostPort(n.addr); err == nil {
+func (l nodeLabels) attrs() []attribute.KeyValue {
+	attrs := []attribute.KeyValue{AttrNode.String(strconv.Itoa(l.index))}
+	if host, port, err := net.SplitHostPort(l.addr); err == nil {
 		attrs = append(attrs, AttrAddress.String(host))
-		if n, err := strconv.Atoi(port); err == nil {
-			attrs = append(attrs, AttrPort.Int(n))
+		if number, err := strconv.Atoi(port); err == nil {
+			attrs = append(attrs, AttrPort.Int(number))
 		}
-	} else if n.addr != "" {
-		attrs = append(attrs, AttrAddress.String(n.addr))
+	} else if l.addr != "" {
+		attrs = append(attrs, AttrAddress.String(l.addr))
 	}
 	return attrs
 }
 
-// A reply is what a node made of a request.
-type reply struct {
-	node
+// replyLabels are the labels of a node's reply to a request.
+type replyLabels struct {
+	nodeLabels
 	verdict core.Verdict
 }
 
-func (r reply) attrs() []attribute.KeyValue {
-	return append(r.node.attrs(), AttrVerdict.String(r.verdict.String()))
+func (l replyLabels) attrs() []attribute.KeyValue {
+	return append(l.nodeLabels.attrs(), AttrVerdict.String(l.verdict.String()))
 }

@@ -9,139 +9,151 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A nodeState is what is known of a node.
+// A nodeState is the last known state of a node.
 type nodeState struct {
-	heard  time.Time // when it last was, or when a request to it last failed
-	votes  int64     // 1 if it votes, 0 if not
-	known  bool      // whether it votes
-	offset time.Duration
-	timed  bool // its offset is known
+	lastReport     time.Time // the last time that core reported a reply, a failure or an open circuit
+	votes          int64     // 1 if the node votes, 0 if it does not
+	hasVotes       bool      // votes is known
+	clockOffset    time.Duration
+	hasClockOffset bool // clockOffset is known
 }
 
-// A member is a node as one Locker has it.
-type member struct {
+// A lockerNode identifies a node of one Locker.
+type lockerNode struct {
 	locker uint64
-	node
+	nodeLabels
 }
 
-// forgetAfter is how long after other nodes a node was last heard of, until it counts as replaced: its Locker was closed, or
-// is idle and does not touch nodes. A Locker with the restart guard touches its nodes each half minute at least.
+// A node is forgotten if its last report is older than the last report on any node by more than forgetAfter. Such a
+// node counts as replaced: its Locker is closed, or is idle and does not touch its nodes. A Locker with the restart
+// guard touches its nodes at least every 30 seconds.
 const forgetAfter = time.Minute
 
-// node is [core.Observer.Node].
+// node implements [core.Observer.Node].
 func (o *observer) node(ctx context.Context, kind core.OpKind, r core.NodeReply) {
-	n := node{r.Node, valid(r.Addr)}
-	if r.Verdict != core.VerdictCircuitOpen && o.in.node.Enabled(ctx) { // else nothing was sent
-		o.in.node.Record(ctx, r.Latency.Seconds(), o.series(reply{n, r.Verdict}))
+	labels := nodeLabels{r.Node, valid(r.Addr)}
+
+	// With an open circuit no request was sent, so there is no duration.
+	if r.Verdict != core.VerdictCircuitOpen && o.instruments.nodeDuration.Enabled(ctx) {
+		o.instruments.nodeDuration.Record(ctx, r.Latency.Seconds(), o.series(replyLabels{labels, r.Verdict}))
 	}
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	m := member{r.Locker, n}
-	s := o.nodes[m]
+
+	id := lockerNode{r.Locker, labels}
+	s := o.nodes[id]
 	if s == nil {
 		s = &nodeState{}
-		o.nodes[m] = s
-		o.sizes[r.Locker] = r.Of
+		o.nodes[id] = s
+		o.lockerSizes[r.Locker] = r.Of
 	}
-	s.heard = time.Now()
-	if r.Err == nil && kind != core.OpRelease { // the reply to a release does not tell the time
-		s.offset, s.timed = r.Skew, true
+
+	s.lastReport = time.Now()
+	if r.Err == nil && kind != core.OpRelease { // the reply to a release has no time
+		s.clockOffset, s.hasClockOffset = r.Skew, true
 	}
-	s.hear(kind, r.Verdict)
+	s.setVotes(kind, r.Verdict)
 }
 
-// hear notes whether a node votes, as its reply shows. A node that answers is believed to vote. One that refused or failed is
-// so again once it gives an answer that it would not give in a quarantine: to an acquisition or a touch, or a renewal that is
-// simply granted.
-func (s *nodeState) hear(kind core.OpKind, v core.Verdict) {
+// setVotes updates votes from the verdict of a reply. The first answer of a node counts as a vote. After a refusal or a
+// failure, only an answer that the node would not give in a quarantine does: an answer to an acquisition or a touch, or
+// the plain grant of a renewal.
+func (s *nodeState) setVotes(kind core.OpKind, v core.Verdict) {
 	switch v {
 	case core.VerdictFailed, core.VerdictTimedOut, core.VerdictCircuitOpen,
 		core.VerdictQuarantined, core.VerdictClockSkewed, core.VerdictReplica, core.VerdictUnguarded:
-		s.votes, s.known = 0, true
+		s.votes, s.hasVotes = 0, true
 	case core.VerdictGranted, core.VerdictHeld, core.VerdictDone, core.VerdictGone, core.VerdictForgotten,
 		core.VerdictHealed, core.VerdictPassed, core.VerdictUnconfirmed:
-		proof := kind == core.OpAcquire || kind == core.OpTouch || kind == core.OpRenew && v == core.VerdictGranted
-		if proof || !s.known {
-			s.votes, s.known = 1, true
+		provesVote := kind == core.OpAcquire || kind == core.OpTouch || kind == core.OpRenew && v == core.VerdictGranted
+		if provesVote || !s.hasVotes {
+			s.votes, s.hasVotes = 1, true
 		}
-	default: // pending, too late and the like say nothing of the node
+	default: // a pending or late request, for example, shows nothing about the node
 	}
 }
 
-// current returns the nodes that count, and forgets those that were replaced.
-func (o *observer) current() map[member]nodeState {
+// currentNodes deletes the nodes that were replaced, and returns the state of the others.
+func (o *observer) currentNodes() map[lockerNode]nodeState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	var last time.Time
+
+	var latest time.Time
 	for _, s := range o.nodes {
-		if s.heard.After(last) {
-			last = s.heard
+		if s.lastReport.After(latest) {
+			latest = s.lastReport
 		}
 	}
-	nodes, left := map[member]nodeState{}, map[uint64]bool{}
-	for m, s := range o.nodes {
-		if last.Sub(s.heard) > forgetAfter {
-			delete(o.nodes, m)
+
+	nodes, hasNodes := map[lockerNode]nodeState{}, map[uint64]bool{}
+	for id, s := range o.nodes {
+		if latest.Sub(s.lastReport) > forgetAfter {
+			delete(o.nodes, id)
 			continue
 		}
-		nodes[m], left[m.locker] = *s, true
+		nodes[id], hasNodes[id.locker] = *s, true
 	}
-	for locker := range o.sizes {
-		if !left[locker] {
-			delete(o.sizes, locker)
+
+	for locker := range o.lockerSizes {
+		if !hasNodes[locker] {
+			delete(o.lockerSizes, locker)
 		}
 	}
 	return nodes
 }
 
-// spare returns how many nodes may fail before the first of the Lockers cannot lock. Lockers with less than three nodes have
-// none to spare by design, and do not count.
-func (o *observer) spare(nodes map[member]nodeState) (spare int64, known bool) {
-	voting := map[uint64]int64{}
-	for m, s := range nodes {
-		voting[m.locker] += s.votes
+// spare returns the smallest number of nodes, over all Lockers, that may fail before the Locker cannot lock.
+// Lockers with fewer than three nodes are ignored: by design they have no spare node. known is false if no Locker is
+// left.
+func (o *observer) spare(nodes map[lockerNode]nodeState) (spare int64, known bool) {
+	votesOf := map[uint64]int64{}
+	for id, s := range nodes {
+		votesOf[id.locker] += s.votes
 	}
+
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for locker, votes := range voting {
-		of := o.sizes[locker]
-		if of < 3 {
+
+	for locker, votes := range votesOf {
+		size := o.lockerSizes[locker]
+		if size < 3 {
 			continue
 		}
-		if left := votes - int64(of/2+1); !known || left < spare {
-			spare, known = left, true
+		if beyondQuorum := votes - int64(size/2+1); !known || beyondQuorum < spare {
+			spare, known = beyondQuorum, true
 		}
 	}
 	return spare, known
 }
 
-// registerNodes makes readers of metrics ask for what is known of nodes.
-func (o *observer) registerNodes(m metric.Meter) error {
-	_, err := m.RegisterCallback(func(_ context.Context, to metric.Observer) error {
-		members := o.current()
-		if spare, known := o.spare(members); known {
-			to.ObserveInt64(o.in.spare, spare)
+// registerNodes makes readers of metrics collect the state of the nodes.
+func (o *observer) registerNodes(meter metric.Meter) error {
+	_, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+		nodes := o.currentNodes()
+		if spare, known := o.spare(nodes); known {
+			to.ObserveInt64(o.instruments.nodesSpare, spare)
 		}
-		for n, s := range merged(members) {
-			if s.known {
-				to.ObserveInt64(o.in.voting, s.votes, o.series(n))
+		for labels, s := range latestStates(nodes) {
+			if s.hasVotes {
+				to.ObserveInt64(o.instruments.nodeVoting, s.votes, o.series(labels))
 			}
-			if s.timed {
-				to.ObserveFloat64(o.in.offset, s.offset.Seconds(), o.series(n))
+			if s.hasClockOffset {
+				to.ObserveFloat64(o.instruments.nodeClockOffset, s.clockOffset.Seconds(), o.series(labels))
 			}
 		}
 		return nil
-	}, o.in.voting, o.in.offset, o.in.spare)
+	}, o.instruments.nodeVoting, o.instruments.nodeClockOffset, o.instruments.nodesSpare)
 	return err
 }
 
-// merged returns what is known of each node, by the Locker that heard of it last.
-func merged(members map[member]nodeState) map[node]nodeState {
-	nodes := map[node]nodeState{}
-	for m, s := range members {
-		if was, known := nodes[m.node]; !known || s.heard.After(was.heard) {
-			nodes[m.node] = s
+// latestStates returns the state of each node. If several Lockers have the node, the state with the latest report wins.
+func latestStates(nodes map[lockerNode]nodeState) map[nodeLabels]nodeState {
+	latest := map[nodeLabels]nodeState{}
+	for id, s := range nodes {
+		if other, known := latest[id.nodeLabels]; !known || s.lastReport.After(other.lastReport) {
+			latest[id.nodeLabels] = s
 		}
 	}
-	return nodes
+	return latest
 }

@@ -13,46 +13,49 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// An observer turns what Lockers do into metrics and spans.
+// An observer turns the operations of Lockers into metrics and spans. Its methods are safe for concurrent use.
 type observer struct {
-	threshold  time.Duration
-	tracer     trace.Tracer // nil if spans go nowhere
-	unmeasured bool         // metrics go nowhere
-	in         instruments
-	sets       sync.Map // labels → metric.MeasurementOption
+	// Set by New, and not changed afterwards.
+	spanThreshold time.Duration
+	tracer        trace.Tracer // nil if spans are discarded
+	noMetrics     bool         // metrics are discarded
+	instruments   instruments
 
-	mu      sync.Mutex
-	classes map[string]*class
-	nodes   map[member]*nodeState
-	events  map[decision]bool // those that have a series
-	sizes   map[uint64]int    // how many nodes each Locker has
+	attributeSets sync.Map // from labels to metric.MeasurementOption
+
+	mu          sync.Mutex        // guards the fields below, the states in nodes, and the holds of every class
+	classes     map[string]*class // by name
+	nodes       map[lockerNode]*nodeState
+	events      map[eventLabels]bool // events that have a series
+	lockerSizes map[uint64]int       // number of nodes of each Locker
 }
 
-// An operation is one that has started.
+// An operation is an operation in progress. Its fields do not change after start.
 type operation struct {
 	core.Op
-	o     *observer
-	ctx   context.Context
-	began time.Time
-	class *class
-	level metric.Int64UpDownCounter // that counts it; nil if none does
+	observer   *observer
+	ctx        context.Context
+	started    time.Time
+	class      *class
+	inProgress metric.Int64UpDownCounter // the counter that includes this operation; nil if none does
 }
 
-// Names are meant to be few, and nothing else can be many. If names are many, those that come after maxNames others
-// are counted together. The SDK would drop series beyond 2000 of an instrument, whatever they count.
 const (
+	// Names should be few, and no other label can have many values. Names after the first maxNames are counted
+	// together, as otherName. Otherwise the SDK would drop series: it drops every series of an instrument after the
+	// first 2000.
 	maxNames  = 128
 	otherName = "_other"
 
-	// Events have a series for each name and kind. Those that come after maxEvents others are counted under otherName, with
-	// their kinds, of which all adapters together have less than a hundred.
+	// Events have a series for each name and kind. Events after the first maxEvents are counted as otherName with their
+	// own kinds. All adapters together have fewer than a hundred kinds, so the series stay below 2000.
 	maxEvents = 1900
 )
 
-// valid returns a text that exporters can send: OTLP refuses a whole batch if one text in it is not valid UTF-8.
+// valid replaces invalid UTF-8 in a text: if one text in a batch is invalid, OTLP refuses the whole batch.
 func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
 
-// exportable makes the texts of attributes valid.
+// exportable replaces invalid UTF-8 in the texts of attrs, in place.
 func exportable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	for i, a := range attrs {
 		if a.Value.Type() == attribute.STRING {
@@ -62,16 +65,17 @@ func exportable(attrs []attribute.KeyValue) []attribute.KeyValue {
 	return attrs
 }
 
-// A class is what is known of the operations of one name.
+// A class is a group of operations with the same name.
 type class struct {
-	name string
-	held map[*operation]struct{} // nil if nothing ever was
+	name  string
+	holds map[*operation]struct{} // leases held now; nil if the class never had one
 }
 
-// class returns the class of a name. The first use of a name starts its losses at 0, so that the first loss is an
-// increase.
-func (o *observer) class(ctx context.Context, name string) *class {
+// classFor returns the class of a name, which may be the class otherName. A new class starts its loss counters at 0, so
+// that the first loss shows as an increase.
+func (o *observer) classFor(ctx context.Context, name string) *class {
 	name = valid(name)
+
 	o.mu.Lock()
 	if name != "" && o.classes[name] == nil && len(o.classes) >= maxNames {
 		name = otherName
@@ -83,19 +87,20 @@ func (o *observer) class(ctx context.Context, name string) *class {
 		o.classes[name] = c
 	}
 	o.mu.Unlock()
+
 	if isNew {
 		for _, reason := range lossReasons {
-			o.in.losses.Add(ctx, 0, o.series(loss{named(name), string(reason)}))
+			o.instruments.losses.Add(ctx, 0, o.series(lossLabels{nameLabel(name), string(reason)}))
 		}
 	}
 	return c
 }
 
-// series returns the attribute set of labels. Each set is made once, because making one costs more than finding it.
+// series returns the attribute set of l. Each set is made once, because a look-up costs less than making it again.
 func (o *observer) series(l labels) metric.MeasurementOption {
-	set, ok := o.sets.Load(l)
+	set, ok := o.attributeSets.Load(l)
 	if !ok {
-		set, _ = o.sets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(exportable(l.attrs())...)))
+		set, _ = o.attributeSets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(exportable(l.attrs())...)))
 	}
 	return set.(metric.MeasurementOption)
 }

@@ -11,54 +11,58 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A result is what is known of an operation when it has ended.
+// A result describes an operation that has ended.
 type result struct {
 	core.Outcome
-	ending
-	took time.Duration
-	lost bool // its lease was lost, and nobody had noticed before
+	outcomeLabels
+	duration    time.Duration
+	firstReport bool // the operation is the first to report that its lease was lost
 }
 
-// trace makes the span of an operation that was worth one, with the times that it had. It returns the context with the
-// span, or the operation's own.
+// recordSpan makes the span of the operation, with the operation's start and end times, if the operation failed, waited
+// or was slow. It returns a context with the span, or else the operation's own context.
 //
-// An acquisition belongs to what the caller does. Everything else may happen when that is long over: it has a trace of
-// its own, with a link. A loss has a link too, but stays in the trace of the span under which the lease was acquired,
-// even if that span has ended: a sampler decides on a trace of its own without knowing whom the loss hit.
-func (p *operation) trace(r result) context.Context {
-	slow := p.Kind != core.OpHold && r.took >= p.o.threshold || p.o.threshold == 0
-	if p.o.tracer == nil || r.failure == "" && !slow && !r.Contended {
+// The span of an acquisition is a child of the caller's span. The caller's span may be over when another operation
+// ends, so the span of that operation begins a new trace, with a link to the caller's span. The span of a loss has the
+// link, but stays in the trace in which the lease was acquired, even if the caller's span is over: for a new trace, a
+// sampler would decide without knowing which trace the loss affects.
+func (p *operation) recordSpan(r result) context.Context {
+	isSlow := p.Kind != core.OpHold && r.duration >= p.observer.spanThreshold || p.observer.spanThreshold == 0
+	if p.observer.tracer == nil || r.errorType == "" && !isSlow && !r.Contended {
 		return p.ctx
 	}
-	attrs := p.attributes(r)
-	opts := []trace.SpanStartOption{trace.WithTimestamp(p.began), trace.WithAttributes(attrs...)}
+
+	attrs := p.spanAttributes(r)
+	opts := []trace.SpanStartOption{trace.WithTimestamp(p.started), trace.WithAttributes(attrs...)}
 	caller := trace.SpanFromContext(p.ctx)
 	if p.Kind != core.OpAcquire {
 		if caller.SpanContext().IsValid() {
 			opts = append(opts, trace.WithLinks(linkTo(caller.SpanContext(), linkHolder)))
 		}
-		if !r.lost {
+		if !r.firstReport {
 			opts = append(opts, trace.WithNewRoot())
 		}
 	}
-	if holder, ok := parseTrace(r.HolderHint); ok {
+	if holder, ok := parseHint(r.HolderHint); ok {
 		opts = append(opts, trace.WithLinks(linkTo(holder, linkBlockedBy)))
 	}
-	ctx, span := p.o.tracer.Start(p.ctx, "lockkit."+p.Kind.String(), opts...)
-	if r.failure != "" {
+
+	ctx, span := p.observer.tracer.Start(p.ctx, "lockkit."+p.Kind.String(), opts...)
+	if r.errorType != "" {
 		span.SetStatus(codes.Error, r.description())
 	}
-	span.End(trace.WithTimestamp(p.began.Add(r.took)))
-	if r.lost && caller.IsRecording() {
+	span.End(trace.WithTimestamp(p.started.Add(r.duration)))
+
+	if r.firstReport && caller.IsRecording() {
 		caller.AddEvent(eventLost, trace.WithAttributes(attrs...))
 		caller.SetStatus(codes.Error, r.description())
 	}
 	return ctx
 }
 
-// attributes are those of the operation's span.
-func (p *operation) attributes(r result) []attribute.KeyValue {
-	attrs := append(named(p.Name).attrs(), r.ending.attrs()...)
+// spanAttributes returns the attributes of the operation's span.
+func (p *operation) spanAttributes(r result) []attribute.KeyValue {
+	attrs := append(nameLabel(p.Name).attrs(), r.outcomeLabels.attrs()...)
 	if token := max(p.Token, r.Token); token != 0 {
 		attrs = append(attrs, AttrToken.Int64(int64(token)))
 	}
@@ -78,28 +82,29 @@ func (p *operation) attributes(r result) []attribute.KeyValue {
 	return exportable(attrs)
 }
 
-func linkTo(span trace.SpanContext, what string) trace.Link {
-	return trace.Link{SpanContext: span, Attributes: []attribute.KeyValue{AttrLink.String(what)}}
+func linkTo(span trace.SpanContext, relation string) trace.Link {
+	return trace.Link{SpanContext: span, Attributes: []attribute.KeyValue{AttrLink.String(relation)}}
 }
 
-// traceLen is the length of a trace context on the nodes: the ids as they are, and not the 55 bytes of a traceparent,
-// for which Redis would spend twice the memory of the lease.
-const traceLen = len(trace.TraceID{}) + len(trace.SpanID{})
+// hintLen is the length of a hint: the bytes of a trace id and a span id. The 55 bytes of a traceparent would double
+// the memory that Redis needs for a lease.
+const hintLen = len(trace.TraceID{}) + len(trace.SpanID{})
 
-// hint is [core.Observer.Hint]: a lease carries the trace context of the span under which it is acquired. If that span
-// is not sampled, there would be nothing to see.
+// hint implements [core.Observer.Hint]: a lease carries the trace context of the span under which it is acquired. It
+// returns an empty hint if the span is not sampled, because a link to it would lead nowhere.
 func (o *observer) hint(ctx context.Context) string {
 	span := trace.SpanContextFromContext(ctx)
 	if o.tracer == nil || !span.IsValid() || !span.IsSampled() {
 		return ""
 	}
-	id, of := span.TraceID(), span.SpanID()
-	return string(append(id[:], of[:]...))
+	traceID, spanID := span.TraceID(), span.SpanID()
+	return string(append(traceID[:], spanID[:]...))
 }
 
-// parseTrace reads what hint wrote, perhaps in another process. Anything else is nothing.
-func parseTrace(s string) (span trace.SpanContext, ok bool) {
-	if len(s) != traceLen {
+// parseHint returns the span context in a hint, which another process may have written. ok is false if s is no such
+// hint.
+func parseHint(s string) (span trace.SpanContext, ok bool) {
+	if len(s) != hintLen {
 		return span, false
 	}
 	span = trace.NewSpanContext(trace.SpanContextConfig{

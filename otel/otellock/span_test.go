@@ -127,11 +127,11 @@ func TestTraceContextIsOptional(t *testing.T) {
 
 // Whatever stands there, a waiter is not harmed by it.
 func FuzzTraceContext(f *testing.F) {
-	for _, s := range []string{"", "short", strings.Repeat("\x00", traceLen), strings.Repeat("\x00", 16) + "12345678", strings.Repeat("x ", traceLen/2), strings.Repeat("y", traceLen+1)} {
+	for _, s := range []string{"", "short", strings.Repeat("\x00", hintLen), strings.Repeat("\x00", 16) + "12345678", strings.Repeat("x ", hintLen/2), strings.Repeat("y", hintLen+1)} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		span, ok := parseTrace(s)
+		span, ok := parseHint(s)
 		if !ok {
 			return
 		}
