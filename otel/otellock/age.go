@@ -49,11 +49,12 @@ func (o *observer) holdAges() map[nameLabel]time.Duration {
 // registerHoldAge makes readers of metrics collect the ages of holds. A callback given as an option of the gauge would
 // not do: if another observer has already made the gauge on the same meter, the meter ignores the option.
 func (o *observer) registerHoldAge(meter metric.Meter) error {
-	_, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+	observe := func(_ context.Context, to metric.Observer) error {
 		for name, age := range o.holdAges() {
 			to.ObserveFloat64(o.instruments.holdAge, age.Seconds(), o.series(name))
 		}
 		return nil
-	}, o.instruments.holdAge)
+	}
+	_, err := meter.RegisterCallback(observe, o.instruments.holdAge)
 	return err
 }

@@ -38,6 +38,7 @@ func (l operationLabels) attrs() []attribute.KeyValue {
 	case core.OpAcquire:
 		attrs = append(attrs, AttrContended.Bool(l.contended))
 	case core.OpHold:
+		// no further label
 	default:
 		attrs = append(attrs, AttrOperation.String(l.kind.String()))
 	}
@@ -69,13 +70,18 @@ type nodeLabels struct {
 
 func (l nodeLabels) attrs() []attribute.KeyValue {
 	attrs := []attribute.KeyValue{AttrNode.String(strconv.Itoa(l.index))}
-	if host, port, err := net.SplitHostPort(l.addr); err == nil {
-		attrs = append(attrs, AttrAddress.String(host))
-		if number, err := strconv.Atoi(port); err == nil {
-			attrs = append(attrs, AttrPort.Int(number))
-		}
-	} else if l.addr != "" {
-		attrs = append(attrs, AttrAddress.String(l.addr))
+	if l.addr == "" {
+		return attrs
+	}
+
+	host, port, err := net.SplitHostPort(l.addr)
+	if err != nil { // the address has no port, as the path of a Unix socket
+		return append(attrs, AttrAddress.String(l.addr))
+	}
+	attrs = append(attrs, AttrAddress.String(host))
+
+	if number, err := strconv.Atoi(port); err == nil {
+		attrs = append(attrs, AttrPort.Int(number))
 	}
 	return attrs
 }

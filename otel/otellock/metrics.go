@@ -20,11 +20,17 @@ var (
 
 // instruments are the instruments of all metrics.
 type instruments struct {
-	operations                [core.OpComplete + 1]operationInstruments // by core.OpKind
-	renewMargin, nodeDuration metric.Float64Histogram
-	losses, events            metric.Int64Counter
-	nodeVoting, nodesSpare    metric.Int64ObservableGauge
-	nodeClockOffset, holdAge  metric.Float64ObservableGauge
+	operations [core.OpComplete + 1]operationInstruments // by core.OpKind
+
+	renewMargin metric.Float64Histogram
+	losses      metric.Int64Counter
+	holdAge     metric.Float64ObservableGauge
+	events      metric.Int64Counter
+
+	nodeDuration    metric.Float64Histogram
+	nodeVoting      metric.Int64ObservableGauge
+	nodesSpare      metric.Int64ObservableGauge
+	nodeClockOffset metric.Float64ObservableGauge
 }
 
 // operationInstruments measure the operations of one core.OpKind.
@@ -36,58 +42,93 @@ type operationInstruments struct {
 }
 
 // newInstruments makes all instruments. The error names every instrument that the meter refuses.
-func newInstruments(meter metric.Meter) (in instruments, err error) {
-	var faults []error
-	histogram := func(name, description string, buckets []float64) metric.Float64Histogram {
-		h, err := meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
-			metric.WithExplicitBucketBoundaries(buckets...))
-		faults = append(faults, err)
-		return h
-	}
-	counter := func(name, unit, description string) metric.Int64Counter {
-		c, err := meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
-		faults = append(faults, err)
-		return c
-	}
-	upDownCounter := func(name, unit, description string) metric.Int64UpDownCounter {
-		c, err := meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
-		faults = append(faults, err)
-		return c
+func newInstruments(meter metric.Meter) (instruments, error) {
+	m := maker{meter: meter}
+	in := instruments{
+		renewMargin:  m.histogram(MetricRenewMargin, "Trusted time a lease had left when a renewal began.", marginBuckets),
+		nodeDuration: m.histogram(MetricNodeDuration, "Time until a node answered a request or failed.", requestBuckets),
+		losses:       m.counter(MetricLosses, "{lease}", "Leases that ended before their holder was done."),
+		events:       m.counter(MetricEvents, "{event}", "Decisions of the packages on top of the locks."),
+
+		// The unit is not "1": Prometheus would then call the metric a ratio.
+		nodeVoting: m.intGauge(MetricNodeVoting, "{node}",
+			"1 if a node votes, 0 if it does not."),
+		nodesSpare: m.intGauge(MetricNodesSpare, "{node}",
+			"Nodes that may fail before a Locker of this process cannot lock."),
+
+		nodeClockOffset: m.floatGauge(MetricNodeClockOffset, "s",
+			"Clock of a node minus that of the process, request delay included."),
+		holdAge: m.floatGauge(MetricHoldAge, "s",
+			"Age of the oldest lease that is held; 0 if none is."),
 	}
 
-	in.renewMargin = histogram(MetricRenewMargin, "Trusted time a lease had left when a renewal began.", marginBuckets)
-	in.nodeDuration = histogram(MetricNodeDuration, "Time until a node answered a request or failed.", requestBuckets)
-	in.losses = counter(MetricLosses, "{lease}", "Leases that ended before their holder was done.")
-	in.events = counter(MetricEvents, "{event}", "Decisions of the packages on top of the locks.")
-
-	// The unit is not "1": Prometheus would then call the metric a ratio.
-	in.nodeVoting, err = meter.Int64ObservableGauge(MetricNodeVoting, metric.WithUnit("{node}"),
-		metric.WithDescription("1 if a node votes, 0 if it does not."))
-	faults = append(faults, err)
-	in.nodesSpare, err = meter.Int64ObservableGauge(MetricNodesSpare, metric.WithUnit("{node}"),
-		metric.WithDescription("Nodes that may fail before a Locker of this process cannot lock."))
-	faults = append(faults, err)
-	in.nodeClockOffset, err = meter.Float64ObservableGauge(MetricNodeClockOffset, metric.WithUnit("s"),
-		metric.WithDescription("Clock of a node minus that of the process, request delay included."))
-	faults = append(faults, err)
-	in.holdAge, err = meter.Float64ObservableGauge(MetricHoldAge, metric.WithUnit("s"),
-		metric.WithDescription("Age of the oldest lease that is held; 0 if none is."))
-	faults = append(faults, err)
-
-	acquire := histogram(MetricAcquireDuration, "Time from asking for a lock to the grant or the error.", waitBuckets)
-	hold := histogram(MetricHoldDuration, "Time from the grant of a lock to its end.", holdBuckets)
-	operation := histogram(MetricOperationDuration, "Time of one renewal, release or completion.", requestBuckets)
-	waiters := upDownCounter(MetricWaiters, "{request}", "Acquisitions in progress.")
-	leases := upDownCounter(MetricLeases, "{lease}", "Leases held.")
+	acquire := m.histogram(MetricAcquireDuration, "Time from asking for a lock to the grant or the error.", waitBuckets)
+	hold := m.histogram(MetricHoldDuration, "Time from the grant of a lock to its end.", holdBuckets)
+	operation := m.histogram(MetricOperationDuration, "Time of one renewal, release or completion.", requestBuckets)
+	waiters := m.upDownCounter(MetricWaiters, "{request}", "Acquisitions in progress.")
+	leases := m.upDownCounter(MetricLeases, "{lease}", "Leases held.")
 
 	in.operations = [...]operationInstruments{
-		core.OpAcquire:  {outcomeAcquired, acquire, waiters, []enabler{acquire, waiters}},
-		core.OpHold:     {outcomeReleased, hold, leases, []enabler{hold, leases, in.losses}},
-		core.OpRenew:    {outcomeRenewed, operation, nil, []enabler{operation, in.renewMargin}},
-		core.OpRelease:  {outcomeReleased, operation, nil, []enabler{operation, in.losses}},
-		core.OpComplete: {outcomeCompleted, operation, nil, []enabler{operation}},
+		core.OpAcquire: {
+			success: outcomeAcquired, duration: acquire, inProgress: waiters,
+			all: []enabler{acquire, waiters},
+		},
+		core.OpHold: {
+			success: outcomeReleased, duration: hold, inProgress: leases,
+			all: []enabler{hold, leases, in.losses},
+		},
+		core.OpRenew: {
+			success: outcomeRenewed, duration: operation,
+			all: []enabler{operation, in.renewMargin},
+		},
+		core.OpRelease: {
+			success: outcomeReleased, duration: operation,
+			all: []enabler{operation, in.losses},
+		},
+		core.OpComplete: {
+			success: outcomeCompleted, duration: operation,
+			all: []enabler{operation},
+		},
 	}
-	return in, errors.Join(faults...)
+	return in, errors.Join(m.errs...)
+}
+
+// A maker makes instruments and collects the errors of the meter.
+type maker struct {
+	meter metric.Meter
+	errs  []error
+}
+
+// histogram makes a histogram of seconds.
+func (m *maker) histogram(name, description string, buckets []float64) metric.Float64Histogram {
+	h, err := m.meter.Float64Histogram(name, metric.WithUnit("s"), metric.WithDescription(description),
+		metric.WithExplicitBucketBoundaries(buckets...))
+	m.errs = append(m.errs, err)
+	return h
+}
+
+func (m *maker) counter(name, unit, description string) metric.Int64Counter {
+	c, err := m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *maker) upDownCounter(name, unit, description string) metric.Int64UpDownCounter {
+	c, err := m.meter.Int64UpDownCounter(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return c
+}
+
+func (m *maker) intGauge(name, unit, description string) metric.Int64ObservableGauge {
+	g, err := m.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return g
+}
+
+func (m *maker) floatGauge(name, unit, description string) metric.Float64ObservableGauge {
+	g, err := m.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(description))
+	m.errs = append(m.errs, err)
+	return g
 }
 
 // An enabler is an instrument that reports whether its measurements are processed.

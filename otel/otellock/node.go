@@ -11,9 +11,11 @@ import (
 
 // A nodeState is the last known state of a node.
 type nodeState struct {
-	lastReport     time.Time // the last time that core reported a reply, a failure or an open circuit
-	votes          int64     // 1 if the node votes, 0 if it does not
-	hasVotes       bool      // votes is known
+	lastReport time.Time // the last time that core reported a reply, a failure or an open circuit
+
+	votes    int64 // 1 if the node votes, 0 if it does not
+	hasVotes bool  // votes is known
+
 	clockOffset    time.Duration
 	hasClockOffset bool // clockOffset is known
 }
@@ -33,8 +35,8 @@ const forgetAfter = time.Minute
 func (o *observer) node(ctx context.Context, kind core.OpKind, r core.NodeReply) {
 	labels := nodeLabels{r.Node, valid(r.Addr)}
 
-	// With an open circuit no request was sent, so there is no duration.
-	if r.Verdict != core.VerdictCircuitOpen && o.instruments.nodeDuration.Enabled(ctx) {
+	wasSent := r.Verdict != core.VerdictCircuitOpen
+	if wasSent && o.instruments.nodeDuration.Enabled(ctx) {
 		o.instruments.nodeDuration.Record(ctx, r.Latency.Seconds(), o.series(replyLabels{labels, r.Verdict}))
 	}
 
@@ -50,35 +52,64 @@ func (o *observer) node(ctx context.Context, kind core.OpKind, r core.NodeReply)
 	}
 
 	s.lastReport = time.Now()
-	if r.Err == nil && kind != core.OpRelease { // the reply to a release has no time
-		s.clockOffset, s.hasClockOffset = r.Skew, true
+	hasClock := r.Err == nil && kind != core.OpRelease // the reply to a release does not carry the node's time
+	if hasClock {
+		s.clockOffset = r.Skew
+		s.hasClockOffset = true
 	}
-	s.setVotes(kind, r.Verdict)
+	s.updateVotes(kind, r.Verdict)
 }
 
-// setVotes updates votes from the verdict of a reply. The first answer of a node counts as a vote. After a refusal or a
-// failure, only an answer that the node would not give in a quarantine does: an answer to an acquisition or a touch, or
-// the plain grant of a renewal.
-func (s *nodeState) setVotes(kind core.OpKind, v core.Verdict) {
+// updateVotes updates votes from the verdict of a reply. The first answer of a node counts as a vote. After a refusal
+// or a failure, only an answer that the node would not give in a quarantine does: an answer to an acquisition or a
+// touch, or the plain grant of a renewal.
+func (s *nodeState) updateVotes(kind core.OpKind, v core.Verdict) {
 	switch v {
 	case core.VerdictFailed, core.VerdictTimedOut, core.VerdictCircuitOpen,
 		core.VerdictQuarantined, core.VerdictClockSkewed, core.VerdictReplica, core.VerdictUnguarded:
-		s.votes, s.hasVotes = 0, true
+		s.setVotes(0)
 	case core.VerdictGranted, core.VerdictHeld, core.VerdictDone, core.VerdictGone, core.VerdictForgotten,
 		core.VerdictHealed, core.VerdictPassed, core.VerdictUnconfirmed:
-		provesVote := kind == core.OpAcquire || kind == core.OpTouch || kind == core.OpRenew && v == core.VerdictGranted
-		if provesVote || !s.hasVotes {
-			s.votes, s.hasVotes = 1, true
+		if !s.hasVotes || provesVote(kind, v) {
+			s.setVotes(1)
 		}
 	default: // a pending or late request, for example, shows nothing about the node
 	}
 }
 
-// currentNodes deletes the nodes that were replaced, and returns the state of the others.
+func (s *nodeState) setVotes(votes int64) {
+	s.votes = votes
+	s.hasVotes = true
+}
+
+// provesVote reports whether a node in quarantine would not have given this answer.
+func provesVote(kind core.OpKind, v core.Verdict) bool {
+	switch kind {
+	case core.OpAcquire, core.OpTouch:
+		return true
+	case core.OpRenew:
+		return v == core.VerdictGranted
+	default:
+		return false
+	}
+}
+
+// currentNodes forgets the nodes that were replaced, and returns the states of the others.
 func (o *observer) currentNodes() map[lockerNode]nodeState {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
+	o.forgetReplacedNodes()
+
+	nodes := map[lockerNode]nodeState{}
+	for id, s := range o.nodes {
+		nodes[id] = *s
+	}
+	return nodes
+}
+
+// forgetReplacedNodes deletes the nodes that were replaced, and the Lockers that have no node left. o.mu must be held.
+func (o *observer) forgetReplacedNodes() {
 	var latest time.Time
 	for _, s := range o.nodes {
 		if s.lastReport.After(latest) {
@@ -86,13 +117,13 @@ func (o *observer) currentNodes() map[lockerNode]nodeState {
 		}
 	}
 
-	nodes, hasNodes := map[lockerNode]nodeState{}, map[uint64]bool{}
+	hasNodes := map[uint64]bool{}
 	for id, s := range o.nodes {
 		if latest.Sub(s.lastReport) > forgetAfter {
 			delete(o.nodes, id)
-			continue
+		} else {
+			hasNodes[id.locker] = true
 		}
-		nodes[id], hasNodes[id.locker] = *s, true
 	}
 
 	for locker := range o.lockerSizes {
@@ -100,13 +131,12 @@ func (o *observer) currentNodes() map[lockerNode]nodeState {
 			delete(o.lockerSizes, locker)
 		}
 	}
-	return nodes
 }
 
-// spare returns the smallest number of nodes, over all Lockers, that may fail before the Locker cannot lock.
-// Lockers with fewer than three nodes are ignored: by design they have no spare node. known is false if no Locker is
-// left.
-func (o *observer) spare(nodes map[lockerNode]nodeState) (spare int64, known bool) {
+// spareNodes returns the smallest number of nodes, over all Lockers, that may fail before the Locker cannot lock; it is
+// negative if a Locker cannot lock now. Lockers with fewer than three nodes are ignored: by design they have no spare
+// node. known is false if no Locker is left.
+func (o *observer) spareNodes(nodes map[lockerNode]nodeState) (spare int64, known bool) {
 	votesOf := map[uint64]int64{}
 	for id, s := range nodes {
 		votesOf[id.locker] += s.votes
@@ -120,8 +150,10 @@ func (o *observer) spare(nodes map[lockerNode]nodeState) (spare int64, known boo
 		if size < 3 {
 			continue
 		}
-		if beyondQuorum := votes - int64(size/2+1); !known || beyondQuorum < spare {
-			spare, known = beyondQuorum, true
+		quorum := int64(size/2 + 1)
+		if !known || votes-quorum < spare {
+			spare = votes - quorum
+			known = true
 		}
 	}
 	return spare, known
@@ -129,11 +161,13 @@ func (o *observer) spare(nodes map[lockerNode]nodeState) (spare int64, known boo
 
 // registerNodes makes readers of metrics collect the state of the nodes.
 func (o *observer) registerNodes(meter metric.Meter) error {
-	_, err := meter.RegisterCallback(func(_ context.Context, to metric.Observer) error {
+	observe := func(_ context.Context, to metric.Observer) error {
 		nodes := o.currentNodes()
-		if spare, known := o.spare(nodes); known {
+
+		if spare, known := o.spareNodes(nodes); known {
 			to.ObserveInt64(o.instruments.nodesSpare, spare)
 		}
+
 		for labels, s := range latestStates(nodes) {
 			if s.hasVotes {
 				to.ObserveInt64(o.instruments.nodeVoting, s.votes, o.series(labels))
@@ -143,7 +177,9 @@ func (o *observer) registerNodes(meter metric.Meter) error {
 			}
 		}
 		return nil
-	}, o.instruments.nodeVoting, o.instruments.nodeClockOffset, o.instruments.nodesSpare)
+	}
+	_, err := meter.RegisterCallback(observe,
+		o.instruments.nodeVoting, o.instruments.nodeClockOffset, o.instruments.nodesSpare)
 	return err
 }
 
@@ -151,7 +187,8 @@ func (o *observer) registerNodes(meter metric.Meter) error {
 func latestStates(nodes map[lockerNode]nodeState) map[nodeLabels]nodeState {
 	latest := map[nodeLabels]nodeState{}
 	for id, s := range nodes {
-		if other, known := latest[id.nodeLabels]; !known || s.lastReport.After(other.lastReport) {
+		other, isKnown := latest[id.nodeLabels]
+		if !isKnown || s.lastReport.After(other.lastReport) {
 			latest[id.nodeLabels] = s
 		}
 	}

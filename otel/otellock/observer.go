@@ -74,33 +74,43 @@ type class struct {
 // classFor returns the class of a name, which may be the class otherName. A new class starts its loss counters at 0, so
 // that the first loss shows as an increase.
 func (o *observer) classFor(ctx context.Context, name string) *class {
-	name = valid(name)
-
-	o.mu.Lock()
-	if name != "" && o.classes[name] == nil && len(o.classes) >= maxNames {
-		name = otherName
-	}
-	c := o.classes[name]
-	isNew := c == nil
-	if isNew {
-		c = &class{name: name}
-		o.classes[name] = c
-	}
-	o.mu.Unlock()
-
+	c, isNew := o.findOrAddClass(valid(name))
 	if isNew {
 		for _, reason := range lossReasons {
-			o.instruments.losses.Add(ctx, 0, o.series(lossLabels{nameLabel(name), string(reason)}))
+			o.instruments.losses.Add(ctx, 0, o.series(lossLabels{nameLabel(c.name), string(reason)}))
 		}
 	}
 	return c
+}
+
+// findOrAddClass returns the class of a name, and whether the class is new.
+func (o *observer) findOrAddClass(name string) (c *class, isNew bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	if c := o.classes[name]; c != nil {
+		return c, false
+	}
+
+	isFull := len(o.classes) >= maxNames
+	if isFull && name != "" {
+		name = otherName
+		if c := o.classes[name]; c != nil {
+			return c, false
+		}
+	}
+
+	c = &class{name: name}
+	o.classes[name] = c
+	return c, true
 }
 
 // series returns the attribute set of l. Each set is made once, because a look-up costs less than making it again.
 func (o *observer) series(l labels) metric.MeasurementOption {
 	set, ok := o.attributeSets.Load(l)
 	if !ok {
-		set, _ = o.attributeSets.LoadOrStore(l, metric.WithAttributeSet(attribute.NewSet(exportable(l.attrs())...)))
+		made := attribute.NewSet(exportable(l.attrs())...)
+		set, _ = o.attributeSets.LoadOrStore(l, metric.WithAttributeSet(made))
 	}
 	return set.(metric.MeasurementOption)
 }

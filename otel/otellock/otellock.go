@@ -21,6 +21,7 @@ func New(opts ...Option) (core.Observer, error) {
 	if err != nil {
 		return core.Observer{}, fmt.Errorf("otellock: %w", err)
 	}
+
 	observer := core.Observer{Start: o.start, Event: o.event, Node: o.node, Hint: o.hint}
 	if o.noMetrics {
 		observer.Node = nil // spans do not show replies of nodes, and each call of Node costs allocations
@@ -33,6 +34,7 @@ func newObserver(opts []Option) (*observer, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	o := &observer{
 		spanThreshold: conf.spanThreshold,
 		classes:       map[string]*class{},
@@ -41,18 +43,21 @@ func newObserver(opts []Option) (*observer, error) {
 		lockerSizes:   map[uint64]int{},
 	}
 
+	// Work for a provider that discards everything is skipped: no tracer is made, and hold ages and replies of nodes
+	// are not kept. The other instruments of such a provider are disabled anyway.
 	switch conf.tracers.(type) {
 	case tracenoop.TracerProvider, *tracenoop.TracerProvider:
 	default:
 		o.tracer = conf.tracers.Tracer(ScopeName)
 	}
-
 	switch conf.meters.(type) {
 	case metricnoop.MeterProvider, *metricnoop.MeterProvider:
 		o.noMetrics = true
 	}
+
 	meter := conf.meters.Meter(ScopeName)
-	if o.instruments, err = newInstruments(meter); err != nil {
+	o.instruments, err = newInstruments(meter)
+	if err != nil {
 		return nil, err
 	}
 	return o, errors.Join(o.registerHoldAge(meter), o.registerNodes(meter))
@@ -64,11 +69,18 @@ func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func
 
 	// The gauge of hold ages needs every hold, even if all other instruments of holds are disabled.
 	needsAge := op.Kind == core.OpHold && !o.noMetrics
-	if o.tracer == nil && !needsAge && !anyEnabled(ctx, in.all...) {
+	isObserved := o.tracer != nil || needsAge || anyEnabled(ctx, in.all...)
+	if !isObserved {
 		return ctx, nil
 	}
 
-	p := &operation{Op: op, observer: o, ctx: ctx, started: time.Now(), class: o.classFor(ctx, op.Name)}
+	p := &operation{
+		Op:       op,
+		observer: o,
+		ctx:      ctx,
+		started:  time.Now(),
+		class:    o.classFor(ctx, op.Name),
+	}
 	if op.Kind == core.OpHold {
 		o.addHold(p)
 	}
@@ -85,24 +97,36 @@ func (o *observer) start(ctx context.Context, op core.Op) (context.Context, func
 // end records how the operation ended. If the operation gets a span, its measurements are made in a context with that
 // span, so that exemplars refer to the span.
 func (p *operation) end(out core.Outcome) {
-	o, name, duration := p.observer, nameLabel(p.class.name), time.Since(p.started)
+	o := p.observer
 	in := &o.instruments.operations[p.Kind]
+	name := nameLabel(p.class.name)
+	duration := time.Since(p.started)
+
 	if p.Kind == core.OpHold {
 		o.removeHold(p)
 	}
 
-	r := result{Outcome: out, outcomeLabels: outcomeOf(p.ctx, p.Op, out, in.success), duration: duration}
+	r := result{
+		Outcome:       out,
+		outcomeLabels: outcomeOf(p.ctx, p.Op, out, in.success),
+		duration:      duration,
+	}
 	r.Contended = r.Contended || core.ClassOf(out.Err) == core.ClassHeld
 	r.firstReport = r.outcome == "lost" && (p.Kind == core.OpHold || out.Unnoticed)
 
 	ctx := p.recordSpan(r)
+
 	if p.inProgress != nil {
 		p.inProgress.Add(ctx, -1, o.series(name))
 	}
-	// A hold ends as closed if the Locker was closed before the acquisition returned the lease.
-	if p.Kind != core.OpHold || r.outcomeLabels != outcomeClosed {
-		in.duration.Record(ctx, duration.Seconds(), o.series(operationLabels{name, r.outcomeLabels, p.Kind, r.Contended}))
+
+	// If the Locker was closed before the acquisition returned the lease, the caller held nothing.
+	neverHeld := p.Kind == core.OpHold && r.outcomeLabels == outcomeClosed
+	if !neverHeld {
+		labels := operationLabels{name, r.outcomeLabels, p.Kind, r.Contended}
+		in.duration.Record(ctx, duration.Seconds(), o.series(labels))
 	}
+
 	switch {
 	case p.Kind == core.OpRenew:
 		o.instruments.renewMargin.Record(ctx, max(out.Margin, 0).Seconds(), o.series(name))
@@ -113,10 +137,13 @@ func (p *operation) end(out core.Outcome) {
 
 // event implements [core.Observer.Event].
 func (o *observer) event(ctx context.Context, e core.Event) {
-	if o.instruments.events.Enabled(ctx) {
-		e.Name = o.classFor(ctx, e.Name).name
-		o.instruments.events.Add(ctx, 1, o.series(o.limitEvents(eventLabels(e))))
+	if !o.instruments.events.Enabled(ctx) {
+		return
 	}
+
+	e.Name = o.classFor(ctx, e.Name).name
+	labels := o.limitEvents(eventLabels(e))
+	o.instruments.events.Add(ctx, 1, o.series(labels))
 }
 
 // limitEvents returns the labels under which an event is counted, and records that they have a series. After the first
@@ -125,7 +152,8 @@ func (o *observer) limitEvents(l eventLabels) eventLabels {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	if l.Name != "" && !o.events[l] && len(o.events) >= maxEvents {
+	isFull := len(o.events) >= maxEvents && !o.events[l]
+	if isFull && l.Name != "" {
 		l.Name = otherName
 	}
 	o.events[l] = true

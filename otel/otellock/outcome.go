@@ -71,8 +71,9 @@ func outcomeOf(ctx context.Context, op core.Op, out core.Outcome, success outcom
 		if e, ok := errors.AsType[*core.OpError](out.Err); ok {
 			reason = cmp.Or(reason, e.Reason)
 		}
-		// The lease ran out after the end of its caller's context: no holder was at work under it.
-		if op.Kind == core.OpHold && reason == core.LossExpired && ctx.Err() != nil {
+		// If the lease ran out after the end of its caller's context, no holder was at work under it.
+		isAbandoned := op.Kind == core.OpHold && reason == core.LossExpired && ctx.Err() != nil
+		if isAbandoned {
 			return outcomeAbandoned
 		}
 		return outcomeLost(cmp.Or(reason, core.LossTaken))
@@ -80,7 +81,7 @@ func outcomeOf(ctx context.Context, op core.Op, out core.Outcome, success outcom
 		if op.Try {
 			return outcomeHeld
 		}
-		return outcomeTimeout
+		return outcomeTimeout // the caller has waited
 	case core.ClassDone:
 		return outcomeDone
 	case core.ClassClosed:
@@ -93,6 +94,7 @@ func outcomeOf(ctx context.Context, op core.Op, out core.Outcome, success outcom
 		}
 		return outcomeCanceled
 	default:
+		// ErrReleased is how a hold ends after Release or Complete. It is of no class.
 		if errors.Is(out.Err, core.ErrReleased) {
 			return outcomeReleased
 		}

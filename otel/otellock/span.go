@@ -27,13 +27,13 @@ type result struct {
 // link, but stays in the trace in which the lease was acquired, even if the caller's span is over: for a new trace, a
 // sampler would decide without knowing which trace the loss affects.
 func (p *operation) recordSpan(r result) context.Context {
-	isSlow := p.Kind != core.OpHold && r.duration >= p.observer.spanThreshold || p.observer.spanThreshold == 0
-	if p.observer.tracer == nil || r.errorType == "" && !isSlow && !r.Contended {
+	if !p.needsSpan(r) {
 		return p.ctx
 	}
 
 	attrs := p.spanAttributes(r)
 	opts := []trace.SpanStartOption{trace.WithTimestamp(p.started), trace.WithAttributes(attrs...)}
+
 	caller := trace.SpanFromContext(p.ctx)
 	if p.Kind != core.OpAcquire {
 		if caller.SpanContext().IsValid() {
@@ -53,11 +53,26 @@ func (p *operation) recordSpan(r result) context.Context {
 	}
 	span.End(trace.WithTimestamp(p.started.Add(r.duration)))
 
+	// The caller may still be at work under the lost lease, so its own span shows the loss, too.
 	if r.firstReport && caller.IsRecording() {
 		caller.AddEvent(eventLost, trace.WithAttributes(attrs...))
 		caller.SetStatus(codes.Error, r.description())
 	}
 	return ctx
+}
+
+// needsSpan reports whether the operation gets a span.
+func (p *operation) needsSpan(r result) bool {
+	if p.observer.tracer == nil {
+		return false
+	}
+	if r.errorType != "" || r.Contended {
+		return true
+	}
+
+	// Leases may be held for long, so a long hold is not slow.
+	isSlow := p.Kind != core.OpHold && r.duration >= p.observer.spanThreshold
+	return isSlow || p.observer.spanThreshold == 0
 }
 
 // spanAttributes returns the attributes of the operation's span.
@@ -66,6 +81,7 @@ func (p *operation) spanAttributes(r result) []attribute.KeyValue {
 	if token := max(p.Token, r.Token); token != 0 {
 		attrs = append(attrs, AttrToken.Int64(int64(token)))
 	}
+
 	if len(r.Nodes) > 0 {
 		votes := make([]string, len(r.Nodes))
 		for i, n := range r.Nodes {
@@ -73,10 +89,12 @@ func (p *operation) spanAttributes(r result) []attribute.KeyValue {
 		}
 		attrs = append(attrs, AttrVotes.StringSlice(votes))
 	}
+
 	if p.Kind == core.OpAcquire {
 		attrs = append(attrs, AttrContended.Bool(r.Contended), AttrAttempts.Int(r.Attempts))
 	}
-	if p.Kind == core.OpRenew || p.Kind == core.OpAcquire && r.Err == nil {
+	hasMargin := p.Kind == core.OpRenew || p.Kind == core.OpAcquire && r.Err == nil
+	if hasMargin {
 		attrs = append(attrs, AttrMargin.Float64(r.Margin.Seconds()))
 	}
 	return exportable(attrs)
@@ -97,7 +115,8 @@ func (o *observer) hint(ctx context.Context) string {
 	if o.tracer == nil || !span.IsValid() || !span.IsSampled() {
 		return ""
 	}
-	traceID, spanID := span.TraceID(), span.SpanID()
+	traceID := span.TraceID()
+	spanID := span.SpanID()
 	return string(append(traceID[:], spanID[:]...))
 }
 
@@ -107,9 +126,12 @@ func parseHint(s string) (span trace.SpanContext, ok bool) {
 	if len(s) != hintLen {
 		return span, false
 	}
+
 	span = trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID([]byte(s[:16])), SpanID: trace.SpanID([]byte(s[16:])),
-		TraceFlags: trace.FlagsSampled, Remote: true,
+		TraceID:    trace.TraceID([]byte(s[:16])),
+		SpanID:     trace.SpanID([]byte(s[16:])),
+		TraceFlags: trace.FlagsSampled,
+		Remote:     true,
 	})
 	return span, span.IsValid()
 }
