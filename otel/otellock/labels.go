@@ -3,8 +3,10 @@ package otellock
 import (
 	"net"
 	"strconv"
+	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -12,6 +14,16 @@ import (
 // labels distinguish the series of an instrument. Implementations are comparable, because they are keys of
 // observer.attributeSets.
 type labels interface{ attrs() []attribute.KeyValue }
+
+// series returns the attribute set of l. Each set is made once, because a look-up costs less than making it again.
+func (o *observer) series(l labels) metric.MeasurementOption {
+	set, ok := o.attributeSets.Load(l)
+	if !ok {
+		made := attribute.NewSet(exportable(l.attrs())...)
+		set, _ = o.attributeSets.LoadOrStore(l, metric.WithAttributeSet(made))
+	}
+	return set.(metric.MeasurementOption)
+}
 
 // A nameLabel is the only label of an instrument with one series per name.
 type nameLabel string
@@ -94,4 +106,17 @@ type replyLabels struct {
 
 func (l replyLabels) attrs() []attribute.KeyValue {
 	return append(l.nodeLabels.attrs(), AttrVerdict.String(l.verdict.String()))
+}
+
+// valid replaces invalid UTF-8 in a text: if one text in a batch is invalid, OTLP refuses the whole batch.
+func valid(text string) string { return strings.ToValidUTF8(text, "\ufffd") }
+
+// exportable replaces invalid UTF-8 in the texts of attrs, in place.
+func exportable(attrs []attribute.KeyValue) []attribute.KeyValue {
+	for i, a := range attrs {
+		if a.Value.Type() == attribute.STRING {
+			attrs[i] = a.Key.String(valid(a.Value.AsString()))
+		}
+	}
+	return attrs
 }

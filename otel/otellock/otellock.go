@@ -145,17 +145,3 @@ func (o *observer) event(ctx context.Context, e core.Event) {
 	labels := o.limitEvents(eventLabels(e))
 	o.instruments.events.Add(ctx, 1, o.series(labels))
 }
-
-// limitEvents returns the labels under which an event is counted, and records that they have a series. After the first
-// maxEvents, new labels get the name otherName.
-func (o *observer) limitEvents(l eventLabels) eventLabels {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	isFull := len(o.events) >= maxEvents && !o.events[l]
-	if isFull && l.Name != "" {
-		l.Name = otherName
-	}
-	o.events[l] = true
-	return l
-}

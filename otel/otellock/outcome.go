@@ -94,7 +94,7 @@ func outcomeOf(ctx context.Context, op core.Op, out core.Outcome, success outcom
 		}
 		return outcomeCanceled
 	default:
-		// ErrReleased is how a hold ends after Release or Complete. It is of no class.
+		// A hold ends with ErrReleased after Release or Complete. Its class is ClassInvalid.
 		if errors.Is(out.Err, core.ErrReleased) {
 			return outcomeReleased
 		}
