@@ -22,9 +22,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// An app is one call of lockctl.
+// An app is one invocation of lockctl.
 type app struct {
-	stdout *output
+	stdout *stickyWriter
 	stderr io.Writer
 	getenv func(string) string
 	dial   func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error)
@@ -47,14 +47,14 @@ func flags() []cli.Flag {
 	}
 }
 
-// A fleet is the nodes, as one command sees them.
+// A fleet gives a command access to all nodes.
 type fleet struct {
 	*core.Locker
 	clients []redis.UniversalClient
 	keys    *wire.Keyspace
 }
 
-// urls are those of the nodes.
+// urls returns the URLs of the nodes, from the flags or else from the environment.
 func (a *app) urls(cmd *cli.Command) ([]string, error) {
 	urls := cmd.StringSlice("node")
 	if len(urls) == 0 {
@@ -75,7 +75,7 @@ func (a *app) urls(cmd *cli.Command) ([]string, error) {
 	return urls, nil
 }
 
-// setting is the value of an option, or else of the environment.
+// setting returns the value of a flag, or else of its environment variable.
 func (a *app) setting(cmd *cli.Command, name string) string {
 	if value := cmd.String(name); value != "" {
 		return value
@@ -83,7 +83,7 @@ func (a *app) setting(cmd *cli.Command, name string) string {
 	return a.getenv("LOCKKIT_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")))
 }
 
-// tls is how to speak TLS; nil where nothing is said of it.
+// tls returns the TLS configuration, or nil if no flag or variable sets any part of it.
 func (a *app) tls(cmd *cli.Command) (*tls.Config, error) {
 	ca, cert, key, name := a.setting(cmd, "ca"), a.setting(cmd, "cert"), a.setting(cmd, "cert-key"), a.setting(cmd, "server-name")
 	if ca == "" && cert == "" && key == "" && name == "" {
@@ -112,7 +112,7 @@ func (a *app) tls(cmd *cli.Command) (*tls.Config, error) {
 
 func (a *app) prefix(cmd *cli.Command) string { return cmp.Or(a.setting(cmd, "prefix"), "lockkit:") }
 
-// options are what the services use, as far as it matters here.
+// options returns the options of the services that matter to lockctl.
 func (a *app) options(cmd *cli.Command) []core.Option {
 	opts := []core.Option{
 		core.WithKeyPrefix(a.prefix(cmd)), core.WithClockWindow(cmd.Duration("clock-window")), core.WithLogger(slog.New(slog.DiscardHandler)),
@@ -129,8 +129,8 @@ func (a *app) options(cmd *cli.Command) []core.Option {
 	return opts
 }
 
-// clients makes a fleet without a Locker.
-func (a *app) clients(cmd *cli.Command) (*fleet, error) {
+// dialNodes returns a fleet with clients and without a Locker.
+func (a *app) dialNodes(cmd *cli.Command) (*fleet, error) {
 	if o := cmd.String("output"); o != "table" && o != "json" {
 		return nil, usagef("-o is table or json")
 	}
@@ -146,12 +146,12 @@ func (a *app) clients(cmd *cli.Command) (*fleet, error) {
 	return &fleet{clients: clients}, err
 }
 
-// openAsServices makes a Locker on the nodes, as the services do.
+// openAsServices returns a fleet with a Locker like the services' own.
 func (a *app) openAsServices(cmd *cli.Command) (*fleet, error) { return a.open(cmd) }
 
-// open makes a Locker on the nodes. opts come after those of the services.
+// open returns a fleet with a Locker. opts are applied after the options of the services.
 func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
-	f, err := a.clients(cmd)
+	f, err := a.dialNodes(cmd)
 	if err != nil {
 		return nil, err
 	}
@@ -167,16 +167,16 @@ func (a *app) open(cmd *cli.Command, opts ...core.Option) (*fleet, error) {
 	return f, nil
 }
 
-// look is open for what has to work when nodes are broken, and leaves them as they are.
-func (a *app) look(cmd *cli.Command) (*fleet, error) {
+// openToInspect is open for commands that must work on broken nodes and must not change them.
+func (a *app) openToInspect(cmd *cli.Command) (*fleet, error) {
 	return a.open(cmd, inside.Looking.(core.Option))
 }
 
 func (f *fleet) close() {
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:forbidigo // the command's own may have ended
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) //nolint:forbidigo // the command's context may have ended
 	defer cancel()
 	if f.Locker != nil {
-		f.Close(ctx) // what is left then ends with the process
+		f.Close(ctx) // after that, the process ends anyway
 	}
 	f.closeClients()
 }
@@ -187,46 +187,47 @@ func (f *fleet) closeClients() {
 	}
 }
 
-// with runs do on the nodes, for at most --timeout.
-func (a *app) with(ctx context.Context, cmd *cli.Command, open func(*cli.Command) (*fleet, error), do func(context.Context, *fleet) error) error {
-	d := cmd.Duration("timeout")
-	if d <= 0 {
+// withFleet calls run with a fleet, for at most --timeout.
+func (a *app) withFleet(ctx context.Context, cmd *cli.Command, open func(*cli.Command) (*fleet, error), run func(context.Context, *fleet) error) error {
+	timeout := cmd.Duration("timeout")
+	if timeout <= 0 {
 		return usagef("--timeout must be more than 0")
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, d, fmt.Errorf("no result within %v: give it longer with --timeout, or ask doctor which node is slow", d))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("no result within %v: give it longer with --timeout, or ask doctor which node is slow", timeout))
 	defer cancel()
 	f, err := open(cmd)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	err = do(ctx, f)
-	if err != nil && ctx.Err() != nil && !errors.Is(err, errFound) && !errors.Is(err, errMayBeDone) {
+	err = run(ctx, f)
+	if err != nil && ctx.Err() != nil && !errors.Is(err, errProblemFound) && !errors.Is(err, errMayBeDone) {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// errMayBeDone is part of the error of a command that may have changed something.
+// errMayBeDone is matched by the error of a command that may have changed something.
 var errMayBeDone = errors.New("may have been done")
 
-// changes is with for commands that change something: whatever ends the command, its error does not hide a change. what is
-// the change, as in "the release", and look is how to see whether it was made.
-func (a *app) changes(ctx context.Context, cmd *cli.Command, open func(*cli.Command) (*fleet, error), what, look string, do func(context.Context, *fleet) error) error {
-	return a.with(ctx, cmd, open, func(ctx context.Context, f *fleet) error {
-		err := do(ctx, f)
+// withFleetToChange is withFleet for commands that change something. If the change was made, or may have been made, the
+// error says so, whatever ended the command. change names the change, as in "the release". howToCheck tells the
+// operator how to see whether it was made.
+func (a *app) withFleetToChange(ctx context.Context, cmd *cli.Command, open func(*cli.Command) (*fleet, error), change, howToCheck string, run func(context.Context, *fleet) error) error {
+	return a.withFleet(ctx, cmd, open, func(ctx context.Context, f *fleet) error {
+		err := run(ctx, f)
 		switch {
 		case a.stdout.err != nil:
-			return fmt.Errorf("%s is done, but its result could not be printed: %w", what, a.stdout.err)
+			return fmt.Errorf("%s is done, but its result could not be printed: %w", change, a.stdout.err)
 		case err != nil && ctx.Err() != nil:
-			return fmt.Errorf("%w; %s %w by some nodes or all: %s", context.Cause(ctx), what, errMayBeDone, look)
+			return fmt.Errorf("%w; %s %w by some nodes or all: %s", context.Cause(ctx), change, errMayBeDone, howToCheck)
 		}
 		return err
 	})
 }
 
-// key is the key that the arguments name.
-func key(cmd *cli.Command) (string, error) {
+// keyArg returns the key that the arguments name.
+func keyArg(cmd *cli.Command) (string, error) {
 	args := cmd.Args().Slice()
 	switch {
 	case len(args) == 1 && args[0] == "":
@@ -239,7 +240,7 @@ func key(cmd *cli.Command) (string, error) {
 	return "", usagef("give one key; one made by core.Key is given as its parts: lockctl %s --parts order 42", cmd.Name)
 }
 
-// partsFlag is a new one: flags have state.
-func partsFlag() cli.Flag {
+// newPartsFlag returns a new flag for each command, because flags have state.
+func newPartsFlag() cli.Flag {
 	return &cli.BoolFlag{Name: "parts", Usage: "the arguments are the parts of a key that core.Key makes, as adapters do"}
 }

@@ -70,7 +70,7 @@ func TestChangesThatEndEarly(t *testing.T) {
 							args = append(args, "--timeout", after.String())
 						}
 						got := d.start(ctx, new(bytes.Buffer), args...)
-						if got.code != exitWell && !strings.Contains(got.err, c.what+" may have been done") {
+						if got.code != exitOK && !strings.Contains(got.err, c.what+" may have been done") {
 							t.Errorf("%v: exit %d, %s%s", args, got.code, got.out, got.err)
 						}
 					})
@@ -87,7 +87,7 @@ func TestChangeThatCannotBePrinted(t *testing.T) {
 			l := d.service()
 			lease := d.acquire(l, "k")
 			got := d.startTo(t.Context(), full{}, new(bytes.Buffer), "release", "k", "--token", fmt.Sprint(lease.FencingToken()), "-o", format)
-			if got.code != exitWrong || !strings.Contains(got.err, "the release is done, but its result could not be printed") {
+			if got.code != exitProblem || !strings.Contains(got.err, "the release is done, but its result could not be printed") {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -131,7 +131,7 @@ func TestJSONIsExact(t *testing.T) {
 // Characters that show nothing are shown.
 func TestInvisibleKeys(t *testing.T) {
 	for text, want := range map[string]string{"a\u3164": `"a\u3164"`, "a\ufe0f": `"a\ufe0f"`, "a\u115f": `"a\u115f"`, "café": "café", "a\u200b": `"a\u200b"`} {
-		if got := plain(text); got != want {
+		if got := quoteIfNeeded(text); got != want {
 			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}

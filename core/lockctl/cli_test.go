@@ -96,7 +96,7 @@ func TestDoctorOnARisk(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0] // which keeps nothing, alone and without the restart guard
 	got := ctl(t, nil, "doctor", "--node", "redis://"+server.Addr())
-	if got.code != exitWrong || got.err != "" || !strings.Contains(got.out, "RISK ") || strings.Contains(got.out, "FAULT") {
+	if got.code != exitProblem || got.err != "" || !strings.Contains(got.out, "RISK ") || strings.Contains(got.out, "FAULT") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -111,12 +111,12 @@ func TestHelp(t *testing.T) {
 				t.Errorf("lockctl %v does not tell of %s", args, c.Name)
 			}
 		}
-		if got.code != exitWell || got.err != "" {
+		if got.code != exitOK || got.err != "" {
 			t.Errorf("%+v", got)
 		}
 	}
 	for _, c := range (&app{}).commands() {
-		if got := ctl(t, env, c.Name, "--help"); got.code != exitWell || !strings.Contains(got.out, "DESCRIPTION") {
+		if got := ctl(t, env, c.Name, "--help"); got.code != exitOK || !strings.Contains(got.out, "DESCRIPTION") {
 			t.Errorf("lockctl %s --help: %+v", c.Name, got)
 		}
 	}
@@ -157,7 +157,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 					args = append(args, "--timeout", "50ms")
 				}
 				got := ctl(t, map[string]string{"LOCKKIT_NODES": urls}, args...)
-				if got.code == exitWell {
+				if got.code == exitOK {
 					t.Errorf("%s with %s: %+v", c.Name, urls, got)
 				}
 			}
@@ -173,7 +173,7 @@ func TestTimeout(t *testing.T) {
 			n.Slow(300 * time.Millisecond)
 		}
 		got := d.ctl("ls", "--timeout", "500ms")
-		if got.code != exitWrong || got.out != "" || got.err != "lockctl: no result within 500ms: give it longer with --timeout, or ask doctor which node is slow\n" {
+		if got.code != exitProblem || got.out != "" || got.err != "lockctl: no result within 500ms: give it longer with --timeout, or ask doctor which node is slow\n" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -181,7 +181,7 @@ func TestTimeout(t *testing.T) {
 
 func TestProvisionAndReady(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
-		if got := d.ctl("ready"); got.code != exitWrong || !strings.Contains(got.err, "quarantined for another 10s") {
+		if got := d.ctl("ready"); got.code != exitProblem || !strings.Contains(got.err, "quarantined for another 10s") {
 			t.Errorf("%+v", got)
 		}
 		for _, n := range d.nodes {
@@ -201,12 +201,12 @@ func TestProvisionAndReady(t *testing.T) {
 		}
 		d.release(d.acquire(d.service(), "k"))
 		d.nodes[0].RestartEmpty()
-		if got := d.ctl("provision"); got.code != exitWrong || !strings.Contains(got.err, "node 0 ("+d.nodes[0].Name()+")") {
+		if got := d.ctl("provision"); got.code != exitProblem || !strings.Contains(got.err, "node 0 ("+d.nodes[0].Name()+")") {
 			t.Errorf("%+v", got)
 		}
 		d.well("ready")
 		d.nodes[1].Down()
-		if got := d.ctl("ready"); got.code != exitWrong || got.out != "" {
+		if got := d.ctl("ready"); got.code != exitProblem || got.out != "" {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -237,7 +237,7 @@ func TestDoctor(t *testing.T) {
 		d.nodes[1].Down()
 		d.nodes[2].SetEvictionPolicy("allkeys-lru", 1<<20)
 		got := d.ctl("doctor")
-		if got.code != exitWrong || got.err != "" || !strings.Contains(got.out, "FAULT   node 1 "+d.nodes[1].Name()+" ") {
+		if got.code != exitProblem || got.err != "" || !strings.Contains(got.out, "FAULT   node 1 "+d.nodes[1].Name()+" ") {
 			t.Errorf("%+v", got)
 		}
 		var votes []string
@@ -300,7 +300,7 @@ func TestBrief(t *testing.T) {
 		10 * time.Second: "10s", 59960 * time.Millisecond: "1m", 70 * time.Second: "1m10s", time.Hour: "1h", time.Hour + 30*time.Second: "1h0m30s",
 		90 * time.Minute: "1h30m", 72 * time.Hour: "3 days", 100 * time.Minute: "1h40m", 20 * time.Minute: "20m",
 	} {
-		if got := brief(d); got != want {
+		if got := formatDuration(d); got != want {
 			t.Errorf("%v is %s, want %s", d, got, want)
 		}
 	}
@@ -309,7 +309,7 @@ func TestBrief(t *testing.T) {
 func TestPlain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"order:42": "order:42", "a b": `"a b"`, "": `""`, "\x1b[2J": `"\x1b[2J"`, "ключ": "ключ", "\xff": `"\xff"`, `q"`: `"q\""`} {
-		if got := plain(text); got != want {
+		if got := quoteIfNeeded(text); got != want {
 			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}

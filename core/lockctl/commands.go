@@ -6,7 +6,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// run runs the command that args name, and returns the exit status.
+// run executes the command that args name, and returns the exit status.
 func (a *app) run(ctx context.Context, args []string) int {
 	root := &cli.Command{
 		Name:  "lockctl",
@@ -18,13 +18,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 		Writer:                    a.stdout,
 		ErrWriter:                 a.stderr,
 		HideVersion:               true,
-		HideHelpCommand:           true, // it would be a key that cannot be shown
+		HideHelpCommand:           true, // otherwise show could not take the key "help"
 		DisableSliceFlagSeparator: true, // passwords may contain commas
 		ExitErrHandler:            func(context.Context, *cli.Command, error) {},
 		OnUsageError:              onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
-				return usagef("there is no such command; lockctl --help lists them") // it may be a URL, so it is not repeated
+				return usagef("there is no such command; lockctl --help lists them") // the argument may be a URL with a password, so it is not repeated
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
@@ -33,7 +33,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	if err == nil {
 		err = a.stdout.err
 	}
-	return exit(a.stderr, err)
+	return exitStatus(a.stderr, err)
 }
 
 func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) error {
@@ -49,7 +49,7 @@ func (a *app) commands() []*cli.Command {
 		a.doctor(), a.ls(), a.show(), a.leaks(), a.ready(), a.release(), a.forgetRecord(), a.provision(), a.lowerMaxTTL(),
 	}
 	for _, c := range commands {
-		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // which they do not have from the root
+		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // commands do not inherit these from the root
 	}
 	return commands
 }

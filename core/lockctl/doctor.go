@@ -22,19 +22,19 @@ func (a *app) doctor() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("doctor takes no arguments: it looks at all nodes")
 			}
-			return a.with(ctx, cmd, a.clients, func(ctx context.Context, f *fleet) error {
+			return a.withFleet(ctx, cmd, a.dialNodes, func(ctx context.Context, f *fleet) error {
 				d, err := admin.Diagnose(ctx, f.clients, a.options(cmd)...)
 				if err != nil {
 					return err
 				}
 				j := newDoctorJSON(d)
 				if asJSON(cmd) {
-					err = a.json(&j)
+					err = a.printJSON(&j)
 				} else {
 					a.printDiagnosis(j)
 				}
 				if err == nil && !j.Healthy {
-					err = errFound
+					err = errProblemFound
 				}
 				return err
 			})
@@ -42,17 +42,17 @@ func (a *app) doctor() *cli.Command {
 	}
 }
 
-// doctorJSON is what doctor prints.
+// doctorJSON is the output of doctor.
 type doctorJSON struct {
-	Healthy  bool             `json:"healthy"`  // no fault, no risk
-	Findings []findingJSON    `json:"findings"` // the gravest first
-	Nodes    []nodeHealthJSON `json:"nodes"`    // of a Redis Cluster, one for each master
+	Healthy  bool             `json:"healthy"`  // no faults and no risks
+	Findings []findingJSON    `json:"findings"` // the most severe first
+	Nodes    []nodeHealthJSON `json:"nodes"`    // for a Redis Cluster, one entry for each master
 }
 
 type findingJSON struct {
 	Severity string `json:"severity"` // fault, risk, warning
-	Code     string `json:"code"`     // kinds of admin.Finding
-	Node     int    `json:"node"`     // -1 = all, or several that what names
+	Code     string `json:"code"`     // code of the admin.Finding
+	Node     int    `json:"node"`     // -1: all nodes, or several, which What names
 	Addr     string `json:"addr,omitempty"`
 	What     string `json:"what"`
 	Mend     string `json:"mend"`
@@ -65,40 +65,40 @@ type nodeHealthJSON struct {
 	Votes   bool   `json:"votes"`
 	Error   string `json:"error,omitempty"`
 
-	LongestMaxTTLMS int64 `json:"longest_max_ttl_ms,omitempty"` // that the node has heard of; if it loses its memory, it does not vote for so long
-	LongestForMS    int64 `json:"longest_for_ms,omitempty"`     // how long ago it heard of it
+	LongestMaxTTLMS int64 `json:"longest_max_ttl_ms,omitempty"` // the longest max TTL known to the node; after a loss of data it does not vote for this long
+	LongestForMS    int64 `json:"longest_for_ms,omitempty"`     // how long the node has known it
 }
 
 func newDoctorJSON(d admin.Diagnosis) doctorJSON {
 	j := doctorJSON{Healthy: true, Findings: []findingJSON{}}
-	fresh := false
+	isNew := false
 	add := func(node int, addr string, findings []admin.Finding) (votes bool) {
 		votes = true
 		for _, f := range findings {
 			j.Findings = append(j.Findings, findingJSON{f.Severity, f.Code, node, addr, f.What, f.Mend})
 			j.Healthy = j.Healthy && f.Severity == admin.SeverityWarning
 			votes = votes && f.Severity != admin.SeverityFault && f.Code != admin.CodeQuarantined
-			fresh = fresh || f.Code == admin.CodeNotProvisioned
+			isNew = isNew || f.Code == admin.CodeNotProvisioned
 		}
 		return votes
 	}
 	add(-1, "", d.Findings)
 	for _, n := range d.Nodes {
-		h := nodeHealthJSON{Node: n.Node, Addr: n.Addr, Reached: n.Reached, Votes: add(n.Node, n.Addr, n.Findings) && !fresh,
+		h := nodeHealthJSON{Node: n.Node, Addr: n.Addr, Reached: n.Reached, Votes: add(n.Node, n.Addr, n.Findings) && !isNew,
 			LongestMaxTTLMS: n.LongestMaxTTL.Milliseconds(), LongestForMS: n.LongestFor.Milliseconds()}
 		if n.Err != nil {
 			h.Error = oneLine(n.Err)
 		}
 		j.Nodes = append(j.Nodes, h)
 	}
-	grave := []string{admin.SeverityFault, admin.SeverityRisk, admin.SeverityWarning}
+	bySeverity := []string{admin.SeverityFault, admin.SeverityRisk, admin.SeverityWarning}
 	slices.SortStableFunc(j.Findings, func(a, b findingJSON) int {
-		return slices.Index(grave, a.Severity) - slices.Index(grave, b.Severity)
+		return slices.Index(bySeverity, a.Severity) - slices.Index(bySeverity, b.Severity)
 	})
 	return j
 }
 
-func briefMS(ms int64) string { return brief(time.Duration(ms) * time.Millisecond) }
+func formatMS(ms int64) string { return formatDuration(time.Duration(ms) * time.Millisecond) }
 
 func (a *app) printDiagnosis(d doctorJSON) {
 	t := table{head: []string{"NODE", "ADDRESS", "REACHED", "VOTES", "LONGEST MAX TTL"}}
@@ -106,14 +106,14 @@ func (a *app) printDiagnosis(d doctorJSON) {
 	for _, n := range d.Nodes {
 		longest := "-"
 		if n.LongestMaxTTLMS > 0 {
-			longest = fmt.Sprintf("%s, heard of %s ago", briefMS(n.LongestMaxTTLMS), briefMS(n.LongestForMS))
+			longest = fmt.Sprintf("%s, heard of %s ago", formatMS(n.LongestMaxTTLMS), formatMS(n.LongestForMS))
 		}
-		t.add(strconv.Itoa(n.Node), optional(n.Addr), yes[n.Reached], yes[n.Votes], longest)
+		t.add(strconv.Itoa(n.Node), orDash(n.Addr), yes[n.Reached], yes[n.Votes], longest)
 	}
-	a.table(t)
-	a.say("")
+	a.printTable(t)
+	a.printf("")
 	if len(d.Findings) == 0 {
-		a.say("All is well.")
+		a.printf("All is well.")
 		return
 	}
 	for _, f := range d.Findings {
@@ -121,11 +121,11 @@ func (a *app) printDiagnosis(d doctorJSON) {
 		if f.Node >= 0 {
 			where = strings.TrimSuffix(fmt.Sprintf("node %d %s", f.Node, f.Addr), " ") + " "
 		}
-		a.say("%-7s %s%s (%s).", strings.ToUpper(f.Severity), where, tidy(strings.TrimSuffix(f.What, ".")), f.Code)
-		a.say("        %s.", f.Mend)
+		a.printf("%-7s %s%s (%s).", strings.ToUpper(f.Severity), where, printable(strings.TrimSuffix(f.What, ".")), f.Code)
+		a.printf("        %s.", f.Mend)
 	}
 	if d.Healthy {
-		a.say("")
-		a.say("Nothing of that is a fault or a risk.")
+		a.printf("")
+		a.printf("Nothing of that is a fault or a risk.")
 	}
 }

@@ -11,28 +11,28 @@ import (
 
 // Exit statuses.
 const (
-	exitWell  = 0
-	exitWrong = 1
-	exitUsage = 2
+	exitOK      = 0
+	exitProblem = 1
+	exitUsage   = 2
 )
 
-// errFound says that what was printed is reason enough for exitWrong.
-var errFound = errors.New("found something wrong")
+// errProblemFound is the error of a command whose output reports a problem. It sets the exit status and is not printed.
+var errProblemFound = errors.New("found something wrong")
 
-// A usageError is the caller's.
+// A usageError is an error in the arguments or settings.
 type usageError struct{ error }
 
 func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// exit tells of an error, on one line, and returns the status.
-func exit(stderr io.Writer, err error) int {
+// exitStatus prints an error, if there is one, on one line, and returns the exit status.
+func exitStatus(stderr io.Writer, err error) int {
 	switch {
 	case err == nil:
-		return exitWell
-	case errors.Is(err, errFound):
-		return exitWrong
+		return exitOK
+	case errors.Is(err, errProblemFound):
+		return exitProblem
 	}
-	line := tidy(strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
+	line := printable(strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
 	fmt.Fprintf(stderr, "lockctl: %s\n", strings.TrimPrefix(line, "lockkit: "))
 	if _, ok := errors.AsType[usageError](err); ok {
 		return exitUsage
@@ -40,5 +40,5 @@ func exit(stderr io.Writer, err error) int {
 	if errors.Is(err, core.ErrInvalid) {
 		return exitUsage
 	}
-	return exitWrong
+	return exitProblem
 }

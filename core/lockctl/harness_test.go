@@ -143,7 +143,7 @@ func (d *desk) start(ctx context.Context, stdout *bytes.Buffer, args ...string) 
 func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, args ...string) said {
 	d.t.Helper()
 	var stderr bytes.Buffer
-	a := &app{stdout: &output{w: to}, stderr: &stderr, getenv: func(name string) string { return d.env[name] }}
+	a := &app{stdout: &stickyWriter{w: to}, stderr: &stderr, getenv: func(name string) string { return d.env[name] }}
 	a.dial = func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 		checked, err := admin.Dial(urls, opts...) // what is wrong with them is to be found
 		for _, c := range checked {
@@ -183,7 +183,7 @@ func (d *desk) ctl(args ...string) said {
 func (d *desk) well(args ...string) string {
 	d.t.Helper()
 	got := d.ctl(args...)
-	if got.code != exitWell || got.err != "" {
+	if got.code != exitOK || got.err != "" {
 		d.t.Errorf("lockctl %v: %d, %s", args, got.code, got.err)
 	}
 	return got.out

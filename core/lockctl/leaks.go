@@ -12,17 +12,17 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Why a key is a leak. It is the why field of the JSON.
+// Reasons for which a key is a leak. They are values of the field why in JSON.
 const (
-	leakEndless = "no_expiry" // of ours, and nothing will ever end it
-	leakForeign = "foreign"   // under the prefix, and not lockkit's
+	leakNoExpiry = "no_expiry" // a key of lockkit that never expires
+	leakForeign  = "foreign"   // a key under the prefix that is not lockkit's
 )
 
-var leakWords = map[string]string{leakEndless: "no expiry", leakForeign: "not lockkit's"}
+var leakNames = map[string]string{leakNoExpiry: "no expiry", leakForeign: "not lockkit's"}
 
 var leakAdvice = map[string]string{
-	leakEndless: "their expiry was removed (PERSIST, RESTORE, a copy). Set it again: PEXPIRE KEY with the milliseconds of its line, which end no lock and no completion record early. If a line has none, leave the key alone.",
-	leakForeign: "another program writes under the prefix, or uses a prefix that begins with this one. Find out which before you delete anything.",
+	leakNoExpiry: "their expiry was removed (PERSIST, RESTORE, a copy). Set it again: PEXPIRE KEY with the milliseconds of its line, which end no lock and no completion record early. If a line has none, leave the key alone.",
+	leakForeign:  "another program writes under the prefix, or uses a prefix that begins with this one. Find out which before you delete anything.",
 }
 
 func (a *app) leaks() *cli.Command {
@@ -36,16 +36,16 @@ func (a *app) leaks() *cli.Command {
 			if cmd.Args().Present() || cmd.Int("limit") < 0 {
 				return usagef("leaks takes no arguments, and a --limit of 0 and more")
 			}
-			return a.with(ctx, cmd, a.look, func(ctx context.Context, f *fleet) error { return a.leaking(ctx, cmd, f) })
+			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error { return a.listLeaks(ctx, cmd, f) })
 		},
 	}
 }
 
-// leaksJSON is what leaks prints. Counts are of keys on nodes: a key on three nodes counts three times.
+// leaksJSON is the output of leaks. A key on three nodes is counted three times.
 type leaksJSON struct {
-	Leaks  []leakJSON     `json:"leaks"`            // at most --limit of each why
-	Found  map[string]int `json:"found"`            // by why: all leaks
-	Silent []nodeJSON     `json:"silent,omitempty"` // nodes that were not read, or not to their end
+	Leaks  []leakJSON     `json:"leaks"`            // at most --limit for each reason
+	Found  map[string]int `json:"found"`            // number of all leaks, by reason
+	Silent []nodeJSON     `json:"silent,omitempty"` // nodes that were not read, or not completely
 }
 
 type leakJSON struct {
@@ -55,53 +55,53 @@ type leakJSON struct {
 	RedisKey string `json:"redis_key"`
 	Kind     string `json:"kind"` // lock, waiters, tombstone, probe, foreign
 
-	// What PEXPIRE may be given for the key, so that nothing in it ends early. 0: nothing may, or it is not known.
+	// An expiry for PEXPIRE that ends nothing in the key early. It is 0 if there is none, or if it is unknown.
 	ExpireMS int64 `json:"expire_ms,omitempty"`
 }
 
-// leastExpiry is how long a key is kept whose expiry was removed, at least: no lease, cooldown or tombstone lasts longer.
-const leastExpiry = 10 * 24 * time.Hour
+// minExpiry is the least expiry that is suggested for a key. No lease, cooldown or tombstone lasts longer.
+const minExpiry = 10 * 24 * time.Hour
 
-// expiry returns for how long a key without an expiry has to be kept; 0 if it cannot be told. A completion record may be
-// kept for years.
-func (f *fleet) expiry(ctx context.Context, l leakJSON) time.Duration {
+// safeExpiry returns an expiry that ends nothing in the key early, or 0 if the key cannot be read. It may be years,
+// because completion records may be kept for years.
+func (f *fleet) safeExpiry(ctx context.Context, l leakJSON) time.Duration {
 	if l.Kind != "lock" {
-		return leastExpiry
+		return minExpiry
 	}
 	pipe := f.clients[l.Node].Pipeline()
-	value, at := pipe.GetRange(ctx, l.RedisKey, 0, mostOfALock-1), pipe.Time(ctx)
+	value, serverTime := pipe.GetRange(ctx, l.RedisKey, 0, maxLockBytes-1), pipe.Time(ctx)
 	_, _ = pipe.Exec(ctx) // each command has its own error
 	s, err := wire.ParseStored(value.Val())
-	if value.Err() != nil || at.Err() != nil || err != nil {
+	if value.Err() != nil || serverTime.Err() != nil || err != nil {
 		return 0
 	}
-	const slack = 3 * time.Hour // as Redis keeps records, and for clocks that differ
-	return max(leastExpiry, s.Kept.Since(wire.NodeTimeOf(at.Val()).Whole())+slack).Truncate(time.Millisecond)
+	const slack = 3 * time.Hour // Redis keeps records two hours beyond their retention; clocks may differ
+	return max(minExpiry, s.Kept.Since(wire.NodeTimeOf(serverTime.Val()).Whole())+slack).Truncate(time.Millisecond)
 }
 
-func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
+func (a *app) listLeaks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	out := leaksJSON{Leaks: []leakJSON{}, Found: map[string]int{}}
 	type place struct {
 		node int
 		name string
 	}
-	seen := map[place]bool{} // SCAN may return a key twice
-	silent := f.walk(ctx, []string{f.keys.Everything()}, func(pipe redis.Pipeliner, name string) redis.Cmder {
+	counted := map[place]bool{} // SCAN may return a key twice
+	unread := f.scanNodes(ctx, []string{f.keys.Everything()}, func(pipe redis.Pipeliner, name string) redis.Cmder {
 		return pipe.PTTL(ctx, name)
 	}, func(r reading) {
 		kind, _ := f.keys.Kind(r.name)
-		why := leakEndless
+		why := leakNoExpiry
 		switch {
 		case kind == "foreign":
 			why = leakForeign
-		case kind == "guard" || r.got.(*redis.DurationCmd).Val() != -1: // of PTTL: none
+		case kind == "guard" || r.reply.(*redis.DurationCmd).Val() != -1: // PTTL returns -1 for a key without an expiry
 			return
 		}
 		at := place{r.node, r.name}
-		if seen[at] {
+		if counted[at] {
 			return
 		}
-		seen[at] = true
+		counted[at] = true
 		if out.Found[why] < cmd.Int("limit") {
 			out.Leaks = append(out.Leaks, leakJSON{why, r.node, f.addr(r.node), r.name, kind, 0})
 		}
@@ -111,31 +111,31 @@ func (a *app) leaking(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		return context.Cause(ctx)
 	}
 	for i, l := range out.Leaks {
-		if l.Why == leakEndless {
-			out.Leaks[i].ExpireMS = f.expiry(ctx, l).Milliseconds()
+		if l.Why == leakNoExpiry {
+			out.Leaks[i].ExpireMS = f.safeExpiry(ctx, l).Milliseconds()
 		}
 	}
-	out.Silent = f.silentJSON(silent)
+	out.Silent = f.unreadJSON(unread)
 	var err error
 	switch {
 	case asJSON(cmd):
-		err = a.json(&out)
-	case len(silent) < len(f.clients) || len(out.Found) > 0: // a node may fall silent halfway
+		err = a.printJSON(&out)
+	case len(unread) < len(f.clients) || len(out.Found) > 0: // a node that fails halfway may have shown leaks
 		a.printLeaks(out)
 	}
 	if len(out.Found) > 0 {
-		err = errors.Join(err, errFound)
+		err = errors.Join(err, errProblemFound)
 	}
-	return errors.Join(err, a.tellSilent(f, silent))
+	return errors.Join(err, a.reportUnread(f, unread))
 }
 
 func (a *app) printLeaks(out leaksJSON) {
 	switch {
 	case len(out.Found) == 0 && len(out.Silent) > 0:
-		a.say("No leaks in what was read.")
+		a.printf("No leaks in what was read.")
 		return
 	case len(out.Found) == 0:
-		a.say("No leaks.")
+		a.printf("No leaks.")
 		return
 	}
 	t := table{head: []string{"WHAT", "NODE", "ADDRESS", "KEY IN REDIS", "PEXPIRE"}}
@@ -144,13 +144,13 @@ func (a *app) printLeaks(out leaksJSON) {
 		if l.ExpireMS > 0 {
 			expire = strconv.FormatInt(l.ExpireMS, 10)
 		}
-		t.add(leakWords[l.Why], strconv.Itoa(l.Node), l.Addr, plain(l.RedisKey), expire)
+		t.add(leakNames[l.Why], strconv.Itoa(l.Node), l.Addr, quoteIfNeeded(l.RedisKey), expire)
 	}
-	a.table(t)
-	a.say("")
-	for _, why := range []string{leakEndless, leakForeign} {
+	a.printTable(t)
+	a.printf("")
+	for _, why := range []string{leakNoExpiry, leakForeign} {
 		if n := out.Found[why]; n > 0 {
-			a.say("%s, %s: %s", plural(n, "key", "keys"), leakWords[why], leakAdvice[why])
+			a.printf("%s, %s: %s", plural(n, "key", "keys"), leakNames[why], leakAdvice[why])
 		}
 	}
 }

@@ -46,7 +46,7 @@ func TestLeaks(t *testing.T) {
 		d.exec(2, "SET", "lockkit:theirs", "x", "PX", 60000)
 		d.exec(2, "SET", "elsewhere", "x")
 		got := d.ctl("leaks")
-		if got.code != exitWrong || got.err != "" || strings.Contains(got.out, "{0}g") {
+		if got.code != exitProblem || got.err != "" || strings.Contains(got.out, "{0}g") {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, steady(got.out), "WHAT  NODE  ADDRESS  KEY IN REDIS  PEXPIRE", "\nno expiry  1  host", "\nnot lockkit's  2  host", "3 keys, no expiry: ", "PEXPIRE KEY", "1 key, not lockkit's: ")
@@ -91,7 +91,7 @@ func TestAdviceOfLeaks(t *testing.T) {
 				d.exec(leak.Node, "PEXPIRE", leak.RedisKey, leak.ExpireMS)
 			}
 		}
-		if advice["lockkit:{0}r:newer"] != 0 || advice["lockkit:{0}r:held"] != leastExpiry.Milliseconds() {
+		if advice["lockkit:{0}r:newer"] != 0 || advice["lockkit:{0}r:held"] != minExpiry.Milliseconds() {
 			t.Errorf("%v", advice)
 		}
 		for _, wait := range []time.Duration{11 * 24 * time.Hour, 354 * 24 * time.Hour} {
@@ -138,12 +138,12 @@ func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 func TestLeaksOfSilentNodes(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.nodes[0].Down()
-		if got := d.ctl("leaks"); got.code != exitWrong || !strings.HasPrefix(got.out, "No leaks in what was read.\n") {
+		if got := d.ctl("leaks"); got.code != exitProblem || !strings.HasPrefix(got.out, "No leaks in what was read.\n") {
 			t.Errorf("%+v", got)
 		}
 		d.nodes[1].Down()
 		d.nodes[2].Down()
-		if got := d.ctl("leaks"); got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "no node has answered") {
+		if got := d.ctl("leaks"); got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "no node has answered") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -153,7 +153,7 @@ func TestLeaksOfSilentNodes(t *testing.T) {
 func (d *desk) refusesAnotherToken(args ...string) {
 	d.t.Helper()
 	got := d.ctl(args...)
-	if got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "not released, because the token is another: order:42 is held with token ") ||
+	if got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "not released, because the token is another: order:42 is held with token ") ||
 		!strings.Contains(got.err, " by web-1/7 (orders). Nothing has changed") {
 		d.t.Errorf("%+v", got)
 	}
@@ -168,7 +168,7 @@ func TestRelease(t *testing.T) {
 			t.Error("the lease has ended")
 		}
 		got := d.ctl("release", "order:42", "--token", token)
-		if got.code != exitWell || !strings.Contains(got.out, "order:42 is taken from its holder (web-1/7 (orders), token "+token+"), and free in ") ||
+		if got.code != exitOK || !strings.Contains(got.out, "order:42 is taken from its holder (web-1/7 (orders), token "+token+"), and free in ") ||
 			!strings.Contains(got.err, "lease revoked") {
 			t.Errorf("%+v", got)
 		}
@@ -182,7 +182,7 @@ func TestRelease(t *testing.T) {
 		if err := context.Cause(lease.Context()); !errors.Is(err, core.ErrLost) || !strings.Contains(err.Error(), "revoked") {
 			t.Errorf("the holder's context ended with %v", err)
 		}
-		if got := d.ctl("release", "order:42", "--token", token); got.code != exitWrong || !strings.Contains(got.err, "order:42 is free. Nothing has changed") {
+		if got := d.ctl("release", "order:42", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "order:42 is free. Nothing has changed") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -195,7 +195,7 @@ func TestReleaseWithANodeDown(t *testing.T) {
 		token := fmt.Sprint(d.acquire(l, "k").FencingToken())
 		d.nodes[2].Down()
 		got := d.ctl("release", "k", "--token", token)
-		if got.code != exitWell {
+		if got.code != exitOK {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, got.out, "k is taken from its holder (", "node 2 ("+d.nodes[2].Name()+") has not confirmed: ")
@@ -213,7 +213,7 @@ func TestReleaseWithoutAQuorum(t *testing.T) {
 		d.nodes[1].Down()
 		d.nodes[2].Down()
 		got := d.ctl("release", "k", "--token", fmt.Sprint(lease.FencingToken()))
-		if got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "call again when more nodes answer") {
+		if got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "call again when more nodes answer") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -229,7 +229,7 @@ func TestForgetRecord(t *testing.T) {
 		synctest.Wait() // until all nodes have it
 		token := fmt.Sprint(lease.FencingToken())
 		got := d.ctl("forget-record", "k", "--token", "1")
-		if got.code != exitWrong || got.out != "" || !strings.Contains(got.err, "its completion record has token "+token) {
+		if got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "its completion record has token "+token) {
 			t.Errorf("%+v", got)
 		}
 		j := decoded[forgetJSON](t, d.ctl("forget-record", "k", "--token", token, "-o", "json").out)
@@ -237,12 +237,12 @@ func TestForgetRecord(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 		d.acquire(l, "k") // it is not done
-		if got := d.ctl("forget-record", "k", "--token", token); got.code != exitWrong || !strings.Contains(got.err, "not forgotten") {
+		if got := d.ctl("forget-record", "k", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "not forgotten") {
 			t.Errorf("%+v", got)
 		}
 		d.nodes[0].Down()
 		got = d.ctl("forget-record", "k", "--token", token)
-		if got.code != exitWrong || strings.Contains(got.err, "no quorum") { // two of three are one, and it takes all
+		if got.code != exitProblem || strings.Contains(got.err, "no quorum") { // two of three are one, and it takes all
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, got.err, "not forgotten by all nodes, which it takes: node 0 (", "call again when more nodes answer")

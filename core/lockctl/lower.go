@@ -30,18 +30,18 @@ func (a *app) lowerMaxTTL() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("lower-max-ttl takes no arguments: it lowers the value to --max-ttl on all nodes")
 			}
-			return a.changes(ctx, cmd, a.look, "the lowering", "look with lockctl doctor, and call again", func(ctx context.Context, f *fleet) error {
-				was, is, err := f.lowerLongest(ctx)
+			return a.withFleetToChange(ctx, cmd, a.openToInspect, "the lowering", "look with lockctl doctor, and call again", func(ctx context.Context, f *fleet) error {
+				before, after, err := f.lowerLongest(ctx)
 				switch {
 				case err != nil:
 					return err
 				case asJSON(cmd):
-					return a.json(&lowerJSON{MaxTTLMS: is.Milliseconds(), WasMS: was.Milliseconds()})
-				case was == is:
-					a.say("Nothing has changed: no node has heard of a longer max TTL than %s.", brief(is))
+					return a.printJSON(&lowerJSON{MaxTTLMS: after.Milliseconds(), WasMS: before.Milliseconds()})
+				case before == after:
+					a.printf("Nothing has changed: no node has heard of a longer max TTL than %s.", formatDuration(after))
 				default:
-					a.say("The longest max TTL that nodes know of is %s now, and was %s. A process that has run meanwhile brings %s back: lockctl doctor shows it.",
-						brief(is), brief(was), brief(was))
+					a.printf("The longest max TTL that nodes know of is %s now, and was %s. A process that has run meanwhile brings %s back: lockctl doctor shows it.",
+						formatDuration(after), formatDuration(before), formatDuration(before))
 				}
 				return nil
 			})
@@ -49,68 +49,70 @@ func (a *app) lowerMaxTTL() *cli.Command {
 	}
 }
 
-// lowerJSON is what lower-max-ttl prints.
+// lowerJSON is the output of lower-max-ttl.
 type lowerJSON struct {
-	MaxTTLMS int64 `json:"max_ttl_ms"` // the longest that nodes know of
-	WasMS    int64 `json:"was_ms"`     // before; the same where nothing has changed
+	MaxTTLMS int64 `json:"max_ttl_ms"` // the longest max TTL known to the nodes
+	WasMS    int64 `json:"was_ms"`     // the longest before; equal to max_ttl_ms if nothing has changed
 }
 
-// lowerLongest lowers the longest max TTL that nodes know of to that of the services, and returns what it was and is. Each step
-// takes all nodes before the next, as in docs/models/maxttl.pml.
-func (f *fleet) lowerLongest(ctx context.Context) (was, is time.Duration, err error) {
-	g, leave, err := inside.Enter(ctx, f.Locker, nil)
+// lowerLongest lowers the longest max TTL known to the nodes to the max TTL of the services, and returns the longest
+// before and after. Each step must succeed on all nodes before the next begins, as in docs/models/maxttl.pml.
+func (f *fleet) lowerLongest(ctx context.Context) (before, after time.Duration, err error) {
+	group, leave, err := inside.Enter(ctx, f.Locker, nil)
 	if err != nil {
 		return 0, 0, err
 	}
 	defer leave()
-	if !g.Conf.Guarded {
+	if !group.Conf.Guarded {
 		return 0, 0, usagef("the restart guard is off (fewer than three nodes, or --guard=false), so no node has heard of a max TTL: give --guard if the services have it")
 	}
 
-	l := &lowering{fleet: f, group: g}
+	l := &lowering{fleet: f, group: group}
 	err = l.run(ctx)
 	if err != nil {
 		l.unmark()
 	}
-	return g.Head.Load().MaxTTL, g.Conf.MaxTTL, err
+	return group.Head.Load().MaxTTL, group.Conf.MaxTTL, err
 }
 
-// A lowering is one run of the command.
+// A lowering is one execution of lower-max-ttl.
 type lowering struct {
 	*fleet
-	group  *node.Group
-	marked [][]quorum.Vote // what each node said, by guard record
+	group *node.Group
+	marks [][]quorum.Vote // by guard record, the votes of the nodes when they were marked
 }
 
 func (l *lowering) run(ctx context.Context) error {
 	err := l.mark(ctx)
-	if err != nil || l.group.Head.Load().MaxTTL <= l.group.Conf.MaxTTL { // there is nothing to lower
+	if err != nil || l.group.Head.Load().MaxTTL <= l.group.Conf.MaxTTL { // nothing needs lowering
 		return err
 	}
 
-	err = l.outlasting(ctx, l.group.Conf.MaxTTL)
+	err = l.checkLeases(ctx, l.group.Conf.MaxTTL)
 	if err != nil {
 		return err
 	}
 
-	// Where a node lost its memory before its leases were looked at, the value must not be lowered on any.
-	err = l.each(ctx, (*node.Bucket).CheckMarks)
+	// If a node lost its memory before its leases were read, a long lease may have been missed, and the value must not
+	// be lowered on any node.
+	err = l.askAll(ctx, (*node.Bucket).CheckMarks)
 	if err != nil {
 		return err
 	}
 
-	err = l.each(ctx, (*node.Bucket).Lower)
+	err = l.askAll(ctx, (*node.Bucket).Lower)
 	if err != nil {
 		return fmt.Errorf("%w. The value may be lowered on other nodes, which does no harm", err)
 	}
 	return nil
 }
 
-// mark marks all nodes. Where one tells of a longer max TTL than they were told, all are told of that.
+// mark marks all nodes. If a node reports a longer max TTL than the requests named, mark begins again, so that every
+// node is marked by a request that names it.
 func (l *lowering) mark(ctx context.Context) error {
 	for {
-		told := l.group.Head.Load()
-		l.marked = make([][]quorum.Vote, len(l.group.Buckets))
+		known := l.group.Head.Load()
+		l.marks = make([][]quorum.Vote, len(l.group.Buckets))
 		for i, b := range l.group.Buckets {
 			votes, ok := b.Mark(ctx)
 			if !ok {
@@ -119,18 +121,18 @@ func (l *lowering) mark(ctx context.Context) error {
 			if err := l.refusal(votes); err != nil {
 				return err
 			}
-			l.marked[i] = votes
+			l.marks[i] = votes
 		}
-		if l.group.Head.Load() == told {
+		if l.group.Head.Load() == known {
 			return nil
 		}
 	}
 }
 
-// each asks all nodes about each guard record that was marked.
-func (l *lowering) each(ctx context.Context, ask func(*node.Bucket, context.Context, []quorum.Vote) ([]quorum.Vote, bool)) error {
+// askAll sends a request to all nodes for each guard record that was marked.
+func (l *lowering) askAll(ctx context.Context, request func(*node.Bucket, context.Context, []quorum.Vote) ([]quorum.Vote, bool)) error {
 	for i, b := range l.group.Buckets {
-		votes, ok := ask(b, ctx, l.marked[i])
+		votes, ok := request(b, ctx, l.marks[i])
 		if !ok {
 			return inside.EndOf(ctx)
 		}
@@ -141,105 +143,106 @@ func (l *lowering) each(ctx context.Context, ask func(*node.Bucket, context.Cont
 	return nil
 }
 
-// unmark takes away what marks there may be. Those that stay end by themselves.
+// unmark removes the marks from all nodes. Marks that it cannot remove expire.
 func (l *lowering) unmark() {
-	var all sync.WaitGroup
+	var requests sync.WaitGroup
 	for _, b := range l.group.Buckets {
-		all.Go(func() { b.Unmark(context.Background()) }) //nolint:forbidigo // the command's own may have ended; bounded by the node timeout
+		requests.Go(func() { b.Unmark(context.Background()) }) //nolint:forbidigo // the command's context may have ended; the node timeout limits this
 	}
-	all.Wait()
+	requests.Wait()
 }
 
-// refusal is why the value is not lowered, given what the nodes said; nil where nothing is against it.
+// refusal returns an error with every reason in votes not to lower the value, or nil if there is none.
 func (l *lowering) refusal(votes []quorum.Vote) error {
-	var why []string
-	var asked []int
+	var reasons []string
+	var contradicting []int
 	for i := range votes {
 		v, name := &votes[i], nodeName(i, l.addr(i))
 		switch v.Verdict {
 		case wire.Granted:
 		case wire.Gone:
-			asked = append(asked, i)
+			contradicting = append(contradicting, i)
 		case wire.Quarantined:
-			why = append(why, fmt.Sprintf("%s is in quarantine for another %s, because it may have forgotten a lease: call again after that, and restart no node before",
-				name, brief(v.Rest)))
+			reasons = append(reasons, fmt.Sprintf("%s is in quarantine for another %s, because it may have forgotten a lease: call again after that, and restart no node before",
+				name, formatDuration(v.Rest)))
 		default:
-			why = append(why, fmt.Sprintf("%s: %s: all nodes have to answer, lockctl doctor says what is wrong", name, own(errors.New(v.Why()), name)))
+			reasons = append(reasons, fmt.Sprintf("%s: %s: all nodes have to answer, lockctl doctor says what is wrong", name, withoutNodeName(errors.New(v.Why()), name)))
 		}
 	}
-	if asked != nil {
-		why = append(why, fmt.Sprintf("a process that uses, or has heard of, a longer max TTL than %s has asked %s meanwhile (or another lower-max-ttl has, or the memory was lost): stop all processes that lock on these nodes, and call again",
-			brief(l.group.Conf.MaxTTL), nodeList(asked)))
+	if contradicting != nil {
+		reasons = append(reasons, fmt.Sprintf("a process that uses, or has heard of, a longer max TTL than %s has asked %s meanwhile (or another lower-max-ttl has, or the memory was lost): stop all processes that lock on these nodes, and call again",
+			formatDuration(l.group.Conf.MaxTTL), nodeList(contradicting)))
 	}
-	if why == nil {
+	if reasons == nil {
 		return nil
 	}
-	return fmt.Errorf("not lowered: %s", strings.Join(why, "; "))
+	return fmt.Errorf("not lowered: %s", strings.Join(reasons, "; "))
 }
 
-// mostNamed is how many keys an error names.
-const mostNamed = 3
+// maxNamed limits an error that names keys: no key is added to this many reasons.
+const maxNamed = 3
 
-// outlasting returns an error that names the keys whose leases last for longer than ttl, nil where there are none on any node.
-// What a node stores for a key and this version cannot read may be a lease.
-func (l *lowering) outlasting(ctx context.Context, ttl time.Duration) error {
-	var found []reading // without what was read
-	silent := l.walk(ctx, l.keys.Resources("*"), func(pipe redis.Pipeliner, name string) redis.Cmder {
-		return pipe.GetRange(ctx, name, 0, mostOfALock-1)
+// checkLeases returns an error that names keys whose leases last longer than ttl, or nil if no node has such a lease. A
+// value that this version cannot read counts as such a lease.
+func (l *lowering) checkLeases(ctx context.Context, ttl time.Duration) error {
+	var longLeases []reading // without replies
+	unread := l.scanNodes(ctx, l.keys.Resources("*"), func(pipe redis.Pipeliner, name string) redis.Cmder {
+		return pipe.GetRange(ctx, name, 0, maxLockBytes-1)
 	}, func(r reading) {
-		if kind, _ := l.keys.Kind(r.name); kind == "lock" && outlasts(r, ttl) != "" {
-			found = append(found, reading{node: r.node, name: r.name})
+		if kind, _ := l.keys.Kind(r.name); kind == "lock" && longLeaseProblem(r, ttl) != "" {
+			longLeases = append(longLeases, reading{node: r.node, name: r.name})
 		}
 	})
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	var why []string
-	for _, n := range l.silentJSON(silent) {
-		why = append(why, fmt.Sprintf("%s was not read: %s", nodeName(n.Node, n.Addr), n.Error))
+	var reasons []string
+	for _, n := range l.unreadJSON(unread) {
+		reasons = append(reasons, fmt.Sprintf("%s was not read: %s", nodeName(n.Node, n.Addr), n.Error))
 	}
-	for i := 0; i < len(found) && len(why) < mostNamed; i++ {
-		again, err := l.again(ctx, found[i])
-		_, key := l.keys.Kind(again.name)
-		switch what := outlasts(again, ttl); {
+	for i := 0; i < len(longLeases) && len(reasons) < maxNamed; i++ {
+		current, err := l.reread(ctx, longLeases[i])
+		_, key := l.keys.Kind(current.name)
+		switch problem := longLeaseProblem(current, ttl); {
 		case err != nil:
-			why = append(why, fmt.Sprintf("%s was not read: %s", nodeName(again.node, l.addr(again.node)), oneLine(err)))
-		case what != "":
-			why = append(why, fmt.Sprintf("on %s, %s %s", nodeName(again.node, l.addr(again.node)), plain(key), what))
+			reasons = append(reasons, fmt.Sprintf("%s was not read: %s", nodeName(current.node, l.addr(current.node)), oneLine(err)))
+		case problem != "":
+			reasons = append(reasons, fmt.Sprintf("on %s, %s %s", nodeName(current.node, l.addr(current.node)), quoteIfNeeded(key), problem))
 		}
 	}
-	if why == nil {
+	if reasons == nil {
 		return nil
 	}
 	return fmt.Errorf("not lowered, because each lease has to end within %s: %s. Call again when all nodes can be read, and such leases are over: lockctl ls lists them, lockctl release ends one whose holder is gone",
-		brief(ttl), strings.Join(why, "; "))
+		formatDuration(ttl), strings.Join(reasons, "; "))
 }
 
-// again reads a key once more, and the clock with it: when 512 were read in one request, others may have been granted since the
-// clock was.
-func (l *lowering) again(ctx context.Context, r reading) (reading, error) {
+// reread reads a key and the server's clock again. In the scan, up to 512 keys were read after the clock, and a lease
+// may have been granted in between, so that it seemed to last too long.
+func (l *lowering) reread(ctx context.Context, r reading) (reading, error) {
 	pipe := l.clients[r.node].Pipeline()
-	at, got := pipe.Time(ctx), pipe.GetRange(ctx, r.name, 0, mostOfALock-1)
+	serverTime, reply := pipe.Time(ctx), pipe.GetRange(ctx, r.name, 0, maxLockBytes-1)
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	r.clock, r.got = at.Val(), got
-	return r, at.Err()
+	r.serverTime, r.reply = serverTime.Val(), reply
+	return r, serverTime.Err()
 }
 
-// outlasts says for how long what a node stores for a key is a lease, if that is for longer than ttl; "" = it is not.
-func outlasts(r reading, ttl time.Duration) string {
-	text := r.got.(*redis.StringCmd)
+// longLeaseProblem describes the lease in a reading if it lasts longer than ttl. Otherwise it returns "".
+func longLeaseProblem(r reading, ttl time.Duration) string {
+	text := r.reply.(*redis.StringCmd)
 	if text.Err() == nil && text.Val() == "" {
-		return "" // it is gone
+		return "" // the key was deleted
 	}
 	s, err := wire.ParseStored(text.Val())
 	if err != nil || text.Err() != nil {
 		return "is not of this version of lockkit, and may be a lease"
 	}
-	// A cooldown is no lease: its holder has ended. One that was revoked may act until its lease is over.
+	// A key in cooldown has no lease: its holder released it. After a revocation the holder may act until its lease
+	// ends.
 	cooldown := strings.HasPrefix(s.Owner, wire.KeptTaken) && s.Owner != wire.KeptTaken
-	left := s.Expiry.Since(wire.NodeTimeOf(r.clock).Whole())
+	left := s.Expiry.Since(wire.NodeTimeOf(r.serverTime).Whole())
 	if s.Owner == "" || cooldown || left <= ttl {
 		return ""
 	}
-	return "is leased for another " + brief(left)
+	return "is leased for another " + formatDuration(left)
 }

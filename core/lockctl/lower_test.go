@@ -66,7 +66,7 @@ func (d *desk) stop(l *core.Locker) {
 func (d *desk) refused(parts ...string) {
 	d.t.Helper()
 	got := d.ctl("lower-max-ttl")
-	if got.code != exitWrong || got.out != "" {
+	if got.code != exitProblem || got.out != "" {
 		d.t.Errorf("%+v", got)
 	}
 	wantParts(d.t, got.err, append(parts, "not lowered")...)
@@ -152,7 +152,7 @@ func TestLowerMaxTTLWithoutANode(t *testing.T) {
 				d.hear(time.Hour)
 				trouble(d.nodes[1])
 				got := d.ctl("lower-max-ttl")
-				if got.code != exitWrong {
+				if got.code != exitProblem {
 					t.Errorf("%+v", got)
 				}
 				wantParts(t, got.err, "not lowered: node 1 ("+d.nodes[1].Name(), "all nodes have to answer, lockctl doctor says what is wrong")
@@ -300,7 +300,7 @@ func TestLowerMaxTTLThatEndsEarly(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		d.hook = &meanwhile{step: "scan", do: cancel}
 		got := d.start(ctx, new(bytes.Buffer), "lower-max-ttl")
-		if got.code != exitWrong || !strings.Contains(got.err, "the lowering may have been done") {
+		if got.code != exitProblem || !strings.Contains(got.err, "the lowering may have been done") {
 			t.Errorf("%+v", got)
 		}
 		d.wantLongest(hour, hour, hour)

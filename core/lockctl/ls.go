@@ -25,23 +25,23 @@ func (a *app) ls() *cli.Command {
 			if cmd.Args().Len() > 1 {
 				return usagef("ls takes one pattern: quote it, so that the shell leaves it alone")
 			}
-			return a.with(ctx, cmd, a.look, func(ctx context.Context, f *fleet) error { return a.list(ctx, cmd, f) })
+			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error { return a.listLocks(ctx, cmd, f) })
 		},
 	}
 }
 
-// lsJSON is what ls prints.
+// lsJSON is the output of ls.
 type lsJSON struct {
 	Locks  []lockJSON `json:"locks"`
-	Silent []nodeJSON `json:"silent,omitempty"` // nodes that were not read, or not to their end
+	Silent []nodeJSON `json:"silent,omitempty"` // nodes that were not read, or not completely
 }
 
 type lockJSON struct {
 	Key    string      `json:"key"`
-	State  string      `json:"state"` // held, partial, unknown: as of show
+	State  string      `json:"state"` // held, partial or unknown, as in the output of show
 	Holder *holderJSON `json:"holder,omitempty"`
 	LeftMS int64       `json:"left_ms,omitempty"`
-	Nodes  []int       `json:"nodes"` // that have it so
+	Nodes  []int       `json:"nodes"` // nodes with the holder's lease; without a holder, nodes with any lease
 }
 
 type nodeJSON struct {
@@ -50,128 +50,128 @@ type nodeJSON struct {
 	Error string `json:"error"`
 }
 
-func (a *app) list(ctx context.Context, cmd *cli.Command, f *fleet) error {
+func (a *app) listLocks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	pattern := cmd.Args().First()
 	if pattern == "" {
 		pattern = "*"
 	}
-	keys, silent := f.held(ctx, pattern)
+	states, unread := f.readLeases(ctx, pattern)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	out := lsJSON{Locks: []lockJSON{}, Silent: f.silentJSON(silent)}
-	t := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
-	for _, s := range keys {
-		out.Locks = append(out.Locks, lockJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Nodes: s.having()})
-		t.add(s.row()...)
+	out := lsJSON{Locks: []lockJSON{}, Silent: f.unreadJSON(unread)}
+	rows := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
+	for _, s := range states {
+		out.Locks = append(out.Locks, lockJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Nodes: s.holderNodes()})
+		rows.add(s.row()...)
 	}
 	var err error
 	switch {
 	case asJSON(cmd):
-		err = a.json(&out)
-	case len(t.rows) > 0:
-		a.table(t)
-	case len(silent) == len(f.clients): // which is told below
-	case len(f.clients)-len(silent) < f.quorum():
-		a.say("%d of %d nodes were read, too few to say that nothing is held.", len(f.clients)-len(silent), len(f.clients))
+		err = a.printJSON(&out)
+	case len(rows.rows) > 0:
+		a.printTable(rows)
+	case len(unread) == len(f.clients): // reportUnread says so
+	case len(f.clients)-len(unread) < f.quorum():
+		a.printf("%d of %d nodes were read, too few to say that nothing is held.", len(f.clients)-len(unread), len(f.clients))
 	default:
-		a.say("No lock under %s that matches %s is held.", plain(f.KeyPrefix()), plain(pattern))
+		a.printf("No lock under %s that matches %s is held.", quoteIfNeeded(f.KeyPrefix()), quoteIfNeeded(pattern))
 	}
-	return errors.Join(err, a.tellSilent(f, silent))
+	return errors.Join(err, a.reportUnread(f, unread))
 }
 
-// mostOfALock is how many bytes of a lock are read: all but the result of its record.
-const mostOfALock = 1024
+// maxLockBytes is the number of bytes of a lock that are read. They include everything but the result of its record.
+const maxLockBytes = 1024
 
-// held are the keys of which a node has a lease, sorted, and why nodes were not read.
-func (f *fleet) held(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
-	judge, settle := inside.Stored.(func(string, time.Time) core.KeyOnNode), inside.Settled.(func([]core.KeyOnNode) core.KeyState)
-	found := map[string][]core.KeyOnNode{}
-	silent := f.walk(ctx, f.keys.Resources(pattern), func(pipe redis.Pipeliner, name string) redis.Cmder {
-		return pipe.GetRange(ctx, name, 0, mostOfALock-1)
+// readLeases returns the keys on which any node has a lease, sorted, and the errors of nodes that were not read.
+func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
+	parse, combine := inside.Stored.(func(string, time.Time) core.KeyOnNode), inside.Settled.(func([]core.KeyOnNode) core.KeyState)
+	nodesOf := map[string][]core.KeyOnNode{}
+	unread := f.scanNodes(ctx, f.keys.Resources(pattern), func(pipe redis.Pipeliner, name string) redis.Cmder {
+		return pipe.GetRange(ctx, name, 0, maxLockBytes-1)
 	}, func(r reading) {
 		kind, key := f.keys.Kind(r.name)
-		n := judge(r.got.(*redis.StringCmd).Val(), r.clock)
+		n := parse(r.reply.(*redis.StringCmd).Val(), r.serverTime)
 		if kind != "lock" || n.Holder == nil {
 			return
 		}
-		if found[key] == nil {
-			found[key] = make([]core.KeyOnNode, len(f.clients))
-			for i := range found[key] {
-				found[key][i].Verdict = core.VerdictGone
+		if nodesOf[key] == nil {
+			nodesOf[key] = make([]core.KeyOnNode, len(f.clients))
+			for i := range nodesOf[key] {
+				nodesOf[key][i].Verdict = core.VerdictGone
 			}
 		}
-		found[key][r.node] = n
+		nodesOf[key][r.node] = n
 	})
-	var list []*keyState
-	for _, key := range slices.Sorted(maps.Keys(found)) {
-		nodes := found[key]
-		for i, err := range silent {
-			if nodes[i].Holder == nil { // what it told before it fell silent counts
+	var states []*keyState
+	for _, key := range slices.Sorted(maps.Keys(nodesOf)) {
+		nodes := nodesOf[key]
+		for i, err := range unread {
+			if nodes[i].Holder == nil { // a lease that was read before the node failed counts
 				nodes[i].Verdict, nodes[i].Err = core.VerdictFailed, err
 			}
 		}
-		list = append(list, f.newKeyState(key, settle(nodes)))
+		states = append(states, f.newKeyState(key, combine(nodes)))
 	}
-	return list, silent
+	return states, unread
 }
 
-// having are the nodes that have the holder's lease, or any where there is none.
-func (s *keyState) having() []int {
-	return s.which(func(n *core.KeyOnNode) bool {
+// holderNodes returns the nodes with the holder's lease or, if there is no holder, the nodes with any lease.
+func (s *keyState) holderNodes() []int {
+	return s.nodesWhere(func(n *core.KeyOnNode) bool {
 		return n.Holder != nil && (s.Holder == nil || n.Holder.Attempt == s.Holder.Attempt)
 	})
 }
 
 func (s *keyState) row() []string {
-	who, token, held, left := "-", "-", "-", "-"
+	holder, token, heldFor, left := "-", "-", "-", "-"
 	if h := s.Holder; h != nil {
-		who, token = identity(h), tokenText(h)
+		holder, token = holderName(h), tokenText(h)
 		if !h.Since.IsZero() {
-			held = brief(max(0, time.Since(h.Since)))
+			heldFor = formatDuration(max(0, time.Since(h.Since)))
 		}
 	}
 	if s.Left > 0 {
-		left = brief(s.Left)
+		left = formatDuration(s.Left)
 	}
-	return []string{plain(s.Key), s.State, who, token, held, left, fmt.Sprintf("%d/%d", len(s.having()), len(s.Nodes))}
+	return []string{quoteIfNeeded(s.Key), s.State, holder, token, heldFor, left, fmt.Sprintf("%d/%d", len(s.holderNodes()), len(s.Nodes))}
 }
 
-// tellSilent warns of nodes that have not told, and is an error where there are any.
-func (a *app) tellSilent(f *fleet, silent map[int]error) error {
-	if len(silent) == 0 {
+// reportUnread prints a warning for each node that was not read. It returns an error if there is such a node.
+func (a *app) reportUnread(f *fleet, unread map[int]error) error {
+	if len(unread) == 0 {
 		return nil
 	}
-	for _, n := range f.silentJSON(silent) {
+	for _, n := range f.unreadJSON(unread) {
 		fmt.Fprintf(a.stderr, "lockctl: not read: %s: %s\n", nodeName(n.Node, n.Addr), n.Error)
 	}
 	denied := 0
-	for _, err := range silent {
+	for _, err := range unread {
 		if redis.HasErrorPrefix(err, "NOPERM") {
 			denied++
 		}
 	}
 	if denied > 0 {
-		fmt.Fprintf(a.stderr, "lockctl: %s\n", askForRights)
+		fmt.Fprintf(a.stderr, "lockctl: %s\n", operatorRightsHint)
 	}
 	switch len(f.clients) {
-	case denied: // doctor would find nothing wrong
-		return errDenied
-	case len(silent):
-		return fmt.Errorf("%w; lockctl doctor says what is wrong", errNobody)
+	case denied: // doctor would find no problem
+		return errAllDenied
+	case len(unread):
+		return fmt.Errorf("%w; lockctl doctor says what is wrong", errNoNodeAnswered)
 	}
-	return errFound
+	return errProblemFound
 }
 
 var (
-	errNobody = errors.New("no node has answered")
-	errDenied = errors.New("no node lets this user look")
+	errNoNodeAnswered = errors.New("no node has answered")
+	errAllDenied      = errors.New("no node lets this user look")
 )
 
-func (f *fleet) silentJSON(silent map[int]error) (list []nodeJSON) {
+func (f *fleet) unreadJSON(unread map[int]error) (list []nodeJSON) {
 	for i := range f.clients {
-		if err := silent[i]; err != nil {
-			list = append(list, nodeJSON{Node: i, Addr: f.addr(i), Error: own(err, nodeName(i, f.addr(i)))})
+		if err := unread[i]; err != nil {
+			list = append(list, nodeJSON{Node: i, Addr: f.addr(i), Error: withoutNodeName(err, nodeName(i, f.addr(i)))})
 		}
 	}
 	return list

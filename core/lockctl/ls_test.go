@@ -61,7 +61,7 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 		d.acquire(d.service(), "k")
 		d.nodes[0].Down()
 		got := d.ctl("ls")
-		if got.code != exitWrong || !strings.Contains(got.out, "k  ") || !strings.Contains(got.out, "held") || !strings.Contains(got.out, "2/3") ||
+		if got.code != exitProblem || !strings.Contains(got.out, "k  ") || !strings.Contains(got.out, "held") || !strings.Contains(got.out, "2/3") ||
 			!strings.HasPrefix(got.err, fmt.Sprintf("lockctl: not read: node 0 (%s): ", d.nodes[0].Name())) {
 			t.Errorf("%+v", got)
 		}
@@ -69,14 +69,14 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 			t.Errorf("%+v", j)
 		}
 		d.nodes[1].Hang()
-		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "unknown") || !strings.Contains(got.err, "node 1") {
+		if got := d.ctl("ls"); got.code != exitProblem || !strings.Contains(got.out, "unknown") || !strings.Contains(got.err, "node 1") {
 			t.Errorf("%+v", got)
 		}
-		if got := d.ctl("ls", "nothing*"); got.code != exitWrong || got.out != "1 of 3 nodes were read, too few to say that nothing is held.\n" {
+		if got := d.ctl("ls", "nothing*"); got.code != exitProblem || got.out != "1 of 3 nodes were read, too few to say that nothing is held.\n" {
 			t.Errorf("%+v", got)
 		}
 		d.nodes[2].Down()
-		if got := d.ctl("ls"); got.code != exitWrong || got.out != "" && got.out != "\n" || !strings.Contains(got.err, "no node has answered; lockctl doctor") {
+		if got := d.ctl("ls"); got.code != exitProblem || got.out != "" && got.out != "\n" || !strings.Contains(got.err, "no node has answered; lockctl doctor") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -88,14 +88,14 @@ func TestLsWithoutTheRight(t *testing.T) {
 		d.holds("k")
 		const noRight = "NOPERM this user has no permissions to run the 'scan' command"
 		d.nodes[0].Refuse("SCAN", noRight)
-		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "2/3") || strings.Count(got.err, "rights of the operator") != 1 {
+		if got := d.ctl("ls"); got.code != exitProblem || !strings.Contains(got.out, "2/3") || strings.Count(got.err, "rights of the operator") != 1 {
 			t.Errorf("%+v", got)
 		}
 		d.nodes[1].Refuse("SCAN", noRight)
 		d.nodes[2].Refuse("SCAN", noRight)
 		for _, command := range []string{"ls", "leaks"} {
 			got := d.ctl(command)
-			if got.code != exitWrong || !strings.HasSuffix(got.err, "\nlockctl: no node lets this user look\n") || !strings.Contains(got.err, askForRights) {
+			if got.code != exitProblem || !strings.HasSuffix(got.err, "\nlockctl: no node lets this user look\n") || !strings.Contains(got.err, operatorRightsHint) {
 				t.Errorf("%s: %+v", command, got)
 			}
 			if strings.Contains(got.err, "doctor") {
@@ -103,7 +103,7 @@ func TestLsWithoutTheRight(t *testing.T) {
 			}
 		}
 		d.nodes[2].Down()
-		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.err, "rights of the operator") || !strings.Contains(got.err, "lockctl doctor says") {
+		if got := d.ctl("ls"); got.code != exitProblem || !strings.Contains(got.err, "rights of the operator") || !strings.Contains(got.err, "lockctl doctor says") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -124,16 +124,16 @@ func TestCommandsWithAReplicaAmongTheNodes(t *testing.T) {
 		if _, err := core.New(d.clients()); err == nil {
 			t.Fatal("a service starts")
 		}
-		if got := d.ctl("ls"); got.code != exitWrong || !strings.Contains(got.out, "2/3") || !strings.Contains(got.err, "node 1 (") || !strings.Contains(got.err, "it is a replica now") {
+		if got := d.ctl("ls"); got.code != exitProblem || !strings.Contains(got.out, "2/3") || !strings.Contains(got.err, "node 1 (") || !strings.Contains(got.err, "it is a replica now") {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, d.well("show", "k"), "k is held.", "Without node 1 the others are still a quorum.")
 		wantParts(t, d.ctl("doctor").out, "FAULT   node 1 ", "is a slave of another server")
-		if got := d.ctl("release", "k", "--token", token); got.code != exitWell || !strings.Contains(got.out, "k is taken from its holder") {
+		if got := d.ctl("release", "k", "--token", token); got.code != exitOK || !strings.Contains(got.out, "k is taken from its holder") {
 			t.Errorf("%+v", got)
 		}
 		got := d.ctl("forget-record", "done", "--token", fmt.Sprint(done.FencingToken()))
-		if got.code != exitWrong || !strings.Contains(got.err, "not forgotten by all nodes, which it takes: node 1 (") {
+		if got.code != exitProblem || !strings.Contains(got.err, "not forgotten by all nodes, which it takes: node 1 (") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -164,10 +164,10 @@ func TestLsOfManyKeys(t *testing.T) {
 		if len(got.Locks) != keys || got.Locks[0].State != "held" || len(got.Locks[keys-1].Nodes) != 3 {
 			t.Fatalf("%d keys", len(got.Locks))
 		}
-		if most := int32(len(d.nodes) * 2 * (keys/step + 2)); requests.Load() > most {
+		if most := int32(len(d.nodes) * 2 * (keys/scanBatch + 2)); requests.Load() > most {
 			t.Errorf("%d requests, want %d at most", requests.Load(), most)
 		}
-		if n := d.nodes[0].Calls()["SCAN"] - scans; n > keys/step+2 {
+		if n := d.nodes[0].Calls()["SCAN"] - scans; n > keys/scanBatch+2 {
 			t.Errorf("%d times SCAN", n)
 		}
 	})

@@ -29,7 +29,7 @@ func everyCommand(t *testing.T, url, addr string) {
 		t.Helper()
 		for tries := 1; ; tries++ {
 			got := ctl(t, env, append(args, settings...)...)
-			if got.code == exitWell && got.err == "" {
+			if got.code == exitOK && got.err == "" {
 				return got.out
 			}
 			said := got.out + got.err
@@ -69,7 +69,7 @@ func everyCommand(t *testing.T, url, addr string) {
 	wantParts(t, well("leaks"), "No leaks.")
 	wantParts(t, well("doctor"), addr, "yes")
 	wantJSON(t, well("doctor", "-o", "json"))
-	if got := ctl(t, env, append([]string{"release", "order:42", "--token", "7"}, settings...)...); got.code != exitWrong || !strings.Contains(got.err, "is held with token") {
+	if got := ctl(t, env, append([]string{"release", "order:42", "--token", "7"}, settings...)...); got.code != exitProblem || !strings.Contains(got.err, "is held with token") {
 		t.Errorf("%+v", got)
 	}
 }
@@ -141,7 +141,7 @@ func TestPrivateCA(t *testing.T) {
 	doctor("lockctl provision", "--node", "rediss://localhost:"+port, "--ca", cert, "--cert", cert, "--cert-key", key, "--server-name", "127.0.0.1")
 	env["LOCKKIT_CA"], env["LOCKKIT_CERT"], env["LOCKKIT_CERT_KEY"] = cert, cert, key
 	doctor("lockctl provision")
-	if got := ctl(t, env, "ls"); got.code != exitWell || got.err != "" {
+	if got := ctl(t, env, "ls"); got.code != exitOK || got.err != "" {
 		t.Errorf("%+v", got)
 	}
 	if got := ctl(t, env, "ls", "--node", "127.0.0.1:"+port); got.code != exitUsage || !strings.Contains(got.err, "rediss://") {

@@ -15,13 +15,13 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// An output remembers that it could not be written.
-type output struct {
+// A stickyWriter returns the first write error for all later writes.
+type stickyWriter struct {
 	w   io.Writer
 	err error
 }
 
-func (o *output) Write(b []byte) (int, error) {
+func (o *stickyWriter) Write(b []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
@@ -32,47 +32,48 @@ func (o *output) Write(b []byte) (int, error) {
 
 func asJSON(cmd *cli.Command) bool { return cmd.String("output") == "json" }
 
-// json prints an object. v is a pointer to it, and its texts are made exact.
-func (a *app) json(v any) error {
-	makeExact(reflect.ValueOf(v))
+// printJSON prints the object to which v points. It makes the strings in it lossless.
+func (a *app) printJSON(v any) error {
+	makeLossless(reflect.ValueOf(v))
 	out := json.NewEncoder(a.stdout)
 	out.SetIndent("", "  ")
 	return out.Encode(v)
 }
 
-// makeExact makes each text in a value exact, since package json writes the same character for all that is not UTF-8.
-func makeExact(v reflect.Value) {
+// makeLossless makes each string in a value lossless: package json writes the same character for all invalid UTF-8.
+func makeLossless(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			makeExact(v.Elem())
+			makeLossless(v.Elem())
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
-				makeExact(v.Field(i))
+				makeLossless(v.Field(i))
 			}
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			makeExact(v.Index(i))
+			makeLossless(v.Index(i))
 		}
 	case reflect.String:
-		v.SetString(exact(v.String()))
+		v.SetString(lossless(v.String()))
 	}
 }
 
-// exact returns a text from which its bytes can be told in JSON: the text itself, or a string literal of Go.
-func exact(text string) string {
+// lossless returns a text from which the bytes of the given text can be restored after JSON: the text itself, or a Go
+// string literal.
+func lossless(text string) string {
 	if !utf8.ValidString(text) || strings.HasPrefix(text, `"`) {
 		return strconv.Quote(text)
 	}
 	return text
 }
 
-func (a *app) say(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n", args...) }
+func (a *app) printf(format string, args ...any) { fmt.Fprintf(a.stdout, format+"\n", args...) }
 
-// A table is printed with its columns aligned.
+// A table is printed with aligned columns.
 type table struct {
 	head []string
 	rows [][]string
@@ -80,7 +81,7 @@ type table struct {
 
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
-func (a *app) table(t table) {
+func (a *app) printTable(t table) {
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	var lines strings.Builder
 	for _, row := range append([][]string{t.head}, t.rows...) {
@@ -92,11 +93,11 @@ func (a *app) table(t table) {
 	w.Flush()
 }
 
-// brief is a duration as people read it.
-func brief(d time.Duration) string {
+// formatDuration returns a duration with a precision for people.
+func formatDuration(d time.Duration) string {
 	switch {
 	case d < 0:
-		return "-" + brief(-d)
+		return "-" + formatDuration(-d)
 	case d == 0:
 		return "0s"
 	case d < time.Millisecond:
@@ -118,8 +119,9 @@ func brief(d time.Duration) string {
 	return fmt.Sprintf("%.0f days", d.Hours()/24)
 }
 
-// plain is a text of others as it is, or quoted where it would be hard to read or could disturb a terminal.
-func plain(text string) string {
+// quoteIfNeeded returns a text from outside of lockctl. It quotes the text if it would be hard to read or could disturb
+// a terminal.
+func quoteIfNeeded(text string) string {
 	if strings.ContainsFunc(text, invisible) {
 		return strconv.QuoteToASCII(text)
 	}
@@ -131,17 +133,17 @@ func plain(text string) string {
 	return text
 }
 
-// invisible reports whether a character shows nothing, although it counts as one that can be printed.
+// invisible reports whether a character shows nothing although unicode.IsPrint accepts it.
 func invisible(r rune) bool {
 	return unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// optional is plain, with a dash for nothing.
-func optional(text string) string {
+// orDash is quoteIfNeeded, with a dash for an empty text.
+func orDash(text string) string {
 	if text == "" {
 		return "-"
 	}
-	return plain(text)
+	return quoteIfNeeded(text)
 }
 
 func plural(n int, one, many string) string {
@@ -151,5 +153,5 @@ func plural(n int, one, many string) string {
 	return strconv.Itoa(n) + " " + many
 }
 
-// moment is a time as people read it.
-func moment(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }
+// formatTime returns a time with a precision for people.
+func formatTime(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") }

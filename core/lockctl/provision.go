@@ -26,21 +26,21 @@ func (a *app) provision() *cli.Command {
 				}
 				return a.open(cmd, core.WithRestartGuard(true))
 			}
-			return a.changes(ctx, cmd, open, "the declaration", "call again, which does no harm", func(ctx context.Context, f *fleet) error {
+			return a.withFleetToChange(ctx, cmd, open, "the declaration", "call again, which does no harm", func(ctx context.Context, f *fleet) error {
 				if err := admin.Provision(ctx, f.Locker); err != nil {
 					return err
 				}
 				if asJSON(cmd) {
-					return a.json(&provisionJSON{Voting: len(f.clients)})
+					return a.printJSON(&provisionJSON{Voting: len(f.clients)})
 				}
-				a.say("%s: every one votes.", plural(len(f.clients), "node", "nodes"))
+				a.printf("%s: every one votes.", plural(len(f.clients), "node", "nodes"))
 				return nil
 			})
 		},
 	}
 }
 
-// provisionJSON is what provision prints.
+// provisionJSON is the output of provision.
 type provisionJSON struct {
-	Voting int `json:"voting"` // nodes: all
+	Voting int `json:"voting"` // number of nodes; all of them vote
 }

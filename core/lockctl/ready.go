@@ -21,50 +21,51 @@ func (a *app) ready() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("ready takes no arguments")
 			}
-			return a.with(ctx, cmd, a.openAsServices, func(ctx context.Context, f *fleet) error {
+			return a.withFleet(ctx, cmd, a.openAsServices, func(ctx context.Context, f *fleet) error {
 				if err := f.ready(ctx); err != nil {
 					return err
 				}
 				if asJSON(cmd) {
-					return a.json(&readyJSON{Ready: true})
+					return a.printJSON(&readyJSON{Ready: true})
 				}
-				a.say("Ready: a quorum of %s would grant a lock.", plural(len(f.clients), "node", "nodes"))
+				a.printf("Ready: a quorum of %s would grant a lock.", plural(len(f.clients), "node", "nodes"))
 				return nil
 			})
 		},
 	}
 }
 
-// ready returns why a quorum would not grant a key. Locker.Ready asks one shard of a Redis Cluster, at random. This asks all.
+// ready returns an error if a quorum would not grant a free key. Locker.Ready asks one random shard of a Redis Cluster;
+// this method asks all shards.
 func (f *fleet) ready(ctx context.Context) error {
-	g, leave, err := inside.Enter(ctx, f.Locker, nil)
+	group, leave, err := inside.Enter(ctx, f.Locker, nil)
 	if err != nil {
 		return err
 	}
 	defer leave()
 
-	rounds := make([]*node.Round, len(g.Buckets))
-	for i, shard := range g.Buckets {
+	rounds := make([]*node.Round, len(group.Buckets))
+	for i, shard := range group.Buckets {
 		r := shard.Touching()
 		r.Decided = func(r *node.Round) bool {
 			granted := r.Count(wire.Granted)
 			return granted >= r.Q || granted+r.Pending < r.Q
 		}
-		r.Send(ctx, quorum.All(len(g.Nodes)))
+		r.Send(ctx, quorum.All(len(group.Nodes)))
 		rounds[i] = r
 	}
 	for _, r := range rounds {
 		if !r.Wait(ctx) {
 			return inside.EndOf(ctx)
 		}
-		if _, _, same := r.SameServer(); same || r.Count(wire.Granted) < r.Q {
-			return &core.OpError{Op: core.OpReady, Err: core.ErrUnavailable, Nodes: inside.Replies(g, &r.Tally).([]core.NodeReply)}
+		if _, _, sameServer := r.SameServer(); sameServer || r.Count(wire.Granted) < r.Q {
+			return &core.OpError{Op: core.OpReady, Err: core.ErrUnavailable, Nodes: inside.Replies(group, &r.Tally).([]core.NodeReply)}
 		}
 	}
 	return nil
 }
 
-// readyJSON is what ready prints, where it is; where not, the reason is on stderr.
+// readyJSON is the output of ready if the nodes are ready. If they are not, the reason is on stderr.
 type readyJSON struct {
 	Ready bool `json:"ready"`
 }

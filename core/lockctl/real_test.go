@@ -23,7 +23,7 @@ func TestOnRealServers(t *testing.T) {
 	well := func(args ...string) string {
 		t.Helper()
 		got := ctl(t, env, args...)
-		if got.code != exitWell || got.err != "" {
+		if got.code != exitOK || got.err != "" {
 			t.Fatalf("lockctl %v: %+v", args, got)
 		}
 		return got.out
@@ -52,7 +52,7 @@ func TestOnRealServers(t *testing.T) {
 		onAll := func() bool { return strings.Contains(ctl(t, env, "ls").out, "3/3") }
 		testutil.Await(t, "the lease is on every node", onAll)
 		got := ctl(t, env, "lower-max-ttl", "--max-ttl", "1m")
-		if got.code != exitWrong {
+		if got.code != exitProblem {
 			t.Errorf("%+v", got)
 		}
 		want(got.err, "not lowered, because each lease has to end within 1m", "order:41 is leased for another ")
@@ -100,7 +100,7 @@ func TestOnRealServers(t *testing.T) {
 		{[]string{"provision", "--timeout", "2s"}, "", ""},
 	} {
 		got := ctl(t, env, c.args...)
-		if got.code != exitWrong {
+		if got.code != exitProblem {
 			t.Errorf("lockctl %v: %+v", c.args, got)
 		}
 		want(got.out, c.out)
@@ -120,7 +120,7 @@ func TestOnRealServers(t *testing.T) {
 func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down *testutil.Server, others *core.Locker) {
 	t.Helper()
 	token := strconv.FormatUint(lease.FencingToken(), 10)
-	if got := ctl(t, env, "release", "order:42", "--token", "7"); got.code != exitWrong || !strings.Contains(got.err, "order:42 is held with token "+token) {
+	if got := ctl(t, env, "release", "order:42", "--token", "7"); got.code != exitProblem || !strings.Contains(got.err, "order:42 is held with token "+token) {
 		t.Errorf("%+v", got)
 	}
 	out := ctl(t, env, "release", "order:42", "--token", token).out
@@ -133,7 +133,7 @@ func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down
 	if err := done.Complete(t.Context(), []byte("sent")); err != nil {
 		t.Fatal(err)
 	}
-	if got := ctl(t, env, "forget-record", "order:44", "--token", token); got.code != exitWrong || !strings.Contains(got.err, "call again when more nodes answer") {
+	if got := ctl(t, env, "forget-record", "order:44", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "call again when more nodes answer") {
 		t.Errorf("a record that a node may have: %+v", got)
 	}
 	if err := down.Restart(); err != nil {
@@ -151,7 +151,7 @@ func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down
 	}
 	token = strconv.FormatUint(lease.FencingToken(), 10)
 	wantParts(t, ctl(t, env, "show", "order:43").out, "is completed", "token "+token)
-	if got := ctl(t, env, "forget-record", "order:43", "--token", token); got.code != exitWell {
+	if got := ctl(t, env, "forget-record", "order:43", "--token", token); got.code != exitOK {
 		t.Errorf("%+v", got)
 	}
 	wantParts(t, ctl(t, env, "show", "order:43").out, "order:43 is free.")

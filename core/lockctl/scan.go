@@ -15,51 +15,52 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
-// step is how many names a server looks at for one SCAN, and how many keys are read in one request.
-const step = 512
+// scanBatch is the number of names that a server examines for one SCAN, and the largest number of keys in one request.
+const scanBatch = 512
 
-// A reading is what a node has under a name.
+// A reading is the reply of a node to the query for one name.
 type reading struct {
-	node  int
-	name  string
-	got   redis.Cmder // the answer to what was asked; it may be the error that the key is of another type
-	clock time.Time   // of the server, when it answered
+	node       int
+	name       string
+	reply      redis.Cmder // may be the error that the key is of another type
+	serverTime time.Time   // the server's clock when it answered
 }
 
-// walk reads what all nodes have under the names that match, each node in steps, and calls each for it, one at a time. It
-// returns why nodes were not read, or not to their end.
-func (f *fleet) walk(ctx context.Context, patterns []string, ask func(pipe redis.Pipeliner, name string) redis.Cmder, each func(reading)) map[int]error {
+// scanNodes reads all names that match one of the patterns from all nodes. For each name it sends the query, and calls
+// visit with the reply. Nodes are read concurrently, but visit is called by one goroutine at a time. scanNodes returns
+// the errors of the nodes that were not read, or not completely.
+func (f *fleet) scanNodes(ctx context.Context, patterns []string, query func(pipe redis.Pipeliner, name string) redis.Cmder, visit func(reading)) map[int]error {
 	var mu sync.Mutex
-	var all sync.WaitGroup
-	silent := map[int]error{}
+	var scans sync.WaitGroup
+	unread := map[int]error{}
 	for i, client := range f.clients {
-		all.Go(func() {
-			err := walkNode(ctx, client, patterns, ask, func(r reading) {
+		scans.Go(func() {
+			err := scanNode(ctx, client, patterns, query, func(r reading) {
 				mu.Lock()
 				defer mu.Unlock()
 				r.node = i
-				each(r)
+				visit(r)
 			})
 			if err != nil {
 				mu.Lock()
 				defer mu.Unlock()
-				silent[i] = err
+				unread[i] = err
 			}
 		})
 	}
-	all.Wait()
-	return silent
+	scans.Wait()
+	return unread
 }
 
-func walkNode(ctx context.Context, client redis.UniversalClient, patterns []string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) error {
+func scanNode(ctx context.Context, client redis.UniversalClient, patterns []string, query func(redis.Pipeliner, string) redis.Cmder, visit func(reading)) error {
 	servers, err := serversOf(ctx, client)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	for _, server := range servers { // the next may answer
+	for _, server := range servers { // after an error, the next server may answer
 		for _, pattern := range patterns {
-			if err := walkServer(ctx, client, server, pattern, ask, each); err != nil {
+			if err := scanServer(ctx, client, server, pattern, query, visit); err != nil {
 				if len(servers) > 1 {
 					err = fmt.Errorf("%s: %w", goredis.AddrOf(server), err)
 				}
@@ -71,7 +72,7 @@ func walkNode(ctx context.Context, client redis.UniversalClient, patterns []stri
 	return errors.Join(errs...)
 }
 
-// serversOf are those that have a part of what the node has: of a Redis Cluster, its masters.
+// serversOf returns the servers of a node: the masters of a Redis Cluster, or else the client itself.
 func serversOf(ctx context.Context, client redis.UniversalClient) (servers []redis.UniversalClient, err error) {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
@@ -88,17 +89,18 @@ func serversOf(ctx context.Context, client redis.UniversalClient) (servers []red
 	return servers, err
 }
 
-// walkServer reads what a server of a node has. What has moved to another server meanwhile is asked of the node.
-func walkServer(ctx context.Context, node, server redis.UniversalClient, pattern string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) error {
+// scanServer reads the names on one server of a node. Keys that move to another server during the scan are read through
+// the client of the node.
+func scanServer(ctx context.Context, node, server redis.UniversalClient, pattern string, query func(redis.Pipeliner, string) redis.Cmder, visit func(reading)) error {
 	for cursor := uint64(0); ; {
-		names, next, err := server.Scan(ctx, cursor, pattern, step).Result()
+		names, next, err := server.Scan(ctx, cursor, pattern, scanBatch).Result()
 		if err != nil {
 			return err
 		}
-		for part := range slices.Chunk(names, step) {
-			moved, err := read(ctx, server, part, ask, each)
+		for batch := range slices.Chunk(names, scanBatch) {
+			moved, err := readNames(ctx, server, batch, query, visit)
 			if err == nil && len(moved) > 0 {
-				moved, err = read(ctx, node, moved, ask, each)
+				moved, err = readNames(ctx, node, moved, query, visit)
 			}
 			if err == nil && len(moved) > 0 {
 				err = fmt.Errorf("%d keys are being moved to other servers: call again", len(moved))
@@ -113,33 +115,33 @@ func walkServer(ctx context.Context, node, server redis.UniversalClient, pattern
 	}
 }
 
-// errReplica means that a server is not what the services lock on. A Sentinel's or a Cluster's client may be connected to it
-// since before a failover.
+// errReplica means that the server is not the one that the services lock on. A client for Sentinel or Cluster may still
+// be connected to the primary of the time before a failover.
 var errReplica = errors.New("it is a replica now, so what it has may be old: call again when the failover is over")
 
-// read reads what is under names in one request, and returns the names that have moved to other servers.
-func read(ctx context.Context, server redis.UniversalClient, names []string, ask func(redis.Pipeliner, string) redis.Cmder, each func(reading)) (moved []string, err error) {
+// readNames queries names in one request, and returns the names that have moved to other servers.
+func readNames(ctx context.Context, server redis.UniversalClient, names []string, query func(redis.Pipeliner, string) redis.Cmder, visit func(reading)) (moved []string, err error) {
 	pipe := server.Pipeline()
-	at, role := pipe.Time(ctx), pipe.Info(ctx, "replication")
-	var asked []redis.Cmder
+	serverTime, role := pipe.Time(ctx), pipe.Info(ctx, "replication")
+	var replies []redis.Cmder
 	for _, name := range names {
-		asked = append(asked, ask(pipe, name))
+		replies = append(replies, query(pipe, name))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	if err := cmp.Or(at.Err(), role.Err()); err != nil {
+	if err := cmp.Or(serverTime.Err(), role.Err()); err != nil {
 		return nil, err
 	}
 	if strings.Contains(role.Val(), "role:slave") {
 		return nil, errReplica
 	}
-	for i, cmd := range asked {
+	for i, cmd := range replies {
 		switch err := cmd.Err(); {
 		case redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"):
 			moved = append(moved, names[i])
 		case err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE"):
 			return nil, err
 		default:
-			each(reading{name: names[i], got: cmd, clock: at.Val()})
+			visit(reading{name: names[i], reply: cmd, serverTime: serverTime.Val()})
 		}
 	}
 	return moved, nil

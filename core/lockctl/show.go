@@ -18,25 +18,25 @@ func (a *app) show() *cli.Command {
 		Name: "show", Usage: "who holds a key, who waits for it, and what each node says", ArgsUsage: "KEY",
 		Description: "KEY is the key as the service knows it. Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
 			"A log line has only a hash of the key: ls lists the keys there are.",
-		Flags: []cli.Flag{partsFlag()},
+		Flags: []cli.Flag{newPartsFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
-			key, err := key(cmd)
+			key, err := keyArg(cmd)
 			if err != nil {
 				return err
 			}
-			return a.with(ctx, cmd, a.look, func(ctx context.Context, f *fleet) error {
+			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error {
 				s, err := f.key(ctx, key)
 				if err != nil {
 					return err
 				}
 				if asJSON(cmd) {
-					j := s.json()
-					err = a.json(&j)
+					j := s.toJSON()
+					err = a.printJSON(&j)
 				} else {
-					a.print(s)
+					a.printState(s)
 				}
 				if s.State == stateUnknown {
-					err = errors.Join(err, errFound)
+					err = errors.Join(err, errProblemFound)
 				}
 				return err
 			})
@@ -44,16 +44,16 @@ func (a *app) show() *cli.Command {
 	}
 }
 
-// showJSON is what show prints.
+// showJSON is the output of show.
 type showJSON struct {
 	Key     string          `json:"key"`
 	State   string          `json:"state"` // held, unknown, partial, kept, completed, free
 	Holder  *holderJSON     `json:"holder,omitempty"`
-	LeftMS  int64           `json:"left_ms,omitempty"` // until the key is free if nothing more is heard of the holder
-	Waiters int             `json:"waiters"`           // processes, at most one call of each
+	LeftMS  int64           `json:"left_ms,omitempty"` // until the key is free if the holder does not renew the lease
+	Waiters int             `json:"waiters"`           // waiting processes; each has at most one call in the queue
 	Record  *recordJSON     `json:"record,omitempty"`
 	Nodes   []keyOnNodeJSON `json:"nodes"`
-	Notes   []string        `json:"notes,omitempty"` // in words: in what nodes disagree, and what that means
+	Notes   []string        `json:"notes,omitempty"` // on what the nodes disagree, and what that means
 }
 
 type recordJSON struct {
@@ -73,14 +73,14 @@ type keyOnNodeJSON struct {
 	SkewMS  int64       `json:"skew_ms"` // clock of the node minus that of this machine
 }
 
-func (s *keyState) json() showJSON {
-	j := showJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.waiting(),
+func (s *keyState) toJSON() showJSON {
+	j := showJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.maxWaiters(),
 		Record: newRecordJSON(s.Record), Notes: s.notes()}
 	for i, n := range s.Nodes {
 		k := keyOnNodeJSON{Node: n.Node, Addr: n.Addr, Verdict: n.Verdict.String(), Holder: newHolderJSON(n.Holder), LeftMS: n.Rest.Milliseconds(),
 			Record: newRecordJSON(n.Record), Waiters: s.Waiters[i], SkewMS: n.Skew.Milliseconds()}
 		if n.Err != nil {
-			k.Error = own(n.Err, nodeName(n.Node, n.Addr))
+			k.Error = withoutNodeName(n.Err, nodeName(n.Node, n.Addr))
 		}
 		j.Nodes = append(j.Nodes, k)
 	}
@@ -94,24 +94,24 @@ func newRecordJSON(r *core.Record) *recordJSON {
 	return &recordJSON{Token: r.Token, Result: r.Result}
 }
 
-// print prints a state for people.
-func (a *app) print(s *keyState) {
-	a.say("%s%s.", plain(s.Key), s.sentence())
-	a.say("")
+// printState prints the state of a key for people.
+func (a *app) printState(s *keyState) {
+	a.printf("%s%s.", quoteIfNeeded(s.Key), s.stateText())
+	a.printf("")
 	facts := table{}
 	fact := func(name, format string, args ...any) { facts.add("  "+name, fmt.Sprintf(format, args...)) }
 	if h := s.Holder; h != nil {
 		facts.rows = append(facts.rows, holderFacts(h)...)
 	}
-	if n := s.waiting(); n > 0 {
+	if n := s.maxWaiters(); n > 0 {
 		fact("waiting", "%s", plural(n, "process", "processes"))
 	}
 	if r := s.Record; r != nil {
-		fact("record", "completed with token %d, result %s", r.Token, result(r.Result))
+		fact("record", "completed with token %d, result %s", r.Token, resultText(r.Result))
 	}
 	if len(facts.rows) > 0 {
-		a.table(facts)
-		a.say("")
+		a.printTable(facts)
+		a.printf("")
 	}
 	nodes := table{head: []string{"NODE", "ADDRESS", "SAYS", "TOKEN", "LEFT", "WAITING"}}
 	for i, n := range s.Nodes {
@@ -120,18 +120,18 @@ func (a *app) print(s *keyState) {
 			token = tokenText(n.Holder)
 		}
 		if n.Rest > 0 {
-			left = brief(n.Rest)
+			left = formatDuration(n.Rest)
 		}
-		if silent(&n) {
+		if isSilent(&n) {
 			waiting = "-"
 		}
-		nodes.add(strconv.Itoa(n.Node), n.Addr, s.says(&n), token, left, waiting)
+		nodes.add(strconv.Itoa(n.Node), n.Addr, s.nodeText(&n), token, left, waiting)
 	}
-	a.table(nodes)
+	a.printTable(nodes)
 	if notes := s.notes(); len(notes) > 0 {
-		a.say("")
+		a.printf("")
 		for _, note := range notes {
-			a.say("%s", note)
+			a.printf("%s", note)
 		}
 	}
 }
@@ -139,45 +139,45 @@ func (a *app) print(s *keyState) {
 func holderFacts(h *core.Holder) (rows [][]string) {
 	fact := func(name, text string) { rows = append(rows, []string{"  " + name, text}) }
 	if h.Note != "" {
-		fact("holder", plain(h.Note))
+		fact("holder", quoteIfNeeded(h.Note))
 	}
 	if h.Name != "" {
-		fact("for", plain(h.Name))
+		fact("for", quoteIfNeeded(h.Name))
 	}
 	fact("token", tokenText(h))
 	if !h.Since.IsZero() {
-		fact("since", fmt.Sprintf("%s, %s ago", moment(h.Since), brief(max(0, time.Since(h.Since)))))
+		fact("since", fmt.Sprintf("%s, %s ago", formatTime(h.Since), formatDuration(max(0, time.Since(h.Since)))))
 	}
-	fact("left", brief(h.Left)+", if nothing more is heard of the holder")
+	fact("left", formatDuration(h.Left)+", if nothing more is heard of the holder")
 	if h.Hint != "" {
-		fact("trace", plain(h.Hint))
+		fact("trace", quoteIfNeeded(h.Hint))
 	}
 	return rows
 }
 
-// result is a record's, for people.
-func result(b []byte) string {
-	const most = 60
+// resultText returns the result of a record for people.
+func resultText(b []byte) string {
+	const maxShown = 60
 	switch {
 	case len(b) == 0:
 		return "empty"
-	case len(b) > most:
-		return fmt.Sprintf("%s… (%d bytes; -o json has all)", strconv.Quote(string(b[:most])), len(b))
+	case len(b) > maxShown:
+		return fmt.Sprintf("%s… (%d bytes; -o json has all)", strconv.Quote(string(b[:maxShown])), len(b))
 	}
 	return strconv.Quote(string(b))
 }
 
-// sentence is the state in words, behind the key.
-func (s *keyState) sentence() string {
+// stateText returns the predicate of a sentence about the key, with a leading space or punctuation.
+func (s *keyState) stateText() string {
 	switch s.State {
 	case stateHeld:
 		return " is held"
 	case stateUnknown:
-		return ": ownership unknown; " + s.doubt()
+		return ": ownership unknown; " + s.unknownReason()
 	case statePartial:
 		return " has no holder: some nodes have a lease, but no quorum has the same one"
 	case stateKept:
-		return fmt.Sprintf(" has no holder, and stays taken for another %s (Cooldown, or it was revoked)", brief(s.Left))
+		return fmt.Sprintf(" has no holder, and stays taken for another %s (Cooldown, or it was revoked)", formatDuration(s.Left))
 	case stateCompleted:
 		return " is completed: it is not granted until the record's retention is over"
 	}
@@ -187,20 +187,20 @@ func (s *keyState) sentence() string {
 	return " is free"
 }
 
-// doubt says why nobody can tell whether a key is held.
-func (s *keyState) doubt() string {
+// unknownReason returns the reason for which it is unknown whether the key is held.
+func (s *keyState) unknownReason() string {
 	var parts []string
-	leases, forgot, mute := s.which(hasLease), s.which(lost), s.which(silent)
-	if 2*len(mute) >= len(s.Nodes) {
+	leases, forgetful, silent := s.nodesWhere(hasLease), s.nodesWhere(mayHaveForgotten), s.nodesWhere(isSilent)
+	if 2*len(silent) >= len(s.Nodes) {
 		parts = append(parts, "no quorum of nodes has answered")
-	} else if len(mute) > 0 {
-		parts = append(parts, nodeList(mute)+" did not answer")
+	} else if len(silent) > 0 {
+		parts = append(parts, nodeList(silent)+" did not answer")
 	}
 	if len(leases) > 0 {
 		parts = append(parts, "a lease is on "+nodeList(leases))
 	}
-	if len(forgot) > 0 {
-		parts = append(parts, nodeList(forgot)+map[bool]string{true: " has lost its data", false: " have lost their data"}[len(forgot) == 1])
+	if len(forgetful) > 0 {
+		parts = append(parts, nodeList(forgetful)+map[bool]string{true: " has lost its data", false: " have lost their data"}[len(forgetful) == 1])
 	}
 	if len(leases) > 0 {
 		return strings.Join(parts, "; ") + ", and its holder may still be working"
@@ -208,18 +208,18 @@ func (s *keyState) doubt() string {
 	return strings.Join(parts, "; ") + ", and a holder may still be working"
 }
 
-// says is what a node says, in words.
-func (s *keyState) says(n *core.KeyOnNode) string {
+// nodeText describes the answer of a node.
+func (s *keyState) nodeText(n *core.KeyOnNode) string {
 	switch {
 	case n.Err != nil:
-		return own(n.Err, nodeName(n.Node, n.Addr))
+		return withoutNodeName(n.Err, nodeName(n.Node, n.Addr))
 	case n.Holder != nil && s.Holder != nil && n.Holder.Attempt == s.Holder.Attempt:
 		return "held"
-	case n.Holder != nil && s.Holder == nil: // nobody knows whose it is
+	case n.Holder != nil && s.Holder == nil: // the holder is unknown
 		return "a lease (" + n.Holder.Attempt + ")"
 	case n.Holder != nil:
 		return "held by another (" + n.Holder.Attempt + ")"
-	case lost(n):
+	case mayHaveForgotten(n):
 		return "lost its data, or is new"
 	case n.Verdict == core.VerdictHeld:
 		return "kept taken"

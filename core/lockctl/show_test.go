@@ -105,40 +105,40 @@ func rewritten(by func(node int, r *testutil.Resource)) func(d *desk) {
 }
 
 var disagreements = map[string]disagreement{
-	"a node is down": {func(d *desk) { d.holds("k"); d.nodes[1].Down() }, exitWell, []string{"k is held.", "connection refused", "Without node 1 the others are still a quorum."}},
-	"no quorum": {func(d *desk) { d.holds("k"); d.nodes[1].Down(); d.nodes[2].Hang() }, exitWrong,
+	"a node is down": {func(d *desk) { d.holds("k"); d.nodes[1].Down() }, exitOK, []string{"k is held.", "connection refused", "Without node 1 the others are still a quorum."}},
+	"no quorum": {func(d *desk) { d.holds("k"); d.nodes[1].Down(); d.nodes[2].Hang() }, exitProblem,
 		[]string{"k: ownership unknown; no quorum of nodes has answered; a lease is on node 0, and its holder may still be working.", "With nodes 1 and 2 silent lockctl has no quorum", "lockctl doctor"}},
-	"a node forgot it": {func(d *desk) { d.holds("k"); d.nodes[2].Flush() }, exitWell, []string{"k is held.", "The holder's lease is not on node 2", "A renewal brings it back"}},
-	"two forgot it": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitWrong,
+	"a node forgot it": {func(d *desk) { d.holds("k"); d.nodes[2].Flush() }, exitOK, []string{"k is held.", "The holder's lease is not on node 2", "A renewal brings it back"}},
+	"two forgot it": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitProblem,
 		[]string{"k: ownership unknown; a lease is on node 0; nodes 1 and 2 have lost their data, and its holder may still be working.", "lost its data, or is new"}},
-	"all forgot it": {func(d *desk) { d.holds("k"); d.nodes[0].Flush(); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitWrong,
+	"all forgot it": {func(d *desk) { d.holds("k"); d.nodes[0].Flush(); d.nodes[1].Flush(); d.nodes[2].Flush() }, exitProblem,
 		[]string{"k: ownership unknown; nodes 0, 1 and 2 have lost their data, and a holder may still be working."}},
-	"one forgot it, one is down": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Down() }, exitWrong,
+	"one forgot it, one is down": {func(d *desk) { d.holds("k"); d.nodes[1].Flush(); d.nodes[2].Down() }, exitProblem,
 		[]string{"k: ownership unknown; node 2 did not answer; a lease is on node 0; node 1 has lost its data, and its holder may still be working."}},
 	"part of a grant": {func(d *desk) {
 		d.holds("k")
 		d.exec(1, "DEL", "lockkit:{0}r:k")
 		d.exec(2, "DEL", "lockkit:{0}r:k")
-	}, exitWell, []string{"k has no holder", "A lease on node 0 only", "ends by itself within 10s"}},
+	}, exitOK, []string{"k has no holder", "A lease on node 0 only", "ends by itself within 10s"}},
 	"another on a node": {func(d *desk) {
 		d.holds("k")
 		d.change(1, "k", func(r *testutil.Resource) { r.Owner, r.Counter = "other", r.Counter+1 })
-	}, exitWell, []string{"k is held.", "held by another (other)", "On node 1 another process has a lease"}},
-	"tokens differ":            {rewritten(func(i int, r *testutil.Resource) { r.Counter = int64(100 + i) }), exitWell, []string{"k is held.", "unknown", "do not agree on the fencing token (100, 101, 102)", "release takes any of them"}},
-	"leases of unequal length": {rewritten(func(i int, r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 }), exitWell, []string{"2s, if nothing more"}},
+	}, exitOK, []string{"k is held.", "held by another (other)", "On node 1 another process has a lease"}},
+	"tokens differ":            {rewritten(func(i int, r *testutil.Resource) { r.Counter = int64(100 + i) }), exitOK, []string{"k is held.", "unknown", "do not agree on the fencing token (100, 101, 102)", "release takes any of them"}},
+	"leases of unequal length": {rewritten(func(i int, r *testutil.Resource) { r.Expiry = time.Now().UnixMilli() + int64(1+i)*1000 - 1 }), exitOK, []string{"2s, if nothing more"}},
 	"a record on one": {func(d *desk) {
 		d.release(d.acquire(d.service(), "k"))
 		d.change(0, "k", func(r *testutil.Resource) {
 			r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
 		})
-	}, exitWell, []string{"k is free.", "A completion record is on node 0 only"}},
+	}, exitOK, []string{"k is free.", "A completion record is on node 0 only"}},
 	"a record, and held": {rewritten(func(_ int, r *testutil.Resource) {
 		r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
-	}), exitWell, []string{"k is held.", "It is also recorded as completed, with token 7."}},
-	"another layout": {func(d *desk) { d.holds("k"); d.exec(1, "SET", "lockkit:{0}r:k", "\x01old") }, exitWell,
+	}), exitOK, []string{"k is held.", "It is also recorded as completed, with token 7."}},
+	"another layout": {func(d *desk) { d.holds("k"); d.exec(1, "SET", "lockkit:{0}r:k", "\x01old") }, exitOK,
 		[]string{"k is held.", "was not written by this version of lockkit"}},
-	"a clock": {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(2 * time.Second) }, exitWell, []string{"The clock of node 1 is 2s ahead of this machine's."}},
-	"a slow clock": {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(-2 * time.Second) }, exitWell,
+	"a clock": {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(2 * time.Second) }, exitOK, []string{"The clock of node 1 is 2s ahead of this machine's."}},
+	"a slow clock": {func(d *desk) { d.holds("k"); d.nodes[1].StepClock(-2 * time.Second) }, exitOK,
 		[]string{"The clock of node 1 is 2s behind this machine's."}},
 }
 
@@ -209,7 +209,7 @@ func TestOutputThatIsLost(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.service()
 		got := d.startTo(t.Context(), full{}, new(bytes.Buffer), "leaks")
-		if got.code != exitWrong || !strings.Contains(got.err, "disk is full") {
+		if got.code != exitProblem || !strings.Contains(got.err, "disk is full") {
 			t.Errorf("%+v", got)
 		}
 	})
@@ -229,7 +229,7 @@ func TestSenselessNumbers(t *testing.T) {
 				t.Errorf("%q: exit %d, %s", args, r.code, r.out)
 			}
 		}
-		if r := d.ctl("leaks", "--limit", "0"); r.code != exitWrong || strings.Contains(r.out, "No leaks") {
+		if r := d.ctl("leaks", "--limit", "0"); r.code != exitProblem || strings.Contains(r.out, "No leaks") {
 			t.Errorf("exit %d: %s", r.code, r.out)
 		}
 	})

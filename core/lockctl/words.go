@@ -10,15 +10,15 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// identity is who holds a key, in a word or two.
-func identity(h *core.Holder) string {
+// holderName returns the note and the name of a holder, or else its hint.
+func holderName(h *core.Holder) string {
 	switch {
 	case h.Note != "" && h.Name != "":
-		return plain(h.Note) + " (" + plain(h.Name) + ")"
+		return quoteIfNeeded(h.Note) + " (" + quoteIfNeeded(h.Name) + ")"
 	case h.Note != "" || h.Name != "":
-		return plain(h.Note + h.Name)
+		return quoteIfNeeded(h.Note + h.Name)
 	case h.Hint != "":
-		return plain(h.Hint)
+		return quoteIfNeeded(h.Hint)
 	}
 	return "-"
 }
@@ -30,8 +30,8 @@ func tokenText(h *core.Holder) string {
 	return strconv.FormatUint(h.Token, 10)
 }
 
-// tidy is a text of a server's without what could disturb a terminal.
-func tidy(text string) string {
+// printable replaces the characters of a server's text that could disturb a terminal.
+func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) {
 			return unicode.ReplacementChar
@@ -40,19 +40,21 @@ func tidy(text string) string {
 	}, text)
 }
 
-// oneLine is an error for a line, without the names of package and operation.
+// oneLine returns the text of an error on one line, without the prefixes that lockctl need not repeat.
 func oneLine(err error) string {
-	text := tidy(strings.Join(strings.Fields(err.Error()), " "))
+	text := printable(strings.Join(strings.Fields(err.Error()), " "))
 	for _, prefix := range []string{"lockkit: ", core.ErrUnavailable.Error() + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text
 }
 
-// own is an error of a node, without the node's name.
-func own(err error, name string) string { return strings.TrimPrefix(oneLine(err), name+": ") }
+// withoutNodeName returns the text of a node's error, on one line, without the node's name.
+func withoutNodeName(err error, name string) string {
+	return strings.TrimPrefix(oneLine(err), name+": ")
+}
 
-// nodeName is how core names a node in errors.
+// nodeName returns the name of a node as in errors of core.
 func nodeName(index int, addr string) string {
 	if addr == "" {
 		return fmt.Sprintf("node %d", index)
@@ -60,7 +62,7 @@ func nodeName(index int, addr string) string {
 	return fmt.Sprintf("node %d (%s)", index, addr)
 }
 
-// nodeList names nodes in a sentence: "node 1", "nodes 0 and 2".
+// nodeList returns the nodes as part of a sentence, such as "node 1" or "nodes 0 and 2".
 func nodeList(nodes []int) string {
 	var names []string
 	for _, n := range nodes {
@@ -76,13 +78,13 @@ func nodeList(nodes []int) string {
 	return "nodes " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
 
-// holderJSON is a holder in JSON.
+// holderJSON is the JSON form of a holder.
 type holderJSON struct {
-	Token   uint64     `json:"token,omitempty"` // below 2^53; missing while the nodes do not agree on it
+	Token   uint64     `json:"token,omitempty"` // below 2^53; missing while the nodes disagree on it
 	Since   *time.Time `json:"since,omitempty"`
 	LeftMS  int64      `json:"left_ms"`
-	Note    string     `json:"note,omitempty"` // who it is: host and process, or what core.Note says
-	Name    string     `json:"name,omitempty"` // what for: core.Name
+	Note    string     `json:"note,omitempty"` // host and process of the holder, or the text of core.Note
+	Name    string     `json:"name,omitempty"` // the text of core.Name
 	Hint    string     `json:"hint,omitempty"`
 	Attempt string     `json:"attempt"`
 }
