@@ -12,7 +12,8 @@ func (a *app) run(ctx context.Context, args []string) int {
 		Name:  "lockctl",
 		Usage: "look at lockkit's locks and nodes, and help yourself at 3 a.m.",
 		UsageText: "lockctl [--node URL]... [--prefix TEXT] [-o json] COMMAND\n\n" +
-			"Nodes and prefix must be those of your services: LOCKKIT_NODES (URLs with commas between them) and LOCKKIT_PREFIX, or the options.",
+			"Nodes and prefix must be those of your services: " +
+			"LOCKKIT_NODES (URLs with commas between them) and LOCKKIT_PREFIX, or the options.",
 		Flags:                     flags(),
 		Commands:                  a.commands(),
 		Writer:                    a.stdout,
@@ -24,11 +25,13 @@ func (a *app) run(ctx context.Context, args []string) int {
 		OnUsageError:              onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
-				return usagef("there is no such command; lockctl --help lists them") // the argument may be a URL with a password, so it is not repeated
+				// The argument may be a URL with a password, so it is not repeated.
+				return usagef("there is no such command; lockctl --help lists them")
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
 	}
+
 	err := root.Run(ctx, append([]string{"lockctl"}, args...))
 	if err == nil {
 		err = a.stdout.err
@@ -46,10 +49,20 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, sub bool) erro
 
 func (a *app) commands() []*cli.Command {
 	commands := []*cli.Command{
-		a.doctor(), a.ls(), a.show(), a.leaks(), a.ready(), a.release(), a.forgetRecord(), a.provision(), a.lowerMaxTTL(),
+		a.doctor(),
+		a.ls(),
+		a.show(),
+		a.leaks(),
+		a.ready(),
+		a.release(),
+		a.forgetRecord(),
+		a.provision(),
+		a.lowerMaxTTL(),
 	}
 	for _, c := range commands {
-		c.OnUsageError, c.DisableSliceFlagSeparator = onUsageError, true // commands do not inherit these from the root
+		// Commands do not inherit these from the root.
+		c.OnUsageError = onUsageError
+		c.DisableSliceFlagSeparator = true
 	}
 	return commands
 }

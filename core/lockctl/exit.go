@@ -32,12 +32,13 @@ func exitStatus(stderr io.Writer, err error) int {
 	case errors.Is(err, errProblemFound):
 		return exitProblem
 	}
-	line := printable(strings.Join(strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' }), "; "))
-	fmt.Fprintf(stderr, "lockctl: %s\n", strings.TrimPrefix(line, "lockkit: "))
-	if _, ok := errors.AsType[usageError](err); ok {
-		return exitUsage
-	}
-	if errors.Is(err, core.ErrInvalid) {
+
+	lines := strings.FieldsFunc(err.Error(), func(r rune) bool { return r == '\n' || r == '\r' })
+	text := printable(strings.Join(lines, "; "))
+	fmt.Fprintf(stderr, "lockctl: %s\n", strings.TrimPrefix(text, "lockkit: "))
+
+	_, isUsage := errors.AsType[usageError](err)
+	if isUsage || errors.Is(err, core.ErrInvalid) {
 		return exitUsage
 	}
 	return exitProblem

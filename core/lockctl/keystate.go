@@ -10,7 +10,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // States of a key. They are values of the field state in JSON.
@@ -33,26 +32,27 @@ type keyState struct {
 	Known   bool          // some node stores something for the key
 }
 
-func (f *fleet) quorum() int { return len(f.clients)/2 + 1 }
-
-// key reads the state of a key from all nodes.
-func (f *fleet) key(ctx context.Context, key string) (*keyState, error) {
+// readKey reads the state of a key from all nodes.
+func (f *fleet) readKey(ctx context.Context, key string) (*keyState, error) {
 	state, err := f.Inspect(ctx, key)
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
+	// If the nodes are unavailable, the state says what each of them answered.
 	if err != nil && !errors.Is(err, core.ErrUnavailable) {
 		return nil, err
 	}
+
 	s := f.newKeyState(key, state)
-	var readers sync.WaitGroup
 	known := make([]bool, len(s.Nodes))
+	var readers sync.WaitGroup
 	for i := range s.Nodes {
 		if hasAnswered(&s.Nodes[i]) {
 			readers.Go(func() { s.Waiters[i], known[i] = f.readWaiters(ctx, i, key) })
 		}
 	}
 	readers.Wait()
+
 	s.Known = slices.Contains(known, true)
 	return s, nil
 }
@@ -68,31 +68,36 @@ func (f *fleet) readWaiters(ctx context.Context, node int, key string) (waiters 
 
 // newKeyState returns a keyState with State and Left set.
 func (f *fleet) newKeyState(key string, state core.KeyState) *keyState {
-	s := &keyState{KeyState: state, Key: key, Waiters: make([]int, len(state.Nodes))}
+	s := &keyState{
+		KeyState: state,
+		Key:      key,
+		Waiters:  make([]int, len(state.Nodes)),
+	}
+
+	answered := len(s.nodesWhere(hasAnswered))
+	hasLeases := len(s.nodesWhere(hasLease)) > 0
 	var cooldowns []time.Duration
-	answered, hasLeases := 0, false
-	for i := range s.Nodes {
-		n := &s.Nodes[i]
-		if hasAnswered(n) {
-			answered++
-		}
-		if n.Holder != nil {
-			hasLeases = true
-		} else if n.Verdict == core.VerdictHeld {
+	for _, n := range s.Nodes {
+		if n.Holder == nil && n.Verdict == core.VerdictHeld {
 			cooldowns = append(cooldowns, n.Rest)
 		}
 	}
 	quorum := f.quorum()
+	granting := answered - len(cooldowns) // if no node has a lease
+
 	switch {
 	case s.Holder != nil:
-		s.State, s.Left = stateHeld, s.Holder.Left
+		s.State = stateHeld
+		s.Left = s.Holder.Left
 	case answered < quorum || s.Unknown():
 		s.State = stateUnknown
 	case hasLeases:
 		s.State = statePartial
-	case answered-len(cooldowns) < quorum: // fewer than a quorum could grant it
+	case granting < quorum:
+		// The cooldown is over for a quorum when enough of the shortest cooldowns are.
 		slices.Sort(cooldowns)
-		s.State, s.Left = stateKept, cooldowns[quorum-(answered-len(cooldowns))-1]
+		s.State = stateKept
+		s.Left = cooldowns[quorum-granting-1]
 	case s.Record != nil:
 		s.State = stateCompleted
 	default:
@@ -100,9 +105,6 @@ func (f *fleet) newKeyState(key string, state core.KeyState) *keyState {
 	}
 	return s
 }
-
-// hasAnswered reports whether the node answered.
-func hasAnswered(n *core.KeyOnNode) bool { return n.Err == nil }
 
 // maxWaiters returns the length of the longest queue.
 func (s *keyState) maxWaiters() int { return slices.Max(s.Waiters) }
@@ -117,11 +119,8 @@ func (s *keyState) nodesWhere(cond func(*core.KeyOnNode) bool) (nodes []int) {
 	return nodes
 }
 
-// mayHaveForgotten reports whether the node is in quarantine, because it may have lost its data.
-func mayHaveForgotten(n *core.KeyOnNode) bool { return n.Verdict == core.VerdictQuarantined }
-
-// hasLease reports whether the node has a lease on the key, of any holder.
-func hasLease(n *core.KeyOnNode) bool { return n.Holder != nil }
+// hasAnswered reports whether the node answered.
+func hasAnswered(n *core.KeyOnNode) bool { return n.Err == nil }
 
 // isSilent reports whether the node did not answer.
 func isSilent(n *core.KeyOnNode) bool { return !hasAnswered(n) }
@@ -129,5 +128,13 @@ func isSilent(n *core.KeyOnNode) bool { return !hasAnswered(n) }
 // isDenied reports whether the node denies the command to this user.
 func isDenied(n *core.KeyOnNode) bool { return redis.HasErrorPrefix(n.Err, "NOPERM") }
 
-// addr returns the address of a node.
-func (f *fleet) addr(i int) string { return goredis.AddrOf(f.clients[i]) }
+// mayHaveForgotten reports whether the node is in quarantine, because it may have lost its data.
+func mayHaveForgotten(n *core.KeyOnNode) bool { return n.Verdict == core.VerdictQuarantined }
+
+// hasLease reports whether the node has a lease on the key, of any holder.
+func hasLease(n *core.KeyOnNode) bool { return n.Holder != nil }
+
+// hasHoldersLease reports whether the node has the lease of the holder. It is false if the key has no holder.
+func (s *keyState) hasHoldersLease(n *core.KeyOnNode) bool {
+	return n.Holder != nil && s.Holder != nil && n.Holder.Attempt == s.Holder.Attempt
+}

@@ -19,34 +19,46 @@ import (
 
 func (a *app) lowerMaxTTL() *cli.Command {
 	return &cli.Command{
-		Name: "lower-max-ttl", Usage: "make nodes forget a max TTL that no process uses any more",
-		Description: "A node that loses its memory does not vote for the longest max TTL that it has heard of, as doctor shows it. This lowers the\n" +
+		Name:  "lower-max-ttl",
+		Usage: "make nodes forget a max TTL that no process uses any more",
+		Description: "A node that loses its memory does not vote for the longest max TTL that it has heard of, " +
+			"as doctor shows it. This lowers the\n" +
 			"longest to --max-ttl, the max TTL of the services.\n\n" +
-			"Stop all processes that lock on these nodes before, and start them after: one that runs has heard of the longer max TTL, also\n" +
-			"where it never used it, and tells the nodes of it again. doctor shows a value that came back, and since when.\n\n" +
-			"It is refused unless all nodes answer and vote, no lease lasts for longer than --max-ttl, and no process names a longer one\n" +
+			"Stop all processes that lock on these nodes before, and start them after: " +
+			"one that runs has heard of the longer max TTL, also\n" +
+			"where it never used it, and tells the nodes of it again. doctor shows a value that came back, " +
+			"and since when.\n\n" +
+			"It is refused unless all nodes answer and vote, no lease lasts for longer than --max-ttl, " +
+			"and no process names a longer one\n" +
 			"meanwhile.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return usagef("lower-max-ttl takes no arguments: it lowers the value to --max-ttl on all nodes")
 			}
-			return a.withFleetToChange(ctx, cmd, a.openToInspect, "the lowering", "look with lockctl doctor, and call again", func(ctx context.Context, f *fleet) error {
+			c := change{name: "the lowering", howToCheck: "look with lockctl doctor, and call again"}
+			return a.withFleetToChange(ctx, cmd, a.openToInspect, c, func(ctx context.Context, f *fleet) error {
 				before, after, err := f.lowerLongest(ctx)
-				switch {
-				case err != nil:
+				if err != nil {
 					return err
-				case asJSON(cmd):
-					return a.printJSON(&lowerJSON{MaxTTLMS: after.Milliseconds(), WasMS: before.Milliseconds()})
-				case before == after:
-					a.printf("Nothing has changed: no node has heard of a longer max TTL than %s.", formatDuration(after))
-				default:
-					a.printf("The longest max TTL that nodes know of is %s now, and was %s. A process that has run meanwhile brings %s back: lockctl doctor shows it.",
-						formatDuration(after), formatDuration(before), formatDuration(before))
 				}
-				return nil
+				return a.printLowered(cmd, before, after)
 			})
 		},
 	}
+}
+
+func (a *app) printLowered(cmd *cli.Command, before, after time.Duration) error {
+	switch {
+	case asJSON(cmd):
+		return a.printJSON(&lowerJSON{MaxTTLMS: after.Milliseconds(), WasMS: before.Milliseconds()})
+	case before == after:
+		a.printf("Nothing has changed: no node has heard of a longer max TTL than %s.", formatDuration(after))
+	default:
+		a.printf("The longest max TTL that nodes know of is %s now, and was %s. "+
+			"A process that has run meanwhile brings %s back: lockctl doctor shows it.",
+			formatDuration(after), formatDuration(before), formatDuration(before))
+	}
+	return nil
 }
 
 // lowerJSON is the output of lower-max-ttl.
@@ -63,8 +75,10 @@ func (f *fleet) lowerLongest(ctx context.Context) (before, after time.Duration, 
 		return 0, 0, err
 	}
 	defer leave()
+
 	if !group.Conf.Guarded {
-		return 0, 0, usagef("the restart guard is off (fewer than three nodes, or --guard=false), so no node has heard of a max TTL: give --guard if the services have it")
+		return 0, 0, usagef("the restart guard is off (fewer than three nodes, or --guard=false), " +
+			"so no node has heard of a max TTL: give --guard if the services have it")
 	}
 
 	l := &lowering{fleet: f, group: group}
@@ -84,8 +98,12 @@ type lowering struct {
 
 func (l *lowering) run(ctx context.Context) error {
 	err := l.mark(ctx)
-	if err != nil || l.group.Head.Load().MaxTTL <= l.group.Conf.MaxTTL { // nothing needs lowering
+	if err != nil {
 		return err
+	}
+	needsLowering := l.group.Head.Load().MaxTTL > l.group.Conf.MaxTTL
+	if !needsLowering {
+		return nil
 	}
 
 	err = l.checkLeases(ctx, l.group.Conf.MaxTTL)
@@ -112,16 +130,9 @@ func (l *lowering) run(ctx context.Context) error {
 func (l *lowering) mark(ctx context.Context) error {
 	for {
 		known := l.group.Head.Load()
-		l.marks = make([][]quorum.Vote, len(l.group.Buckets))
-		for i, b := range l.group.Buckets {
-			votes, ok := b.Mark(ctx)
-			if !ok {
-				return inside.EndOf(ctx)
-			}
-			if err := l.refusal(votes); err != nil {
-				return err
-			}
-			l.marks[i] = votes
+		err := l.markOnce(ctx)
+		if err != nil {
+			return err
 		}
 		if l.group.Head.Load() == known {
 			return nil
@@ -129,8 +140,27 @@ func (l *lowering) mark(ctx context.Context) error {
 	}
 }
 
+// markOnce marks each guard record on all nodes, and stores the votes in l.marks.
+func (l *lowering) markOnce(ctx context.Context) error {
+	l.marks = make([][]quorum.Vote, len(l.group.Buckets))
+	for i, b := range l.group.Buckets {
+		votes, ok := b.Mark(ctx)
+		if !ok {
+			return inside.EndOf(ctx)
+		}
+		if err := l.refusal(votes); err != nil {
+			return err
+		}
+		l.marks[i] = votes
+	}
+	return nil
+}
+
+// A bucketRequest is a request to all nodes for one guard record. ok is false if ctx ended before the nodes answered.
+type bucketRequest func(b *node.Bucket, ctx context.Context, marks []quorum.Vote) (votes []quorum.Vote, ok bool)
+
 // askAll sends a request to all nodes for each guard record that was marked.
-func (l *lowering) askAll(ctx context.Context, request func(*node.Bucket, context.Context, []quorum.Vote) ([]quorum.Vote, bool)) error {
+func (l *lowering) askAll(ctx context.Context, request bucketRequest) error {
 	for i, b := range l.group.Buckets {
 		votes, ok := request(b, ctx, l.marks[i])
 		if !ok {
@@ -145,9 +175,12 @@ func (l *lowering) askAll(ctx context.Context, request func(*node.Bucket, contex
 
 // unmark removes the marks from all nodes. Marks that it cannot remove expire.
 func (l *lowering) unmark() {
+	//nolint:forbidigo // the command's context may have ended; the node timeout limits this
+	ctx := context.Background()
+
 	var requests sync.WaitGroup
 	for _, b := range l.group.Buckets {
-		requests.Go(func() { b.Unmark(context.Background()) }) //nolint:forbidigo // the command's context may have ended; the node timeout limits this
+		requests.Go(func() { b.Unmark(ctx) })
 	}
 	requests.Wait()
 }
@@ -157,20 +190,26 @@ func (l *lowering) refusal(votes []quorum.Vote) error {
 	var reasons []string
 	var contradicting []int
 	for i := range votes {
-		v, name := &votes[i], nodeName(i, l.addr(i))
+		v := &votes[i]
+		name := nodeName(i, l.addr(i))
 		switch v.Verdict {
 		case wire.Granted:
 		case wire.Gone:
 			contradicting = append(contradicting, i)
 		case wire.Quarantined:
-			reasons = append(reasons, fmt.Sprintf("%s is in quarantine for another %s, because it may have forgotten a lease: call again after that, and restart no node before",
+			reasons = append(reasons, fmt.Sprintf("%s is in quarantine for another %s, because it may have forgotten a lease: "+
+				"call again after that, and restart no node before",
 				name, formatDuration(v.Rest)))
 		default:
-			reasons = append(reasons, fmt.Sprintf("%s: %s: all nodes have to answer, lockctl doctor says what is wrong", name, withoutNodeName(errors.New(v.Why()), name)))
+			reasons = append(reasons, fmt.Sprintf("%s: %s: all nodes have to answer, lockctl doctor says what is wrong",
+				name, withoutNodeName(errors.New(v.Why()), name)))
 		}
 	}
+
 	if contradicting != nil {
-		reasons = append(reasons, fmt.Sprintf("a process that uses, or has heard of, a longer max TTL than %s has asked %s meanwhile (or another lower-max-ttl has, or the memory was lost): stop all processes that lock on these nodes, and call again",
+		reasons = append(reasons, fmt.Sprintf("a process that uses, or has heard of, a longer max TTL than %s has asked %s "+
+			"meanwhile (or another lower-max-ttl has, or the memory was lost): "+
+			"stop all processes that lock on these nodes, and call again",
 			formatDuration(l.group.Conf.MaxTTL), nodeList(contradicting)))
 	}
 	if reasons == nil {
@@ -185,63 +224,98 @@ const maxNamed = 3
 // checkLeases returns an error that names keys whose leases last longer than ttl, or nil if no node has such a lease. A
 // value that this version cannot read counts as such a lease.
 func (l *lowering) checkLeases(ctx context.Context, ttl time.Duration) error {
-	var longLeases []reading // without replies
-	unread := l.scanNodes(ctx, l.keys.Resources("*"), func(pipe redis.Pipeliner, name string) redis.Cmder {
-		return pipe.GetRange(ctx, name, 0, maxLockBytes-1)
-	}, func(r reading) {
-		if kind, _ := l.keys.Kind(r.name); kind == "lock" && longLeaseProblem(r, ttl) != "" {
-			longLeases = append(longLeases, reading{node: r.node, name: r.name})
-		}
-	})
+	longLeases, unread := l.findLongLeases(ctx, ttl)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	var reasons []string
 	for _, n := range l.unreadJSON(unread) {
 		reasons = append(reasons, fmt.Sprintf("%s was not read: %s", nodeName(n.Node, n.Addr), n.Error))
 	}
-	for i := 0; i < len(longLeases) && len(reasons) < maxNamed; i++ {
-		current, err := l.reread(ctx, longLeases[i])
-		_, key := l.keys.Kind(current.name)
-		switch problem := longLeaseProblem(current, ttl); {
-		case err != nil:
-			reasons = append(reasons, fmt.Sprintf("%s was not read: %s", nodeName(current.node, l.addr(current.node)), oneLine(err)))
-		case problem != "":
-			reasons = append(reasons, fmt.Sprintf("on %s, %s %s", nodeName(current.node, l.addr(current.node)), quoteIfNeeded(key), problem))
+	for _, lease := range longLeases {
+		if len(reasons) >= maxNamed {
+			break
+		}
+		if reason := l.checkAgain(ctx, lease, ttl); reason != "" {
+			reasons = append(reasons, reason)
 		}
 	}
 	if reasons == nil {
 		return nil
 	}
-	return fmt.Errorf("not lowered, because each lease has to end within %s: %s. Call again when all nodes can be read, and such leases are over: lockctl ls lists them, lockctl release ends one whose holder is gone",
+	return fmt.Errorf("not lowered, because each lease has to end within %s: %s. "+
+		"Call again when all nodes can be read, and such leases are over: "+
+		"lockctl ls lists them, lockctl release ends one whose holder is gone",
 		formatDuration(ttl), strings.Join(reasons, "; "))
+}
+
+// findLongLeases returns the leases that seem to last longer than ttl, without replies, and the errors of nodes that
+// were not read.
+func (l *lowering) findLongLeases(ctx context.Context, ttl time.Duration) (leases []reading, unread map[int]error) {
+	unread = l.scanNodes(ctx, scan{
+		patterns: l.keys.Resources("*"),
+		query:    readLock,
+		visit: func(r reading) {
+			kind, _ := l.keys.Kind(r.name)
+			if kind == "lock" && longLeaseProblem(r, ttl) != "" {
+				leases = append(leases, reading{node: r.node, name: r.name})
+			}
+		},
+	})
+	return leases, unread
+}
+
+// checkAgain reads a lease again, and returns a reason not to lower the value, or "" if it is not longer than ttl.
+func (l *lowering) checkAgain(ctx context.Context, lease reading, ttl time.Duration) string {
+	current, err := l.reread(ctx, lease)
+	node := nodeName(current.node, l.addr(current.node))
+	if err != nil {
+		return fmt.Sprintf("%s was not read: %s", node, oneLine(err))
+	}
+
+	problem := longLeaseProblem(current, ttl)
+	if problem == "" {
+		return ""
+	}
+	_, key := l.keys.Kind(current.name)
+	return fmt.Sprintf("on %s, %s %s", node, quoteIfNeeded(key), problem)
 }
 
 // reread reads a key and the server's clock again. In the scan, up to 512 keys were read after the clock, and a lease
 // may have been granted in between, so that it seemed to last too long.
 func (l *lowering) reread(ctx context.Context, r reading) (reading, error) {
 	pipe := l.clients[r.node].Pipeline()
-	serverTime, reply := pipe.Time(ctx), pipe.GetRange(ctx, r.name, 0, maxLockBytes-1)
+	serverTime := pipe.Time(ctx)
+	r.reply = readLock(ctx, pipe, r.name)
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	r.serverTime, r.reply = serverTime.Val(), reply
+
+	r.serverTime = serverTime.Val()
 	return r, serverTime.Err()
 }
 
 // longLeaseProblem describes the lease in a reading if it lasts longer than ttl. Otherwise it returns "".
 func longLeaseProblem(r reading, ttl time.Duration) string {
 	text := r.reply.(*redis.StringCmd)
-	if text.Err() == nil && text.Val() == "" {
-		return "" // the key was deleted
+	wasDeleted := text.Err() == nil && text.Val() == ""
+	if wasDeleted {
+		return ""
 	}
-	s, err := wire.ParseStored(text.Val())
+
+	stored, err := wire.ParseStored(text.Val())
 	if err != nil || text.Err() != nil {
 		return "is not of this version of lockkit, and may be a lease"
 	}
+
 	// A key in cooldown has no lease: its holder released it. After a revocation the holder may act until its lease
 	// ends.
-	cooldown := strings.HasPrefix(s.Owner, wire.KeptTaken) && s.Owner != wire.KeptTaken
-	left := s.Expiry.Since(wire.NodeTimeOf(r.serverTime).Whole())
-	if s.Owner == "" || cooldown || left <= ttl {
+	inCooldown := strings.HasPrefix(stored.Owner, wire.KeptTaken) && stored.Owner != wire.KeptTaken
+	if stored.Owner == "" || inCooldown {
+		return ""
+	}
+
+	left := stored.Expiry.Since(wire.NodeTimeOf(r.serverTime).Whole())
+	if left <= ttl {
 		return ""
 	}
 	return "is leased for another " + formatDuration(left)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,15 +18,21 @@ import (
 
 func (a *app) ls() *cli.Command {
 	return &cli.Command{
-		Name: "ls", Usage: "list the locks that are held", ArgsUsage: "[PATTERN]",
-		Description: "PATTERN is a glob on the key, as Redis has it: order:*, order:[0-9], ? for one character. Quote it for the shell.\n" +
-			"Without one, all locks under the prefix are listed. Nodes are read by SCAN, which looks at every name on them. Also listed is\n" +
+		Name:      "ls",
+		Usage:     "list the locks that are held",
+		ArgsUsage: "[PATTERN]",
+		Description: "PATTERN is a glob on the key, as Redis has it: order:*, order:[0-9], ? for one character. " +
+			"Quote it for the shell.\n" +
+			"Without one, all locks under the prefix are listed. " +
+			"Nodes are read by SCAN, which looks at every name on them. Also listed is\n" +
 			"what some nodes have a lease of: show says more.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Len() > 1 {
 				return usagef("ls takes one pattern: quote it, so that the shell leaves it alone")
 			}
-			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error { return a.listLocks(ctx, cmd, f) })
+			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error {
+				return a.listLocks(ctx, cmd, f)
+			})
 		},
 	}
 }
@@ -51,29 +58,29 @@ type nodeJSON struct {
 }
 
 func (a *app) listLocks(ctx context.Context, cmd *cli.Command, f *fleet) error {
-	pattern := cmd.Args().First()
-	if pattern == "" {
-		pattern = "*"
-	}
+	pattern := cmp.Or(cmd.Args().First(), "*")
 	states, unread := f.readLeases(ctx, pattern)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+
 	out := lsJSON{Locks: []lockJSON{}, Silent: f.unreadJSON(unread)}
-	rows := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
+	t := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
 	for _, s := range states {
-		out.Locks = append(out.Locks, lockJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Nodes: s.holderNodes()})
-		rows.add(s.row()...)
+		out.Locks = append(out.Locks, s.toLockJSON())
+		t.add(s.row()...)
 	}
+
 	var err error
+	read := len(f.clients) - len(unread)
 	switch {
 	case asJSON(cmd):
 		err = a.printJSON(&out)
-	case len(rows.rows) > 0:
-		a.printTable(rows)
-	case len(unread) == len(f.clients): // reportUnread says so
-	case len(f.clients)-len(unread) < f.quorum():
-		a.printf("%d of %d nodes were read, too few to say that nothing is held.", len(f.clients)-len(unread), len(f.clients))
+	case len(t.rows) > 0:
+		a.printTable(t)
+	case read == 0: // reportUnread says so
+	case read < f.quorum():
+		a.printf("%d of %d nodes were read, too few to say that nothing is held.", read, len(f.clients))
 	default:
 		a.printf("No lock under %s that matches %s is held.", quoteIfNeeded(f.KeyPrefix()), quoteIfNeeded(pattern))
 	}
@@ -83,32 +90,43 @@ func (a *app) listLocks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 // maxLockBytes is the number of bytes of a lock that are read. They include everything but the result of its record.
 const maxLockBytes = 1024
 
+// readLock reads a lock without the result of its record.
+func readLock(ctx context.Context, pipe redis.Pipeliner, name string) redis.Cmder {
+	return pipe.GetRange(ctx, name, 0, maxLockBytes-1)
+}
+
 // readLeases returns the keys on which any node has a lease, sorted, and the errors of nodes that were not read.
 func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
-	parse, combine := inside.Stored.(func(string, time.Time) core.KeyOnNode), inside.Settled.(func([]core.KeyOnNode) core.KeyState)
-	nodesOf := map[string][]core.KeyOnNode{}
-	unread := f.scanNodes(ctx, f.keys.Resources(pattern), func(pipe redis.Pipeliner, name string) redis.Cmder {
-		return pipe.GetRange(ctx, name, 0, maxLockBytes-1)
-	}, func(r reading) {
-		kind, key := f.keys.Kind(r.name)
-		n := parse(r.reply.(*redis.StringCmd).Val(), r.serverTime)
-		if kind != "lock" || n.Holder == nil {
-			return
-		}
-		if nodesOf[key] == nil {
-			nodesOf[key] = make([]core.KeyOnNode, len(f.clients))
-			for i := range nodesOf[key] {
-				nodesOf[key][i].Verdict = core.VerdictGone
+	parse := inside.Stored.(func(string, time.Time) core.KeyOnNode)
+	combine := inside.Settled.(func([]core.KeyOnNode) core.KeyState)
+
+	nodesOf := map[string][]core.KeyOnNode{} // by key
+	unread := f.scanNodes(ctx, scan{
+		patterns: f.keys.Resources(pattern),
+		query:    readLock,
+		visit: func(r reading) {
+			kind, key := f.keys.Kind(r.name)
+			n := parse(r.reply.(*redis.StringCmd).Val(), r.serverTime)
+			if kind != "lock" || n.Holder == nil {
+				return
 			}
-		}
-		nodesOf[key][r.node] = n
+			if nodesOf[key] == nil {
+				nodesOf[key] = make([]core.KeyOnNode, len(f.clients))
+				for i := range nodesOf[key] {
+					nodesOf[key][i].Verdict = core.VerdictGone
+				}
+			}
+			nodesOf[key][r.node] = n
+		},
 	})
+
 	var states []*keyState
 	for _, key := range slices.Sorted(maps.Keys(nodesOf)) {
 		nodes := nodesOf[key]
 		for i, err := range unread {
 			if nodes[i].Holder == nil { // a lease that was read before the node failed counts
-				nodes[i].Verdict, nodes[i].Err = core.VerdictFailed, err
+				nodes[i].Verdict = core.VerdictFailed
+				nodes[i].Err = err
 			}
 		}
 		states = append(states, f.newKeyState(key, combine(nodes)))
@@ -118,15 +136,28 @@ func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, ma
 
 // holderNodes returns the nodes with the holder's lease or, if there is no holder, the nodes with any lease.
 func (s *keyState) holderNodes() []int {
-	return s.nodesWhere(func(n *core.KeyOnNode) bool {
-		return n.Holder != nil && (s.Holder == nil || n.Holder.Attempt == s.Holder.Attempt)
-	})
+	if s.Holder == nil {
+		return s.nodesWhere(hasLease)
+	}
+	return s.nodesWhere(s.hasHoldersLease)
 }
 
+func (s *keyState) toLockJSON() lockJSON {
+	return lockJSON{
+		Key:    s.Key,
+		State:  s.State,
+		Holder: newHolderJSON(s.Holder),
+		LeftMS: s.Left.Milliseconds(),
+		Nodes:  s.holderNodes(),
+	}
+}
+
+// row returns the cells of the key in the table of ls.
 func (s *keyState) row() []string {
 	holder, token, heldFor, left := "-", "-", "-", "-"
 	if h := s.Holder; h != nil {
-		holder, token = holderName(h), tokenText(h)
+		holder = holderName(h)
+		token = tokenText(h)
 		if !h.Since.IsZero() {
 			heldFor = formatDuration(max(0, time.Since(h.Since)))
 		}
@@ -134,7 +165,8 @@ func (s *keyState) row() []string {
 	if s.Left > 0 {
 		left = formatDuration(s.Left)
 	}
-	return []string{quoteIfNeeded(s.Key), s.State, holder, token, heldFor, left, fmt.Sprintf("%d/%d", len(s.holderNodes()), len(s.Nodes))}
+	nodes := fmt.Sprintf("%d/%d", len(s.holderNodes()), len(s.Nodes))
+	return []string{quoteIfNeeded(s.Key), s.State, holder, token, heldFor, left, nodes}
 }
 
 // reportUnread prints a warning for each node that was not read. It returns an error if there is such a node.
@@ -142,9 +174,11 @@ func (a *app) reportUnread(f *fleet, unread map[int]error) error {
 	if len(unread) == 0 {
 		return nil
 	}
+
 	for _, n := range f.unreadJSON(unread) {
 		fmt.Fprintf(a.stderr, "lockctl: not read: %s: %s\n", nodeName(n.Node, n.Addr), n.Error)
 	}
+
 	denied := 0
 	for _, err := range unread {
 		if redis.HasErrorPrefix(err, "NOPERM") {
@@ -154,6 +188,7 @@ func (a *app) reportUnread(f *fleet, unread map[int]error) error {
 	if denied > 0 {
 		fmt.Fprintf(a.stderr, "lockctl: %s\n", operatorRightsHint)
 	}
+
 	switch len(f.clients) {
 	case denied: // doctor would find no problem
 		return errAllDenied
@@ -171,7 +206,8 @@ var (
 func (f *fleet) unreadJSON(unread map[int]error) (list []nodeJSON) {
 	for i := range f.clients {
 		if err := unread[i]; err != nil {
-			list = append(list, nodeJSON{Node: i, Addr: f.addr(i), Error: withoutNodeName(err, nodeName(i, f.addr(i)))})
+			name := nodeName(i, f.addr(i))
+			list = append(list, nodeJSON{Node: i, Addr: f.addr(i), Error: withoutNodeName(err, name)})
 		}
 	}
 	return list

@@ -41,7 +41,8 @@ import (
 func main() {
 	logging.Disable() // go-redis would print errors that lockctl prints, too
 
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM) //nolint:forbidigo // the root of all contexts
+	//nolint:forbidigo // the root of all contexts
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr, os.Getenv)
 	stop()
 	os.Exit(code)
@@ -49,5 +50,11 @@ func main() {
 
 // run executes lockctl and returns its exit status. args do not include the program's name.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer, getenv func(string) string) int {
-	return (&app{stdout: &stickyWriter{w: stdout}, stderr: stderr, getenv: getenv, dial: admin.Dial}).run(ctx, args)
+	a := &app{
+		stdout: &stickyWriter{w: stdout},
+		stderr: stderr,
+		getenv: getenv,
+		dial:   admin.Dial,
+	}
+	return a.run(ctx, args)
 }

@@ -25,9 +25,10 @@ func (o *stickyWriter) Write(b []byte) (int, error) {
 	if o.err != nil {
 		return 0, o.err
 	}
-	var n int
-	n, o.err = o.w.Write(b)
-	return n, o.err
+
+	n, err := o.w.Write(b)
+	o.err = err
+	return n, err
 }
 
 func asJSON(cmd *cli.Command) bool { return cmd.String("output") == "json" }
@@ -35,6 +36,7 @@ func asJSON(cmd *cli.Command) bool { return cmd.String("output") == "json" }
 // printJSON prints the object to which v points. It makes the strings in it lossless.
 func (a *app) printJSON(v any) error {
 	makeLossless(reflect.ValueOf(v))
+
 	out := json.NewEncoder(a.stdout)
 	out.SetIndent("", "  ")
 	return out.Encode(v)
@@ -82,13 +84,14 @@ type table struct {
 func (t *table) add(cells ...string) { t.rows = append(t.rows, cells) }
 
 func (a *app) printTable(t table) {
-	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	var lines strings.Builder
 	for _, row := range append([][]string{t.head}, t.rows...) {
-		if len(row) > 0 {
+		if len(row) > 0 { // a table may have no head
 			lines.WriteString(strings.Join(row, "\t") + "\n")
 		}
 	}
+
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, lines.String())
 	w.Flush()
 }
@@ -108,6 +111,7 @@ func formatDuration(d time.Duration) string {
 		return d.Round(100 * time.Millisecond).String()
 	case d < 48*time.Hour:
 		text := d.Round(time.Second).String()
+		// Package time writes units that are zero: "2m0s", "1h0m0s".
 		if short, ok := strings.CutSuffix(text, "m0s"); ok {
 			text = short + "m"
 		}
@@ -125,12 +129,15 @@ func quoteIfNeeded(text string) string {
 	if strings.ContainsFunc(text, invisible) {
 		return strconv.QuoteToASCII(text)
 	}
-	if text == "" || strings.ContainsFunc(text, func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == '"' || r == unicode.ReplacementChar
-	}) {
+	if text == "" || strings.ContainsFunc(text, needsQuotes) {
 		return strconv.Quote(text)
 	}
 	return text
+}
+
+// needsQuotes reports whether a character is hard to read outside of quotes, or could disturb a terminal.
+func needsQuotes(r rune) bool {
+	return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == '"' || r == unicode.ReplacementChar
 }
 
 // invisible reports whether a character shows nothing although unicode.IsPrint accepts it.

@@ -14,25 +14,33 @@ import (
 
 func (a *app) ready() *cli.Command {
 	return &cli.Command{
-		Name: "ready", Usage: "whether a lock could be had now: exit status 0 or 1, for probes",
-		Description: "Asks each node whether it would grant a free key; of a Redis Cluster, each of its shards. For scripts that wait for nodes to come up. As the liveness\n" +
+		Name:  "ready",
+		Usage: "whether a lock could be had now: exit status 0 or 1, for probes",
+		Description: "Asks each node whether it would grant a free key; of a Redis Cluster, each of its shards. " +
+			"For scripts that wait for nodes to come up. As the liveness\n" +
 			"probe of a service it does harm: restarts mend no node.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return usagef("ready takes no arguments")
 			}
 			return a.withFleet(ctx, cmd, a.openAsServices, func(ctx context.Context, f *fleet) error {
-				if err := f.ready(ctx); err != nil {
-					return err
-				}
-				if asJSON(cmd) {
-					return a.printJSON(&readyJSON{Ready: true})
-				}
-				a.printf("Ready: a quorum of %s would grant a lock.", plural(len(f.clients), "node", "nodes"))
-				return nil
+				return a.checkReady(ctx, cmd, f)
 			})
 		},
 	}
+}
+
+func (a *app) checkReady(ctx context.Context, cmd *cli.Command, f *fleet) error {
+	err := f.ready(ctx)
+	if err != nil {
+		return err
+	}
+
+	if asJSON(cmd) {
+		return a.printJSON(&readyJSON{Ready: true})
+	}
+	a.printf("Ready: a quorum of %s would grant a lock.", plural(len(f.clients), "node", "nodes"))
+	return nil
 }
 
 // ready returns an error if a quorum would not grant a free key. Locker.Ready asks one random shard of a Redis Cluster;
@@ -44,6 +52,7 @@ func (f *fleet) ready(ctx context.Context) error {
 	}
 	defer leave()
 
+	// All shards are asked at once.
 	rounds := make([]*node.Round, len(group.Buckets))
 	for i, shard := range group.Buckets {
 		r := shard.Touching()
@@ -54,12 +63,16 @@ func (f *fleet) ready(ctx context.Context) error {
 		r.Send(ctx, quorum.All(len(group.Nodes)))
 		rounds[i] = r
 	}
+
 	for _, r := range rounds {
-		if !r.Wait(ctx) {
+		ok := r.Wait(ctx)
+		if !ok {
 			return inside.EndOf(ctx)
 		}
-		if _, _, sameServer := r.SameServer(); sameServer || r.Count(wire.Granted) < r.Q {
-			return &core.OpError{Op: core.OpReady, Err: core.ErrUnavailable, Nodes: inside.Replies(group, &r.Tally).([]core.NodeReply)}
+		_, _, sameServer := r.SameServer()
+		if sameServer || r.Count(wire.Granted) < r.Q {
+			replies := inside.Replies(group, &r.Tally).([]core.NodeReply)
+			return &core.OpError{Op: core.OpReady, Err: core.ErrUnavailable, Nodes: replies}
 		}
 	}
 	return nil

@@ -18,6 +18,13 @@ import (
 // scanBatch is the number of names that a server examines for one SCAN, and the largest number of keys in one request.
 const scanBatch = 512
 
+// A scan reads all names that match one of the patterns.
+type scan struct {
+	patterns []string
+	query    func(ctx context.Context, pipe redis.Pipeliner, name string) redis.Cmder // reads one name
+	visit    func(reading)                                                            // receives each reply
+}
+
 // A reading is the reply of a node to the query for one name.
 type reading struct {
 	node       int
@@ -26,48 +33,50 @@ type reading struct {
 	serverTime time.Time   // the server's clock when it answered
 }
 
-// scanNodes reads all names that match one of the patterns from all nodes. For each name it sends the query, and calls
-// visit with the reply. Nodes are read concurrently, but visit is called by one goroutine at a time. scanNodes returns
-// the errors of the nodes that were not read, or not completely.
-func (f *fleet) scanNodes(ctx context.Context, patterns []string, query func(pipe redis.Pipeliner, name string) redis.Cmder, visit func(reading)) map[int]error {
-	var mu sync.Mutex
-	var scans sync.WaitGroup
-	unread := map[int]error{}
+// scanNodes runs a scan on all nodes concurrently, but calls visit from one goroutine at a time. It returns the errors
+// of the nodes that were not read, or not completely.
+func (f *fleet) scanNodes(ctx context.Context, s scan) map[int]error {
+	var (
+		scans  sync.WaitGroup
+		mu     sync.Mutex // guards unread, and serializes the calls of visit
+		unread = map[int]error{}
+	)
 	for i, client := range f.clients {
+		onNode := s
+		onNode.visit = func(r reading) {
+			mu.Lock()
+			defer mu.Unlock()
+			r.node = i
+			s.visit(r)
+		}
 		scans.Go(func() {
-			err := scanNode(ctx, client, patterns, query, func(r reading) {
-				mu.Lock()
-				defer mu.Unlock()
-				r.node = i
-				visit(r)
-			})
-			if err != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				unread[i] = err
+			err := onNode.node(ctx, client)
+			if err == nil {
+				return
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			unread[i] = err
 		})
 	}
 	scans.Wait()
 	return unread
 }
 
-func scanNode(ctx context.Context, client redis.UniversalClient, patterns []string, query func(redis.Pipeliner, string) redis.Cmder, visit func(reading)) error {
+// node runs the scan on all servers of a node. If a server fails, the other servers are read all the same.
+func (s scan) node(ctx context.Context, client redis.UniversalClient) error {
 	servers, err := serversOf(ctx, client)
 	if err != nil {
 		return err
 	}
+
 	var errs []error
-	for _, server := range servers { // after an error, the next server may answer
-		for _, pattern := range patterns {
-			if err := scanServer(ctx, client, server, pattern, query, visit); err != nil {
-				if len(servers) > 1 {
-					err = fmt.Errorf("%s: %w", goredis.AddrOf(server), err)
-				}
-				errs = append(errs, err)
-				break
-			}
+	for _, server := range servers {
+		err := s.server(ctx, client, server)
+		if err != nil && len(servers) > 1 {
+			err = fmt.Errorf("%s: %w", goredis.AddrOf(server), err)
 		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -78,70 +87,102 @@ func serversOf(ctx context.Context, client redis.UniversalClient) (servers []red
 	if !ok {
 		return []redis.UniversalClient{client}, nil
 	}
-	var mu sync.Mutex
+
+	var mu sync.Mutex // guards servers: ForEachMaster calls the function concurrently
 	err = cluster.ForEachMaster(ctx, func(_ context.Context, master *redis.Client) error {
 		mu.Lock()
 		defer mu.Unlock()
 		servers = append(servers, master)
 		return nil
 	})
-	slices.SortFunc(servers, func(a, b redis.UniversalClient) int { return cmp.Compare(goredis.AddrOf(a), goredis.AddrOf(b)) })
+
+	slices.SortFunc(servers, func(a, b redis.UniversalClient) int {
+		return cmp.Compare(goredis.AddrOf(a), goredis.AddrOf(b))
+	})
 	return servers, err
 }
 
-// scanServer reads the names on one server of a node. Keys that move to another server during the scan are read through
-// the client of the node.
-func scanServer(ctx context.Context, node, server redis.UniversalClient, pattern string, query func(redis.Pipeliner, string) redis.Cmder, visit func(reading)) error {
-	for cursor := uint64(0); ; {
+// server runs the scan on one server of a node.
+func (s scan) server(ctx context.Context, node, server redis.UniversalClient) error {
+	for _, pattern := range s.patterns {
+		err := s.pattern(ctx, node, server, pattern)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pattern reads the names on one server that match a pattern.
+func (s scan) pattern(ctx context.Context, node, server redis.UniversalClient, pattern string) error {
+	var cursor uint64
+	for {
 		names, next, err := server.Scan(ctx, cursor, pattern, scanBatch).Result()
 		if err != nil {
 			return err
 		}
+
+		// SCAN may return more names than it was asked for.
 		for batch := range slices.Chunk(names, scanBatch) {
-			moved, err := readNames(ctx, server, batch, query, visit)
-			if err == nil && len(moved) > 0 {
-				moved, err = readNames(ctx, node, moved, query, visit)
-			}
-			if err == nil && len(moved) > 0 {
-				err = fmt.Errorf("%d keys are being moved to other servers: call again", len(moved))
-			}
+			err := s.batch(ctx, node, server, batch)
 			if err != nil {
 				return err
 			}
 		}
-		if cursor = next; cursor == 0 {
+
+		if next == 0 {
 			return nil
 		}
+		cursor = next
 	}
+}
+
+// batch reads some names from a server. Keys that move to another server during the scan are read through the client of
+// the node.
+func (s scan) batch(ctx context.Context, node, server redis.UniversalClient, names []string) error {
+	moved, err := s.read(ctx, server, names)
+	if err == nil && len(moved) > 0 {
+		moved, err = s.read(ctx, node, moved)
+	}
+	if err == nil && len(moved) > 0 {
+		err = fmt.Errorf("%d keys are being moved to other servers: call again", len(moved))
+	}
+	return err
 }
 
 // errReplica means that the server is not the one that the services lock on. A client for Sentinel or Cluster may still
 // be connected to the primary of the time before a failover.
-var errReplica = errors.New("it is a replica now, so what it has may be old: call again when the failover is over")
+var errReplica = errors.New(
+	"it is a replica now, so what it has may be old: call again when the failover is over")
 
-// readNames queries names in one request, and returns the names that have moved to other servers.
-func readNames(ctx context.Context, server redis.UniversalClient, names []string, query func(redis.Pipeliner, string) redis.Cmder, visit func(reading)) (moved []string, err error) {
+// read queries names in one request, and returns the names that have moved to other servers.
+func (s scan) read(ctx context.Context, server redis.UniversalClient, names []string) (moved []string, err error) {
 	pipe := server.Pipeline()
-	serverTime, role := pipe.Time(ctx), pipe.Info(ctx, "replication")
+	serverTime := pipe.Time(ctx)
+	role := pipe.Info(ctx, "replication")
 	var replies []redis.Cmder
 	for _, name := range names {
-		replies = append(replies, query(pipe, name))
+		replies = append(replies, s.query(ctx, pipe, name))
 	}
 	_, _ = pipe.Exec(ctx) // each command has its own error
-	if err := cmp.Or(serverTime.Err(), role.Err()); err != nil {
+
+	err = cmp.Or(serverTime.Err(), role.Err())
+	if err != nil {
 		return nil, err
 	}
 	if strings.Contains(role.Val(), "role:slave") {
 		return nil, errReplica
 	}
-	for i, cmd := range replies {
-		switch err := cmd.Err(); {
-		case redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK"):
+
+	for i, reply := range replies {
+		err := reply.Err()
+		switch {
+		case redis.HasErrorPrefix(err, "MOVED"), redis.HasErrorPrefix(err, "ASK"):
 			moved = append(moved, names[i])
 		case err != nil && !redis.HasErrorPrefix(err, "WRONGTYPE"):
 			return nil, err
 		default:
-			visit(reading{name: names[i], reply: cmd, serverTime: serverTime.Val()})
+			s.visit(reading{name: names[i], reply: reply, serverTime: serverTime.Val()})
 		}
 	}
 	return moved, nil

@@ -15,8 +15,11 @@ import (
 
 func (a *app) show() *cli.Command {
 	return &cli.Command{
-		Name: "show", Usage: "who holds a key, who waits for it, and what each node says", ArgsUsage: "KEY",
-		Description: "KEY is the key as the service knows it. Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
+		Name:      "show",
+		Usage:     "who holds a key, who waits for it, and what each node says",
+		ArgsUsage: "KEY",
+		Description: "KEY is the key as the service knows it. " +
+			"Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
 			"A log line has only a hash of the key: ls lists the keys there are.",
 		Flags: []cli.Flag{newPartsFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -25,23 +28,28 @@ func (a *app) show() *cli.Command {
 				return err
 			}
 			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error {
-				s, err := f.key(ctx, key)
-				if err != nil {
-					return err
-				}
-				if asJSON(cmd) {
-					j := s.toJSON()
-					err = a.printJSON(&j)
-				} else {
-					a.printState(s)
-				}
-				if s.State == stateUnknown {
-					err = errors.Join(err, errProblemFound)
-				}
-				return err
+				return a.showKey(ctx, cmd, f, key)
 			})
 		},
 	}
+}
+
+func (a *app) showKey(ctx context.Context, cmd *cli.Command, f *fleet, key string) error {
+	s, err := f.readKey(ctx, key)
+	if err != nil {
+		return err
+	}
+
+	if asJSON(cmd) {
+		j := s.toJSON()
+		err = a.printJSON(&j)
+	} else {
+		a.printState(s)
+	}
+	if s.State == stateUnknown {
+		err = errors.Join(err, errProblemFound)
+	}
+	return err
 }
 
 // showJSON is the output of show.
@@ -74,11 +82,26 @@ type keyOnNodeJSON struct {
 }
 
 func (s *keyState) toJSON() showJSON {
-	j := showJSON{Key: s.Key, State: s.State, Holder: newHolderJSON(s.Holder), LeftMS: s.Left.Milliseconds(), Waiters: s.maxWaiters(),
-		Record: newRecordJSON(s.Record), Notes: s.notes()}
+	j := showJSON{
+		Key:     s.Key,
+		State:   s.State,
+		Holder:  newHolderJSON(s.Holder),
+		LeftMS:  s.Left.Milliseconds(),
+		Waiters: s.maxWaiters(),
+		Record:  newRecordJSON(s.Record),
+		Notes:   s.notes(),
+	}
 	for i, n := range s.Nodes {
-		k := keyOnNodeJSON{Node: n.Node, Addr: n.Addr, Verdict: n.Verdict.String(), Holder: newHolderJSON(n.Holder), LeftMS: n.Rest.Milliseconds(),
-			Record: newRecordJSON(n.Record), Waiters: s.Waiters[i], SkewMS: n.Skew.Milliseconds()}
+		k := keyOnNodeJSON{
+			Node:    n.Node,
+			Addr:    n.Addr,
+			Verdict: n.Verdict.String(),
+			Holder:  newHolderJSON(n.Holder),
+			LeftMS:  n.Rest.Milliseconds(),
+			Record:  newRecordJSON(n.Record),
+			Waiters: s.Waiters[i],
+			SkewMS:  n.Skew.Milliseconds(),
+		}
 		if n.Err != nil {
 			k.Error = withoutNodeName(n.Err, nodeName(n.Node, n.Addr))
 		}
@@ -98,36 +121,18 @@ func newRecordJSON(r *core.Record) *recordJSON {
 func (a *app) printState(s *keyState) {
 	a.printf("%s%s.", quoteIfNeeded(s.Key), s.stateText())
 	a.printf("")
-	facts := table{}
-	fact := func(name, format string, args ...any) { facts.add("  "+name, fmt.Sprintf(format, args...)) }
-	if h := s.Holder; h != nil {
-		facts.rows = append(facts.rows, holderFacts(h)...)
-	}
-	if n := s.maxWaiters(); n > 0 {
-		fact("waiting", "%s", plural(n, "process", "processes"))
-	}
-	if r := s.Record; r != nil {
-		fact("record", "completed with token %d, result %s", r.Token, resultText(r.Result))
-	}
-	if len(facts.rows) > 0 {
+
+	if facts := s.facts(); len(facts.rows) > 0 {
 		a.printTable(facts)
 		a.printf("")
 	}
+
 	nodes := table{head: []string{"NODE", "ADDRESS", "SAYS", "TOKEN", "LEFT", "WAITING"}}
-	for i, n := range s.Nodes {
-		token, left, waiting := "-", "-", strconv.Itoa(s.Waiters[i])
-		if n.Holder != nil {
-			token = tokenText(n.Holder)
-		}
-		if n.Rest > 0 {
-			left = formatDuration(n.Rest)
-		}
-		if isSilent(&n) {
-			waiting = "-"
-		}
-		nodes.add(strconv.Itoa(n.Node), n.Addr, s.nodeText(&n), token, left, waiting)
+	for i := range s.Nodes {
+		nodes.add(s.nodeRow(i)...)
 	}
 	a.printTable(nodes)
+
 	if notes := s.notes(); len(notes) > 0 {
 		a.printf("")
 		for _, note := range notes {
@@ -136,8 +141,41 @@ func (a *app) printState(s *keyState) {
 	}
 }
 
+// facts returns a table of the holder, the waiters and the record.
+func (s *keyState) facts() (t table) {
+	if h := s.Holder; h != nil {
+		t.rows = append(t.rows, holderFacts(h)...)
+	}
+	if n := s.maxWaiters(); n > 0 {
+		t.add("  waiting", plural(n, "process", "processes"))
+	}
+	if r := s.Record; r != nil {
+		t.add("  record", fmt.Sprintf("completed with token %d, result %s", r.Token, resultText(r.Result)))
+	}
+	return t
+}
+
+// nodeRow returns the cells of a node in the table of show.
+func (s *keyState) nodeRow(i int) []string {
+	n := &s.Nodes[i]
+	token, left := "-", "-"
+	waiting := strconv.Itoa(s.Waiters[i])
+	if n.Holder != nil {
+		token = tokenText(n.Holder)
+	}
+	if n.Rest > 0 {
+		left = formatDuration(n.Rest)
+	}
+	if isSilent(n) {
+		waiting = "-"
+	}
+	return []string{strconv.Itoa(n.Node), n.Addr, s.nodeText(n), token, left, waiting}
+}
+
+// holderFacts returns the rows of the facts that describe the holder.
 func holderFacts(h *core.Holder) (rows [][]string) {
 	fact := func(name, text string) { rows = append(rows, []string{"  " + name, text}) }
+
 	if h.Note != "" {
 		fact("holder", quoteIfNeeded(h.Note))
 	}
@@ -190,18 +228,25 @@ func (s *keyState) stateText() string {
 // unknownReason returns the reason for which it is unknown whether the key is held.
 func (s *keyState) unknownReason() string {
 	var parts []string
-	leases, forgetful, silent := s.nodesWhere(hasLease), s.nodesWhere(mayHaveForgotten), s.nodesWhere(isSilent)
+	silent := s.nodesWhere(isSilent)
 	if 2*len(silent) >= len(s.Nodes) {
 		parts = append(parts, "no quorum of nodes has answered")
 	} else if len(silent) > 0 {
 		parts = append(parts, nodeList(silent)+" did not answer")
 	}
+
+	leases := s.nodesWhere(hasLease)
 	if len(leases) > 0 {
 		parts = append(parts, "a lease is on "+nodeList(leases))
 	}
-	if len(forgetful) > 0 {
-		parts = append(parts, nodeList(forgetful)+map[bool]string{true: " has lost its data", false: " have lost their data"}[len(forgetful) == 1])
+
+	forgetful := s.nodesWhere(mayHaveForgotten)
+	if len(forgetful) == 1 {
+		parts = append(parts, nodeList(forgetful)+" has lost its data")
+	} else if len(forgetful) > 1 {
+		parts = append(parts, nodeList(forgetful)+" have lost their data")
 	}
+
 	if len(leases) > 0 {
 		return strings.Join(parts, "; ") + ", and its holder may still be working"
 	}
@@ -213,7 +258,7 @@ func (s *keyState) nodeText(n *core.KeyOnNode) string {
 	switch {
 	case n.Err != nil:
 		return withoutNodeName(n.Err, nodeName(n.Node, n.Addr))
-	case n.Holder != nil && s.Holder != nil && n.Holder.Attempt == s.Holder.Attempt:
+	case s.hasHoldersLease(n):
 		return "held"
 	case n.Holder != nil && s.Holder == nil: // the holder is unknown
 		return "a lease (" + n.Holder.Attempt + ")"

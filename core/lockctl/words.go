@@ -42,7 +42,8 @@ func printable(text string) string {
 
 // oneLine returns the text of an error on one line, without the prefixes that lockctl need not repeat.
 func oneLine(err error) string {
-	text := printable(strings.Join(strings.Fields(err.Error()), " "))
+	words := strings.Fields(err.Error())
+	text := printable(strings.Join(words, " "))
 	for _, prefix := range []string{"lockkit: ", core.ErrUnavailable.Error() + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
@@ -68,12 +69,14 @@ func nodeList(nodes []int) string {
 	for _, n := range nodes {
 		names = append(names, strconv.Itoa(n))
 	}
+
 	switch len(names) {
 	case 0:
 		return "no node"
 	case 1:
 		return "node " + names[0]
 	}
+
 	last := len(names) - 1
 	return "nodes " + strings.Join(names[:last], ", ") + " and " + names[last]
 }
@@ -93,7 +96,15 @@ func newHolderJSON(h *core.Holder) *holderJSON {
 	if h == nil {
 		return nil
 	}
-	j := &holderJSON{Token: h.Token, LeftMS: h.Left.Milliseconds(), Note: h.Note, Name: h.Name, Hint: h.Hint, Attempt: h.Attempt}
+
+	j := &holderJSON{
+		Token:   h.Token,
+		LeftMS:  h.Left.Milliseconds(),
+		Note:    h.Note,
+		Name:    h.Name,
+		Hint:    h.Hint,
+		Attempt: h.Attempt,
+	}
 	if !h.Since.IsZero() {
 		since := h.Since.UTC()
 		j.Since = &since
