@@ -71,6 +71,7 @@ func (a *app) withFleetToChange(
 ) error {
 	return a.withFleet(ctx, cmd, open, func(ctx context.Context, f *fleet) error {
 		err := run(ctx, f)
+
 		switch {
 		case a.stdout.err != nil:
 			return fmt.Errorf("%s is done, but its result could not be printed: %w", c.name, a.stdout.err)

@@ -26,6 +26,7 @@ func (a *app) doctor() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("doctor takes no arguments: it looks at all nodes")
 			}
+
 			return a.withFleet(ctx, cmd, a.dialNodes, func(ctx context.Context, f *fleet) error {
 				return a.diagnose(ctx, cmd, f)
 			})
@@ -45,6 +46,7 @@ func (a *app) diagnose(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	} else {
 		a.printDiagnosis(j)
 	}
+
 	if err == nil && !j.Healthy {
 		err = errProblemFound
 	}
@@ -102,6 +104,7 @@ func newDoctorJSON(d admin.Diagnosis) doctorJSON {
 		if n.Err != nil {
 			h.Error = oneLine(n.Err)
 		}
+
 		j.Nodes = append(j.Nodes, h)
 	}
 
@@ -123,6 +126,7 @@ func (j *doctorJSON) addFindings(node int, addr string, findings []admin.Finding
 			What:     f.What,
 			Mend:     f.Mend,
 		})
+
 		if f.Severity != admin.SeverityWarning {
 			j.Healthy = false
 		}
@@ -156,6 +160,8 @@ func (a *app) printDiagnosis(d doctorJSON) {
 	for _, f := range d.Findings {
 		a.printFinding(f)
 	}
+
+	// Without this line, an operator may take a warning for the cause of a problem.
 	if d.Healthy {
 		a.printf("")
 		a.printf("Nothing of that is a fault or a risk.")

@@ -29,6 +29,8 @@ func flags() []cli.Flag {
 			Value:   "table",
 			Usage:   "table or json",
 		},
+
+		// Options of the services that change what nodes do for lockctl.
 		&cli.DurationFlag{
 			Name:  "max-ttl",
 			Usage: "max TTL of the services (core.WithMaxTTL), if it is not theirs by default",
@@ -60,6 +62,8 @@ func connectionFlags() []cli.Flag {
 				"further addresses of one node are parameters, &addr=host:port. " +
 				"Once for each node, in any order. Else LOCKKIT_NODES",
 		},
+
+		// How to speak TLS with the nodes.
 		&cli.StringFlag{
 			Name: "ca",
 			Usage: "`FILE` with the certificate of the CA that signed those of the nodes, in PEM, " +
@@ -78,6 +82,7 @@ func connectionFlags() []cli.Flag {
 			Usage: "what the nodes' certificates are for, where that is not what they are dialled by. " +
 				"Else LOCKKIT_SERVER_NAME",
 		},
+
 		&cli.StringFlag{
 			Name:  "prefix",
 			Usage: "key prefix of the services (core.WithKeyPrefix). Else LOCKKIT_PREFIX, or lockkit:",
@@ -157,6 +162,8 @@ func (a *app) options(cmd *cli.Command) []core.Option {
 	opts := []core.Option{
 		core.WithKeyPrefix(a.prefix(cmd)),
 		core.WithClockWindow(cmd.Duration("clock-window")),
+
+		// lockctl prints errors itself.
 		core.WithLogger(slog.New(slog.DiscardHandler)),
 	}
 
@@ -192,6 +199,7 @@ func newTokenFlag() cli.Flag {
 // keyArg returns the key that the arguments name.
 func keyArg(cmd *cli.Command) (string, error) {
 	args := cmd.Args().Slice()
+
 	switch {
 	case len(args) == 1 && args[0] == "":
 		return "", usagef("the key is empty: is a variable of the shell not set?")
@@ -215,6 +223,7 @@ func keyAndTokenArgs(cmd *cli.Command) (key string, token uint64, err error) {
 		return "", 0, usagef("--token is missing: " +
 			"give the token that lockctl show prints, so that only this lease is ended")
 	}
+
 	token, err = strconv.ParseUint(text, 10, 64)
 	if err != nil || token == 0 {
 		return "", 0, usagef("--token is a number greater than 0, as lockctl show prints it")

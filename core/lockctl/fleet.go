@@ -28,6 +28,7 @@ func (a *app) dialNodes(cmd *cli.Command) (*fleet, error) {
 	if o := cmd.String("output"); o != "table" && o != "json" {
 		return nil, usagef("-o is table or json")
 	}
+
 	urls, err := a.urls(cmd)
 	if err != nil {
 		return nil, err

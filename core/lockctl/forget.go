@@ -28,6 +28,7 @@ func (a *app) forgetRecord() *cli.Command {
 			if err != nil {
 				return err
 			}
+
 			c := change{name: "the drop of the record", howToCheck: "look with lockctl show, and call again"}
 			return a.withFleetToChange(ctx, cmd, a.openToChange, c, func(ctx context.Context, f *fleet) error {
 				return a.forget(ctx, cmd, f, key, token)

@@ -44,9 +44,11 @@ func (f *fleet) readKey(ctx context.Context, key string) (*keyState, error) {
 	}
 
 	s := f.newKeyState(key, state)
+
 	known := make([]bool, len(s.Nodes))
 	var readers sync.WaitGroup
 	for i := range s.Nodes {
+		// Asking a silent node again would only take another timeout.
 		if hasAnswered(&s.Nodes[i]) {
 			readers.Go(func() { s.Waiters[i], known[i] = f.readWaiters(ctx, i, key) })
 		}
@@ -76,12 +78,14 @@ func (f *fleet) newKeyState(key string, state core.KeyState) *keyState {
 
 	answered := len(s.nodesWhere(hasAnswered))
 	hasLeases := len(s.nodesWhere(hasLease)) > 0
+
 	var cooldowns []time.Duration
 	for _, n := range s.Nodes {
 		if n.Holder == nil && n.Verdict == core.VerdictHeld {
 			cooldowns = append(cooldowns, n.Rest)
 		}
 	}
+
 	quorum := f.quorum()
 	granting := answered - len(cooldowns) // if no node has a lease
 

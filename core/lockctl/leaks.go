@@ -51,6 +51,7 @@ func (a *app) leaks() *cli.Command {
 			if cmd.Args().Present() || cmd.Int("limit") < 0 {
 				return usagef("leaks takes no arguments, and a --limit of 0 and more")
 			}
+
 			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error {
 				return a.listLeaks(ctx, cmd, f)
 			})
@@ -122,6 +123,7 @@ func (a *app) listLeaks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	case wasRead:
 		a.printLeaks(out)
 	}
+
 	if len(out.Found) > 0 {
 		err = errors.Join(err, errProblemFound)
 	}
@@ -147,6 +149,7 @@ func (f *fleet) findLeaks(ctx context.Context, limit int) (leaksJSON, map[int]er
 			if why == "" {
 				return
 			}
+
 			at := place{r.node, r.name}
 			if counted[at] {
 				return
@@ -171,6 +174,7 @@ func (f *fleet) findLeaks(ctx context.Context, limit int) (leaksJSON, map[int]er
 // leak returns the kind of a key and the reason for which it is a leak, "" if it is none. The reply is the key's PTTL.
 func (f *fleet) leak(r reading) (kind, why string) {
 	const noExpiry = -1
+
 	kind, _ = f.keys.Kind(r.name)
 	switch {
 	case kind == "foreign":

@@ -35,6 +35,7 @@ func (a *app) lowerMaxTTL() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("lower-max-ttl takes no arguments: it lowers the value to --max-ttl on all nodes")
 			}
+
 			c := change{name: "the lowering", howToCheck: "look with lockctl doctor, and call again"}
 			return a.withFleetToChange(ctx, cmd, a.openToInspect, c, func(ctx context.Context, f *fleet) error {
 				before, after, err := f.lowerLongest(ctx)
@@ -130,10 +131,13 @@ func (l *lowering) run(ctx context.Context) error {
 func (l *lowering) mark(ctx context.Context) error {
 	for {
 		known := l.group.Head.Load()
+
 		err := l.markOnce(ctx)
 		if err != nil {
 			return err
 		}
+
+		// If a reply reported a longer max TTL, the requests before it did not name that.
 		if l.group.Head.Load() == known {
 			return nil
 		}
@@ -148,6 +152,7 @@ func (l *lowering) markOnce(ctx context.Context) error {
 		if !ok {
 			return inside.EndOf(ctx)
 		}
+
 		if err := l.refusal(votes); err != nil {
 			return err
 		}
@@ -166,6 +171,7 @@ func (l *lowering) askAll(ctx context.Context, request bucketRequest) error {
 		if !ok {
 			return inside.EndOf(ctx)
 		}
+
 		if err := l.refusal(votes); err != nil {
 			return err
 		}
@@ -192,6 +198,7 @@ func (l *lowering) refusal(votes []quorum.Vote) error {
 	for i := range votes {
 		v := &votes[i]
 		name := nodeName(i, l.addr(i))
+
 		switch v.Verdict {
 		case wire.Granted:
 		case wire.Gone:
@@ -212,6 +219,7 @@ func (l *lowering) refusal(votes []quorum.Vote) error {
 			"stop all processes that lock on these nodes, and call again",
 			formatDuration(l.group.Conf.MaxTTL), nodeList(contradicting)))
 	}
+
 	if reasons == nil {
 		return nil
 	}
@@ -233,6 +241,7 @@ func (l *lowering) checkLeases(ctx context.Context, ttl time.Duration) error {
 	for _, n := range l.unreadJSON(unread) {
 		reasons = append(reasons, fmt.Sprintf("%s was not read: %s", nodeName(n.Node, n.Addr), n.Error))
 	}
+
 	for _, lease := range longLeases {
 		if len(reasons) >= maxNamed {
 			break
@@ -241,6 +250,7 @@ func (l *lowering) checkLeases(ctx context.Context, ttl time.Duration) error {
 			reasons = append(reasons, reason)
 		}
 	}
+
 	if reasons == nil {
 		return nil
 	}

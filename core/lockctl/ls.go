@@ -30,6 +30,7 @@ func (a *app) ls() *cli.Command {
 			if cmd.Args().Len() > 1 {
 				return usagef("ls takes one pattern: quote it, so that the shell leaves it alone")
 			}
+
 			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error {
 				return a.listLocks(ctx, cmd, f)
 			})
@@ -110,6 +111,7 @@ func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, ma
 			if kind != "lock" || n.Holder == nil {
 				return
 			}
+
 			if nodesOf[key] == nil {
 				nodesOf[key] = make([]core.KeyOnNode, len(f.clients))
 				for i := range nodesOf[key] {
@@ -123,6 +125,7 @@ func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, ma
 	var states []*keyState
 	for _, key := range slices.Sorted(maps.Keys(nodesOf)) {
 		nodes := nodesOf[key]
+
 		for i, err := range unread {
 			if nodes[i].Holder == nil { // a lease that was read before the node failed counts
 				nodes[i].Verdict = core.VerdictFailed
@@ -155,6 +158,7 @@ func (s *keyState) toLockJSON() lockJSON {
 // row returns the cells of the key in the table of ls.
 func (s *keyState) row() []string {
 	holder, token, heldFor, left := "-", "-", "-", "-"
+
 	if h := s.Holder; h != nil {
 		holder = holderName(h)
 		token = tokenText(h)
@@ -165,6 +169,7 @@ func (s *keyState) row() []string {
 	if s.Left > 0 {
 		left = formatDuration(s.Left)
 	}
+
 	nodes := fmt.Sprintf("%d/%d", len(s.holderNodes()), len(s.Nodes))
 	return []string{quoteIfNeeded(s.Key), s.State, holder, token, heldFor, left, nodes}
 }

@@ -61,19 +61,25 @@ func (s *keyState) addLeaseNotes(r *remarks) {
 		return
 	}
 
+	// A lease needs only a quorum.
 	if without := s.nodesWhere(answeredWithoutLease); len(without) > 0 {
 		r.add("The holder's lease is not on %s: it was not needed there, or the node lost its memory. "+
 			"A renewal brings it back.", nodeList(without))
 	}
+
+	// The holder has a quorum, so the other process cannot get one.
 	if others := s.nodesWhere(s.hasOtherLease); len(others) > 0 {
 		r.add("On %s another process has a lease: a request for the key is granted by too few nodes, and taken back.",
 			nodeList(others))
 	}
+
+	// A quorum has the lease, but with different tokens.
 	if s.Holder.Token == 0 {
 		r.add("The nodes do not agree on the fencing token (%s): until the first renewal a node's may be smaller than "+
 			"the holder's, and where others were granted the key meanwhile it is greater. "+
 			"lockctl release takes any of them.", strings.Join(s.tokens(), ", "))
 	}
+
 	if s.Record != nil {
 		r.add("It is also recorded as completed, with token %d.", s.Record.Token)
 	}

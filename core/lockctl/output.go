@@ -50,6 +50,7 @@ func makeLossless(v reflect.Value) {
 			makeLossless(v.Elem())
 		}
 	case reflect.Struct:
+		// Unexported fields cannot be set, and package json ignores them.
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
 				makeLossless(v.Field(i))
@@ -109,6 +110,7 @@ func formatDuration(d time.Duration) string {
 		return d.Round(100 * time.Microsecond).String()
 	case d < time.Minute-50*time.Millisecond:
 		return d.Round(100 * time.Millisecond).String()
+
 	case d < 48*time.Hour:
 		text := d.Round(time.Second).String()
 		// Package time writes units that are zero: "2m0s", "1h0m0s".

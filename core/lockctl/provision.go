@@ -22,6 +22,7 @@ func (a *app) provision() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("provision takes no arguments")
 			}
+
 			c := change{name: "the declaration", howToCheck: "call again, which does no harm"}
 			return a.withFleetToChange(ctx, cmd, a.openGuarded, c, func(ctx context.Context, f *fleet) error {
 				return a.declareNew(ctx, cmd, f)

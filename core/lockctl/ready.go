@@ -23,6 +23,7 @@ func (a *app) ready() *cli.Command {
 			if cmd.Args().Present() {
 				return usagef("ready takes no arguments")
 			}
+
 			return a.withFleet(ctx, cmd, a.openAsServices, func(ctx context.Context, f *fleet) error {
 				return a.checkReady(ctx, cmd, f)
 			})

@@ -28,6 +28,7 @@ func (a *app) release() *cli.Command {
 			if err != nil {
 				return err
 			}
+
 			c := change{name: "the release", howToCheck: "look with lockctl show, and call again"}
 			return a.withFleetToChange(ctx, cmd, a.openToChange, c, func(ctx context.Context, f *fleet) error {
 				return a.revoke(ctx, cmd, f, key, token)
@@ -64,6 +65,7 @@ func (a *app) revoke(ctx context.Context, cmd *cli.Command, f *fleet, key string
 	if name := holderName(&r.Holder); name != "-" {
 		holder = name + ", " + holder
 	}
+
 	if r.Left <= 0 {
 		a.printf("%s is free. The lease of its holder (%s) was over.", quoteIfNeeded(key), holder)
 	} else {
@@ -71,6 +73,7 @@ func (a *app) revoke(ctx context.Context, cmd *cli.Command, f *fleet, key string
 			"until then the old holder may still act, and the key is not granted.",
 			quoteIfNeeded(key), holder, formatDuration(r.Left))
 	}
+
 	for _, n := range silent {
 		a.printf("%s has not confirmed: %s. It follows the others when it is back.", nodeName(n.Node, n.Addr), n.Error)
 	}
@@ -83,6 +86,7 @@ func unconfirmed(nodes []core.NodeReply) (list []nodeJSON) {
 		if n.Verdict == core.VerdictGranted || n.Verdict == core.VerdictGone {
 			continue
 		}
+
 		j := nodeJSON{Node: n.Node, Addr: n.Addr, Error: n.Verdict.String()}
 		if n.Err != nil {
 			j.Error = withoutNodeName(n.Err, nodeName(n.Node, n.Addr))

@@ -41,6 +41,7 @@ func (f *fleet) scanNodes(ctx context.Context, s scan) map[int]error {
 		mu     sync.Mutex // guards unread, and serializes the calls of visit
 		unread = map[int]error{}
 	)
+
 	for i, client := range f.clients {
 		onNode := s
 		onNode.visit = func(r reading) {
@@ -49,16 +50,19 @@ func (f *fleet) scanNodes(ctx context.Context, s scan) map[int]error {
 			r.node = i
 			s.visit(r)
 		}
+
 		scans.Go(func() {
 			err := onNode.node(ctx, client)
 			if err == nil {
 				return
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			unread[i] = err
 		})
 	}
+
 	scans.Wait()
 	return unread
 }
@@ -141,9 +145,12 @@ func (s scan) pattern(ctx context.Context, node, server redis.UniversalClient, p
 // the node.
 func (s scan) batch(ctx context.Context, node, server redis.UniversalClient, names []string) error {
 	moved, err := s.read(ctx, server, names)
+
+	// The client of a Redis Cluster follows redirections.
 	if err == nil && len(moved) > 0 {
 		moved, err = s.read(ctx, node, moved)
 	}
+
 	if err == nil && len(moved) > 0 {
 		err = fmt.Errorf("%d keys are being moved to other servers: call again", len(moved))
 	}
@@ -160,6 +167,7 @@ func (s scan) read(ctx context.Context, server redis.UniversalClient, names []st
 	pipe := server.Pipeline()
 	serverTime := pipe.Time(ctx)
 	role := pipe.Info(ctx, "replication")
+
 	var replies []redis.Cmder
 	for _, name := range names {
 		replies = append(replies, s.query(ctx, pipe, name))
@@ -170,6 +178,7 @@ func (s scan) read(ctx context.Context, server redis.UniversalClient, names []st
 	if err != nil {
 		return nil, err
 	}
+
 	if strings.Contains(role.Val(), "role:slave") {
 		return nil, errReplica
 	}

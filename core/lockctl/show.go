@@ -27,6 +27,7 @@ func (a *app) show() *cli.Command {
 			if err != nil {
 				return err
 			}
+
 			return a.withFleet(ctx, cmd, a.openToInspect, func(ctx context.Context, f *fleet) error {
 				return a.showKey(ctx, cmd, f, key)
 			})
@@ -46,6 +47,7 @@ func (a *app) showKey(ctx context.Context, cmd *cli.Command, f *fleet, key strin
 	} else {
 		a.printState(s)
 	}
+
 	if s.State == stateUnknown {
 		err = errors.Join(err, errProblemFound)
 	}
@@ -91,6 +93,7 @@ func (s *keyState) toJSON() showJSON {
 		Record:  newRecordJSON(s.Record),
 		Notes:   s.notes(),
 	}
+
 	for i, n := range s.Nodes {
 		k := keyOnNodeJSON{
 			Node:    n.Node,
@@ -102,6 +105,7 @@ func (s *keyState) toJSON() showJSON {
 			Waiters: s.Waiters[i],
 			SkewMS:  n.Skew.Milliseconds(),
 		}
+
 		if n.Err != nil {
 			k.Error = withoutNodeName(n.Err, nodeName(n.Node, n.Addr))
 		}
@@ -160,6 +164,7 @@ func (s *keyState) nodeRow(i int) []string {
 	n := &s.Nodes[i]
 	token, left := "-", "-"
 	waiting := strconv.Itoa(s.Waiters[i])
+
 	if n.Holder != nil {
 		token = tokenText(n.Holder)
 	}
@@ -169,6 +174,7 @@ func (s *keyState) nodeRow(i int) []string {
 	if isSilent(n) {
 		waiting = "-"
 	}
+
 	return []string{strconv.Itoa(n.Node), n.Addr, s.nodeText(n), token, left, waiting}
 }
 
@@ -182,10 +188,12 @@ func holderFacts(h *core.Holder) (rows [][]string) {
 	if h.Name != "" {
 		fact("for", quoteIfNeeded(h.Name))
 	}
+
 	fact("token", tokenText(h))
 	if !h.Since.IsZero() {
 		fact("since", fmt.Sprintf("%s, %s ago", formatTime(h.Since), formatDuration(max(0, time.Since(h.Since)))))
 	}
+
 	fact("left", formatDuration(h.Left)+", if nothing more is heard of the holder")
 	if h.Hint != "" {
 		fact("trace", quoteIfNeeded(h.Hint))
@@ -219,6 +227,7 @@ func (s *keyState) stateText() string {
 	case stateCompleted:
 		return " is completed: it is not granted until the record's retention is over"
 	}
+
 	if !s.Known {
 		return " is free: no node knows this key"
 	}

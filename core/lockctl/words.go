@@ -44,6 +44,7 @@ func printable(text string) string {
 func oneLine(err error) string {
 	words := strings.Fields(err.Error())
 	text := printable(strings.Join(words, " "))
+
 	for _, prefix := range []string{"lockkit: ", core.ErrUnavailable.Error() + ": "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
@@ -105,6 +106,7 @@ func newHolderJSON(h *core.Holder) *holderJSON {
 		Hint:    h.Hint,
 		Attempt: h.Attempt,
 	}
+
 	if !h.Since.IsZero() {
 		since := h.Since.UTC()
 		j.Since = &since
