@@ -1,6 +1,6 @@
 package main
 
-// Grafana's classic dashboard model, as far as it is used here. Every Grafana since 9 imports it.
+// The parts of Grafana's classic dashboard model that this dashboard uses. Grafana 9 and later can import it.
 
 type dashboard struct {
 	UID           string     `json:"uid"`
@@ -10,7 +10,7 @@ type dashboard struct {
 	SchemaVersion int        `json:"schemaVersion"`
 	Version       int        `json:"version"`
 	Editable      bool       `json:"editable"`
-	GraphTooltip  int        `json:"graphTooltip"` // 1 = one crosshair for all panels
+	GraphTooltip  int        `json:"graphTooltip"` // 1: one crosshair for all panels
 	Refresh       string     `json:"refresh"`
 	Time          timeRange  `json:"time"`
 	Timezone      string     `json:"timezone"`
@@ -39,7 +39,7 @@ type variable struct {
 	Query      string      `json:"query"`
 	Definition string      `json:"definition,omitempty"`
 	Datasource *datasource `json:"datasource,omitempty"`
-	Refresh    int         `json:"refresh,omitempty"` // 2 = whenever the time range changes
+	Refresh    int         `json:"refresh,omitempty"` // 2: refresh when the time range changes
 	IncludeAll bool        `json:"includeAll"`
 	AllValue   string      `json:"allValue,omitempty"`
 	Multi      bool        `json:"multi"`
@@ -64,7 +64,7 @@ type panel struct {
 	FieldConfig *fieldConfig `json:"fieldConfig,omitempty"`
 	Options     any          `json:"options,omitempty"`
 	Collapsed   *bool        `json:"collapsed,omitempty"` // of rows
-	Panels      *[]panel     `json:"panels,omitempty"`    // of rows: those inside while it is collapsed
+	Panels      *[]panel     `json:"panels,omitempty"`    // of rows: the panels of a collapsed row
 }
 
 type gridPos struct {
@@ -106,5 +106,5 @@ type thresholds struct {
 
 type step struct {
 	Color string   `json:"color"`
-	Value *float64 `json:"value"` // nil = from minus infinity
+	Value *float64 `json:"value"` // nil: minus infinity
 }

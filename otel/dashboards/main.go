@@ -1,5 +1,5 @@
-// Command dashboards writes lockkit.json, the Grafana dashboard of package otellock, from the table in
-// panels.go. Import the file; there is nothing to run for that.
+// Command dashboards writes lockkit.json, the Grafana dashboard of package otellock, from the table in panels.go. To
+// use the dashboard, import the file; the command need not be run.
 package main
 
 //go:generate go run .
@@ -18,16 +18,16 @@ func main() {
 }
 
 func render() []byte {
-	text, err := json.MarshalIndent(build(), "", "  ")
+	text, err := json.MarshalIndent(newDashboard(), "", "  ")
 	if err != nil {
-		panic(err) // nothing but strings and numbers
+		panic(err) // cannot happen: a dashboard has only strings, numbers and lists of them
 	}
 	return append(text, '\n')
 }
 
-var source = datasource{Type: "prometheus", UID: "${datasource}"}
+var prometheus = datasource{Type: "prometheus", UID: "${datasource}"}
 
-func build() dashboard {
+func newDashboard() dashboard {
 	d := dashboard{
 		UID: "lockkit", Title: "lockkit", Tags: []string{"lockkit", "locks"},
 		Description:   "Who waits for locks, who holds them, what was lost. Panels are explained in docs/operations.md.",
@@ -37,47 +37,47 @@ func build() dashboard {
 		Annotations: annotation{[]any{}},
 	}
 	y := 0
-	add := func(p panel) {
+	addPanel := func(p panel) {
 		p.ID = len(d.Panels) + 1
 		d.Panels = append(d.Panels, p)
 	}
-	for _, s := range sections {
-		add(panel{Type: "row", Title: s.title, GridPos: gridPos{H: 1, W: 24, Y: y}, Collapsed: new(bool), Panels: new([]panel{})})
+	for _, sec := range sections {
+		addPanel(panel{Type: "row", Title: sec.title, GridPos: gridPos{H: 1, W: 24, Y: y}, Collapsed: new(bool), Panels: new([]panel{})})
 		y++
 		width, height := 8, 8
-		if s.panels[0].kind == "stat" {
+		if sec.charts[0].kind == "stat" {
 			width, height = 4, 4
 		}
-		for i, c := range s.panels {
-			p := c.panel()
+		for i, chart := range sec.charts {
+			p := chart.toPanel()
 			p.GridPos = gridPos{H: height, W: width, X: i * width % 24, Y: y + i*width/24*height}
-			add(p)
+			addPanel(p)
 		}
-		y += (len(s.panels)*width + 23) / 24 * height
+		y += (len(sec.charts)*width + 23) / 24 * height
 	}
 	return d
 }
 
 func variables() []variable {
-	values := func(name, label, query string) variable {
-		return variable{Name: name, Label: label, Type: "query", Query: query, Definition: query, Datasource: &source, Refresh: 2,
+	newVariable := func(name, label, query string) variable {
+		return variable{Name: name, Label: label, Type: "query", Query: query, Definition: query, Datasource: &prometheus, Refresh: 2,
 			IncludeAll: true, AllValue: ".*", Multi: true, Sort: 1, Current: map[string]any{"text": "All", "value": "$__all"}}
 	}
 	return []variable{
 		{Name: "datasource", Label: "Data source", Type: "datasource", Query: "prometheus", Current: map[string]any{}},
-		values("job", "Job", `label_values(lockkit_acquire_duration_seconds_count, job)`),
-		values("name", "Name", `label_values(lockkit_acquire_duration_seconds_count{job=~"$job"}, lockkit_name)`),
+		newVariable("job", "Job", `label_values(lockkit_acquire_duration_seconds_count, job)`),
+		newVariable("name", "Name", `label_values(lockkit_acquire_duration_seconds_count{job=~"$job"}, lockkit_name)`),
 	}
 }
 
-// panel is the chart in Grafana's words.
-func (c chart) panel() panel {
-	p := panel{Type: c.kind, Title: c.title, Description: c.help, Datasource: &source,
+// toPanel returns the chart in the model of Grafana. Its position and id are not set.
+func (c chart) toPanel() panel {
+	p := panel{Type: c.kind, Title: c.title, Description: c.description, Datasource: &prometheus,
 		FieldConfig: &fieldConfig{Defaults: fieldDefaults{Unit: c.unit}, Overrides: []any{}}}
 	defaults := &p.FieldConfig.Defaults
 	switch c.kind {
 	case "stat":
-		defaults.NoValue, defaults.Thresholds = "0", c.thresholds()
+		defaults.NoValue, defaults.Thresholds = "0", c.newThresholds()
 		p.Options = map[string]any{"colorMode": "value", "graphMode": "area", "reduceOptions": map[string]any{"calcs": []string{"lastNotNull"}}}
 	case "heatmap":
 		p.Options = map[string]any{"calculate": false, "yAxis": map[string]any{"unit": c.unit}, "color": map[string]any{"mode": "scheme", "scheme": "Oranges"},
@@ -89,7 +89,7 @@ func (c chart) panel() panel {
 			"tooltip": map[string]any{"mode": "multi", "sort": "desc"}}
 	}
 	for i, q := range c.queries {
-		t := target{RefID: string(rune('A' + i)), Datasource: source, Expr: q.expr, LegendFormat: q.legend, Range: true, EditorMode: "code"}
+		t := target{RefID: string(rune('A' + i)), Datasource: prometheus, Expr: q.expr, LegendFormat: q.legend, Range: true, EditorMode: "code"}
 		if c.kind == "heatmap" {
 			t.Format = "heatmap"
 		}
@@ -99,9 +99,9 @@ func (c chart) panel() panel {
 	return p
 }
 
-func (c chart) thresholds() *thresholds {
+func (c chart) newThresholds() *thresholds {
 	at := func(v float64) *float64 { return &v }
-	switch c.bad {
+	switch c.redWhen {
 	case "above 0":
 		return &thresholds{"absolute", []step{{"green", nil}, {"red", at(0.000001)}}}
 	case "below 1":
