@@ -1,5 +1,5 @@
-// Package api holds the exported API of each package to what docs/api has, and the doors of core's own packages to what
-// docs/api/internal has, so that no change of either goes unnoticed.
+// Package api compares the exported API of each public package with docs/api, and the exported names of core's internal
+// packages with docs/api/internal, so that no change goes unnoticed.
 package api
 
 import (
@@ -20,8 +20,11 @@ import (
 var update = flag.Bool("update", false, "write docs/api instead of comparing with it")
 
 var (
-	packages = []string{"core", "core/admin", "cronlock", "cronlock/gocronlock", "cronlock/leader", "httplock", "otel/otellock", "queuelock", "testutil", "testutil/history", "testutil/locktest"}
-	inCore   = []string{"clock", "goredis", "inside", "node", "queue", "quorum", "wire"} // what core is made of
+	packages = []string{
+		"core", "core/admin", "cronlock", "cronlock/gocronlock", "cronlock/leader", "httplock", "otel/otellock",
+		"queuelock", "testutil", "testutil/history", "testutil/locktest",
+	}
+	internal = []string{"clock", "goredis", "inside", "node", "queue", "quorum", "wire"} // in core/internal
 )
 
 func TestAPI(t *testing.T) {
@@ -29,58 +32,63 @@ func TestAPI(t *testing.T) {
 	for _, name := range packages {
 		files[name] = strings.ReplaceAll(name, "/", "-")
 	}
-	for _, name := range inCore {
+	for _, name := range internal {
 		files["core/internal/"+name] = "internal/" + name
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		file := filepath.Join("..", "..", "docs", "api", files[name]+".txt")
-		is := strings.Join(exported(t, filepath.Join("..", "..", name)), "\n") + "\n"
+		got := strings.Join(exported(t, filepath.Join("..", "..", name)), "\n") + "\n"
 		if *update {
-			if err := os.WriteFile(file, []byte(is), 0o644); err != nil {
+			if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
-		was, err := os.ReadFile(file)
+
+		content, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, line := range missing(string(was), is) {
-			t.Errorf("%s lacks what %s has: %s", name, file, line)
+		want := string(content)
+		for _, line := range missingLines(want, got) {
+			t.Errorf("%s lacks a declaration of %s: %s", name, file, line)
 		}
-		for _, line := range missing(is, string(was)) {
-			t.Errorf("%s has what %s lacks: %s", name, file, line)
+		for _, line := range missingLines(got, want) {
+			t.Errorf("%s has a declaration that %s lacks: %s", name, file, line)
 		}
-		if !t.Failed() && string(was) != is {
+		if !t.Failed() && want != got {
 			t.Errorf("%s is in another order", file)
 		}
 	}
 	if t.Failed() {
-		t.Log("if that is meant: go test ./internal/api -update, and of what users see, say so in CHANGELOG.md")
+		t.Log("if the change is intended: go test ./internal/api -update; name changes that users see in CHANGELOG.md")
 	}
 }
 
-// missing are the lines of the first text that the second has not.
-func missing(of, in string) (lines []string) {
-	has := strings.Split(in, "\n")
-	for line := range strings.Lines(of) {
-		if line = strings.TrimSuffix(line, "\n"); !slices.Contains(has, line) {
-			lines = append(lines, line)
+// missingLines returns the lines of want that got lacks.
+func missingLines(want, got string) (missing []string) {
+	lines := strings.Split(got, "\n")
+	for line := range strings.Lines(want) {
+		line = strings.TrimSuffix(line, "\n")
+		if !slices.Contains(lines, line) {
+			missing = append(missing, line)
 		}
 	}
-	return lines
+	return missing
 }
 
-// exported are the exported declarations of a package, without comments and bodies, in order.
+// exported returns the exported declarations of a package, sorted, without comments and bodies.
 func exported(t *testing.T, dir string) (decls []string) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no files in %s: %v", dir, err)
 	}
+
 	for _, path := range paths {
 		if strings.HasSuffix(path, "_test.go") {
 			continue
 		}
+
 		files := token.NewFileSet()
 		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
 		if err != nil {
@@ -89,6 +97,7 @@ func exported(t *testing.T, dir string) (decls []string) {
 		if !ast.FileExports(file) {
 			continue
 		}
+
 		for _, decl := range file.Decls {
 			for _, part := range parts(decl) {
 				var text bytes.Buffer
@@ -99,11 +108,12 @@ func exported(t *testing.T, dir string) (decls []string) {
 			}
 		}
 	}
+
 	slices.Sort(decls)
-	return slices.Compact(decls) // what differs between systems is there twice
+	return slices.Compact(decls) // a declaration that differs between systems may occur twice
 }
 
-// parts splits a declaration into one for each name, with the values of constants that are literals.
+// parts splits a declaration into one declaration for each name. Constants keep their value if it is a literal.
 func parts(decl ast.Decl) (parts []ast.Decl) {
 	switch decl := decl.(type) {
 	case *ast.FuncDecl:
@@ -123,7 +133,7 @@ func parts(decl ast.Decl) (parts []ast.Decl) {
 	return parts
 }
 
-// values splits constants or variables that are declared together.
+// values splits constants or variables that are declared together into one declaration for each.
 func values(tok token.Token, v *ast.ValueSpec) (parts []ast.Decl) {
 	for i, name := range v.Names {
 		one := &ast.ValueSpec{Names: []*ast.Ident{{Name: name.Name}}, Type: v.Type}
@@ -135,6 +145,7 @@ func values(tok token.Token, v *ast.ValueSpec) (parts []ast.Decl) {
 	return parts
 }
 
+// valueOf returns the i-th value of a declaration, and whether it is a literal.
 func valueOf(v *ast.ValueSpec, i int) (ast.Expr, bool) {
 	if i >= len(v.Values) {
 		return nil, false
@@ -143,7 +154,7 @@ func valueOf(v *ast.ValueSpec, i int) (ast.Expr, bool) {
 	return literal, ok
 }
 
-// ofExported reports whether a method's receiver is of an exported type.
+// ofExported reports whether the type of a method's receiver is exported.
 func ofExported(receiver ast.Expr) bool {
 	if pointer, ok := receiver.(*ast.StarExpr); ok {
 		receiver = pointer.X

@@ -18,11 +18,17 @@ var (
 	eventRow   = regexp.MustCompile("^\\| `([a-z_]+)` \\| [^|]+ \\| [^|]+ \\|$")
 )
 
-// The manual explains each word of the events of an adapter, and no other.
+// The manual explains every event kind of every adapter, and no other word.
 func TestEventsAreExplained(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{}
-	for dir, source := range map[string]string{"cronlock": "cronlock", "cronlock/leader": "cronlock", "queuelock": "queuelock", "httplock": "httplock"} {
+	sources := map[string]string{ // by folder
+		"cronlock":        "cronlock",
+		"cronlock/leader": "cronlock",
+		"queuelock":       "queuelock",
+		"httplock":        "httplock",
+	}
+	for dir, source := range sources {
 		words := eventKinds(t, filepath.Join("../..", dir))
 		if len(words) == 0 {
 			t.Errorf("%s has no constants of type core.EventKind", dir)
@@ -31,6 +37,7 @@ func TestEventsAreExplained(t *testing.T) {
 			want[source+" "+word] = true
 		}
 	}
+
 	has := map[string]bool{}
 	_, section, _ := strings.Cut(text(t, "../../docs/operations.md"), "\n### Events\n")
 	section, _, _ = strings.Cut(section, "\n### ")
@@ -43,6 +50,7 @@ func TestEventsAreExplained(t *testing.T) {
 			has[source+" "+row[1]] = true
 		}
 	}
+
 	for _, word := range slices.Sorted(maps.Keys(want)) {
 		if !has[word] {
 			t.Errorf("docs/operations.md does not explain %s", word)
@@ -50,12 +58,12 @@ func TestEventsAreExplained(t *testing.T) {
 	}
 	for _, word := range slices.Sorted(maps.Keys(has)) {
 		if !want[word] {
-			t.Errorf("docs/operations.md explains %s, which there is not", word)
+			t.Errorf("docs/operations.md explains %s, which does not exist", word)
 		}
 	}
 }
 
-// eventKinds are the values of a package's constants of type core.EventKind.
+// eventKinds returns the values of a package's constants of type core.EventKind.
 func eventKinds(t *testing.T, dir string) (words []string) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
@@ -77,6 +85,7 @@ func eventKinds(t *testing.T, dir string) (words []string) {
 	return words
 }
 
+// kindsOf returns the values in a declaration of constants of type core.EventKind.
 func kindsOf(t *testing.T, spec *ast.ValueSpec) (words []string) {
 	t.Helper()
 	if kind, ok := spec.Type.(*ast.SelectorExpr); !ok || kind.Sel.Name != "EventKind" {

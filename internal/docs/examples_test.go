@@ -10,7 +10,7 @@ import (
 
 var optionLine = regexp.MustCompile(`(?m)^func (\w+)\(.*\) (?:Option|CallOption|ReleaseOption|JobOption|KeyFunc|Schedule)$`)
 
-// Each option of the packages that users call has an example.
+// Every option of the packages that users import has an example.
 func TestOptionsHaveExamples(t *testing.T) {
 	t.Parallel()
 	for _, pkg := range []string{"core", "cronlock", "queuelock", "httplock"} {
@@ -19,6 +19,7 @@ func TestOptionsHaveExamples(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		var examples strings.Builder
 		for _, file := range files {
 			source, err := os.ReadFile(file)
@@ -27,12 +28,14 @@ func TestOptionsHaveExamples(t *testing.T) {
 			}
 			examples.WriteString(string(source))
 		}
+
 		options := optionLine.FindAllStringSubmatch(api, -1)
 		if len(options) < 4 {
-			t.Errorf("%s has %d options only", pkg, len(options))
+			t.Errorf("%s has only %d options", pkg, len(options))
 		}
 		for _, option := range options {
-			if !regexp.MustCompile(`(?m)^func Example` + option[1] + `\(\)`).MatchString(examples.String()) {
+			example := regexp.MustCompile(`(?m)^func Example` + option[1] + `\(\)`)
+			if !example.MatchString(examples.String()) {
 				t.Errorf("%s.%s has no example", pkg, option[1])
 			}
 		}

@@ -17,7 +17,7 @@ var (
 	dropped = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
-// Every link of a document to a file of this repository, or to a heading, leads somewhere.
+// The target of every link to a file of this repository, or to a heading, exists.
 func TestLinks(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
@@ -29,15 +29,16 @@ func TestLinks(t *testing.T) {
 		for _, found := range link.FindAllStringSubmatch(text(t, path), -1) {
 			file, anchor, _ := strings.Cut(found[1], "#")
 			if strings.Contains(file, ":") {
-				continue // of another site
+				continue // a link to another site
 			}
+
 			links++
 			target := path
 			if file != "" {
 				target = filepath.Join(filepath.Dir(path), file)
 			}
 			if _, err := os.Stat(target); err != nil {
-				t.Errorf("%s: %s leads nowhere", path, found[1])
+				t.Errorf("%s: %s has no target", path, found[1])
 			} else if anchor != "" && !anchors(text(t, target))[anchor] {
 				t.Errorf("%s: %s: no such heading", path, found[1])
 			}
@@ -48,7 +49,7 @@ func TestLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	if links < 20 {
-		t.Errorf("found %d links only", links)
+		t.Errorf("found only %d links", links)
 	}
 }
 
@@ -62,6 +63,7 @@ func TestPages(t *testing.T) {
 	if lines := strings.Count(string(readme), "\n"); lines > 150 {
 		t.Errorf("README.md has %d lines, more than 150", lines)
 	}
+
 	list := text(t, "../../docs/README.md")
 	pages, err := filepath.Glob("../../docs/*.md")
 	if err != nil || len(pages) < 3 {
@@ -74,7 +76,7 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// text is a document without its code.
+// text returns a document without its code blocks.
 func text(t *testing.T, path string) string {
 	t.Helper()
 	content, err := os.ReadFile(path)
@@ -84,11 +86,12 @@ func text(t *testing.T, path string) string {
 	return code.ReplaceAllString(string(content), "")
 }
 
-// anchors are the headings, as GitHub makes links of them.
+// anchors returns the anchors that GitHub makes from the headings of a document.
 func anchors(document string) map[string]bool {
 	names := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(document, -1) {
-		names[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+		name := dropped.ReplaceAllString(strings.ToLower(h[1]), "")
+		names[strings.ReplaceAll(name, " ", "-")] = true
 	}
 	return names
 }

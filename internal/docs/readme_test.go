@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// cells are those of a row of a table.
+// cells returns the cells of a line of a table.
 func cells(row string) (texts []string) {
 	for cell := range strings.SplitSeq(strings.Trim(strings.TrimSpace(row), "|"), "|") {
 		texts = append(texts, strings.TrimSpace(cell))
@@ -15,14 +15,14 @@ func cells(row string) (texts []string) {
 	return texts
 }
 
-// A row of a document's table, with its column names and the heading above it.
+// A row is a row of a table in a document, with the names of the columns and the heading above the table.
 type row struct {
 	heading string
 	columns []string
 	cells   []string
 }
 
-// cell is what a row has in a column; empty if there is none.
+// cell returns the cell of a row in a column, or "" if the table has no such column.
 func (r row) cell(column string) string {
 	for i, name := range r.columns {
 		if name == column && i < len(r.cells) {
@@ -32,26 +32,26 @@ func (r row) cell(column string) string {
 	return ""
 }
 
-// rows are those of all tables of a document.
+// rows returns the rows of all tables of a document.
 func rows(document string) (all []row) {
-	var now row
+	var current row
 	for line := range strings.Lines(document) {
 		switch {
 		case strings.HasPrefix(line, "#"):
-			now = row{heading: strings.TrimSpace(strings.TrimLeft(line, "# "))}
+			current = row{heading: strings.TrimSpace(strings.TrimLeft(line, "# "))}
 		case !strings.HasPrefix(line, "|"):
-			now.columns = nil
-		case now.columns == nil:
-			now.columns = cells(line)
+			current.columns = nil
+		case current.columns == nil:
+			current.columns = cells(line)
 		case !strings.HasPrefix(line, "|-") && !strings.HasPrefix(line, "| -"):
-			now.cells = cells(line)
-			all = append(all, now)
+			current.cells = cells(line)
+			all = append(all, current)
 		}
 	}
 	return all
 }
 
-// figure is what docs/benchmarks.md has for a peer; empty if it has nothing.
+// figure returns the figure of docs/benchmarks.md for a peer, or "" if it has none.
 func figure(benchmarks []row, wanted func(row) bool, column, peer string) string {
 	if peer == "lockkit" {
 		peer = "lockkit, Open"
@@ -64,7 +64,7 @@ func figure(benchmarks []row, wanted func(row) bool, column, peer string) string
 	return ""
 }
 
-// The figures with which the README compares are those of docs/benchmarks.md, and a dash where that has none.
+// The README's comparison has the figures of docs/benchmarks.md, or a dash if there is none.
 func TestComparison(t *testing.T) {
 	t.Parallel()
 	benchmarks := rows(text(t, "../../docs/benchmarks.md"))
@@ -89,7 +89,8 @@ func TestComparison(t *testing.T) {
 			if want == "" {
 				want = "–"
 			}
-			if compared++; r.cells[i+1] != want {
+			compared++
+			if r.cells[i+1] != want {
 				t.Errorf("README.md: %s, %s: %s, but docs/benchmarks.md has %s", r.cells[0], peer, r.cells[i+1], want)
 			}
 		}
@@ -99,16 +100,19 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// The versions of the README are those of go.mod, of the manual and of the code.
+// The README has the same versions as go.mod, the manual and the code.
 func TestVersions(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("LOCKKIT_LIBRARIES") == "newest" {
-		t.Skip("go.mod is that of make newest")
+		t.Skip("make newest has changed go.mod")
 	}
 	readme, mod := text(t, "../../README.md"), text(t, "../../go.mod")
 	for name, module := range map[string]string{
-		"go-redis": "github.com/redis/go-redis/v9", "gocron": "github.com/go-co-op/gocron/v2", "asynq": "github.com/hibiken/asynq",
-		"gin": "github.com/gin-gonic/gin", "OpenTelemetry": "go.opentelemetry.io/otel",
+		"go-redis":      "github.com/redis/go-redis/v9",
+		"gocron":        "github.com/go-co-op/gocron/v2",
+		"asynq":         "github.com/hibiken/asynq",
+		"gin":           "github.com/gin-gonic/gin",
+		"OpenTelemetry": "go.opentelemetry.io/otel",
 	} {
 		found := regexp.MustCompile(`(?m)^\t` + regexp.QuoteMeta(module) + ` (v\S+)$`).FindStringSubmatch(mod)
 		if found == nil {
@@ -117,23 +121,29 @@ func TestVersions(t *testing.T) {
 			t.Errorf("README.md does not say that %s is %s or later", name, found[1])
 		}
 	}
+
 	language := regexp.MustCompile(`(?m)^go (\d+\.\d+)`).FindStringSubmatch(mod)[1]
 	for file, words := range map[string]string{
-		"../../README.md": "| Go | " + language + " |", "../../docs/badges/go.svg": "Go: " + language,
-		"../../docs/badges/redis.svg": "Redis: 6.2.7", "../../core/internal/node/info.go": "6.2.7", "../../docs/badges/licence.svg": "Apache 2.0",
-		"../../LICENSE": "Version 2.0",
+		"../../README.md":                  "| Go | " + language + " |",
+		"../../docs/badges/go.svg":         "Go: " + language,
+		"../../docs/badges/redis.svg":      "Redis: 6.2.7",
+		"../../core/internal/node/info.go": "6.2.7",
+		"../../docs/badges/licence.svg":    "Apache 2.0",
+		"../../LICENSE":                    "Version 2.0",
 	} {
 		if !strings.Contains(text(t, file), words) {
 			t.Errorf("%s does not say %q", file, words)
 		}
 	}
+
 	tested := ""
 	for _, r := range rows(text(t, "../../docs/operations.md")) {
 		if r.heading == "Versions" && r.cell("result") == "passed" {
 			tested += r.cell("server") + "; "
 		}
 	}
-	if tested = strings.TrimSuffix(tested, "; "); tested == "" || !strings.Contains(readme, "| servers, tested | "+tested+" |") {
+	tested = strings.TrimSuffix(tested, "; ")
+	if tested == "" || !strings.Contains(readme, "| servers, tested | "+tested+" |") {
 		t.Errorf("README.md does not name the servers of the manual: %s", tested)
 	}
 }

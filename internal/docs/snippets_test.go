@@ -5,14 +5,15 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
 
 var goBlock = regexp.MustCompile("(?ms)^```go\n(.*?)^```$")
 
-// What these pages show of Go is in files that are compiled: line by line, whatever the indentation. A line "// …" is for
-// lines that the page leaves out.
+// Every block of Go on these pages is part of a file that is compiled, with the same lines except for their
+// indentation. A line "// …" stands for lines that the page leaves out.
 func TestSnippets(t *testing.T) {
 	t.Parallel()
 	files := sources(t)
@@ -33,30 +34,28 @@ func TestSnippets(t *testing.T) {
 	}
 }
 
-// shown reports whether one of the files has all parts of a block, in their order.
+// shown reports whether one of the files has all parts of a block, in the same order.
 func shown(files []string, block string) bool {
 	var parts []string
 	for part := range strings.SplitSeq(flat(block), "\n// …\n") {
 		parts = append(parts, "\n"+strings.Trim(part, "\n")+"\n")
 	}
-	for _, file := range files {
-		found := true
-		for _, part := range parts {
-			var before bool
-			_, file, before = strings.Cut(file, part)
-			if found = found && before; !found {
-				break
-			}
-			file = "\n" + file
-		}
-		if found {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(files, func(file string) bool { return hasInOrder(file, parts) })
 }
 
-// sources are the Go files of the repository, each flat.
+// hasInOrder reports whether a file has all parts, one after another.
+func hasInOrder(file string, parts []string) bool {
+	for _, part := range parts {
+		_, after, found := strings.Cut(file, part)
+		if !found {
+			return false
+		}
+		file = "\n" + after // the next part begins with the end of this one's last line
+	}
+	return true
+}
+
+// sources returns the Go files of the repository, each made flat.
 func sources(t *testing.T) (files []string) {
 	t.Helper()
 	err := filepath.WalkDir("../..", func(path string, entry fs.DirEntry, err error) error {
@@ -73,7 +72,7 @@ func sources(t *testing.T) (files []string) {
 	return files
 }
 
-// flat is code without indentation, between two ends of lines.
+// flat returns code without indentation, between two newlines.
 func flat(code string) string {
 	lines := strings.Split(code, "\n")
 	for i, line := range lines {
@@ -82,7 +81,7 @@ func flat(code string) string {
 	return "\n" + strings.Trim(strings.Join(lines, "\n"), "\n") + "\n"
 }
 
-// A snippet that is in no file is noticed, and so is one whose parts are in another order, or in two files.
+// TestSnippets notices a snippet that is in no file, or whose parts are in another order or in two files.
 func TestShown(t *testing.T) {
 	t.Parallel()
 	files := []string{flat("\ta()\n\tb()\n\tc()\n\td()"), flat("e()")}

@@ -14,11 +14,12 @@ var (
 	declaredTest = regexp.MustCompile(`(?m)^func ((?:Test|Example)[A-Za-z0-9_]+)\(`)
 )
 
-// Each test that a document names exists; `TestCE1_…` stands for those that begin so.
+// Every test that a document names exists. `TestCE1_…` names the tests with that prefix.
 func TestTestsExist(t *testing.T) {
 	t.Parallel()
 	const root = "../.."
-	tests, documents := map[string]bool{}, []string{}
+	tests := map[string]bool{}
+	var documents []string
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -42,16 +43,18 @@ func TestTestsExist(t *testing.T) {
 	named := 0
 	for _, path := range documents {
 		for _, found := range namedTest.FindAllStringSubmatch(text(t, path), -1) {
-			if named++; !exists(tests, found[1]) {
+			named++
+			if !exists(tests, found[1]) {
 				t.Errorf("%s: there is no %s", path, found[1])
 			}
 		}
 	}
 	if named < 100 {
-		t.Errorf("the documents name %d tests only", named)
+		t.Errorf("the documents name only %d tests", named)
 	}
 }
 
+// exists reports whether there is a test with the name or, if the name ends in "…", with that prefix.
 func exists(tests map[string]bool, name string) bool {
 	prefix, several := strings.CutSuffix(name, "…")
 	if !several {
