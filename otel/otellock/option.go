@@ -37,8 +37,8 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	return option(func(c *config) { c.tracers = p })
 }
 
-// WithSpanThreshold sets how long an operation must take to get a span if it succeeded and did not wait for another
-// holder. The default is 50ms. With 0, every operation gets a span.
+// WithSpanThreshold sets how long an operation must take to get a span if it succeeded and did not find the key
+// held. The default is 50ms. With 0, every operation gets a span.
 func WithSpanThreshold(d time.Duration) Option {
 	return option(func(c *config) { c.spanThreshold = d })
 }

@@ -19,8 +19,8 @@ type result struct {
 	firstReport bool // the operation is the first to report that its lease was lost
 }
 
-// recordSpan makes the span of the operation, with the operation's start and end times, if the operation failed, waited
-// or was slow. It returns a context with the span, or else the operation's own context.
+// recordSpan makes the span of the operation, with the operation's start and end times, if the operation failed, found
+// the key held or was slow. It returns a context with the span, or else the operation's own context.
 //
 // The span of an acquisition is a child of the caller's span. The caller's span may be over when another operation
 // ends, so the span of that operation begins a new trace, with a link to the caller's span. The span of a loss has the
