@@ -57,16 +57,16 @@ func checkKey(key string) error {
 
 // policyForCall returns the policy of a call, if its key and its options are valid.
 func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOption) (*policy, error) {
-	if err := cmp.Or(l.fit(ctx), checkKey(key)); err != nil {
+	if err := cmp.Or(l.checkCall(ctx), checkKey(key)); err != nil {
 		return nil, err
 	}
-	return l.p.of(opts)
+	return l.p.withCallOptions(opts)
 }
 
 // acquireAs acquires the key, unless ctx runs under a lease on it: then the error is twice.
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, twice error) (*Lease, error) {
 	if _, held := l.Holding(ctx, key); held {
-		refused := opError(OpAcquire, key, twice)
+		refused := newOpError(OpAcquire, key, twice)
 		refused.Held = HeldByCaller
 		return nil, refused
 	}
@@ -75,10 +75,10 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 		a.parent = context.WithoutCancel(ctx)
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, p.carries
+	a.observed, a.metadata = end != nil, p.metadata
 	if p.observer.Hint != nil {
 		if hint := p.observer.Hint(ctx); hint != "" && len(hint) <= wire.MaxHint {
-			a.carries = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
+			a.metadata = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
 		}
 	}
 
@@ -111,7 +111,7 @@ var (
 // Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
 // from, also through leases on other keys: waiting for key would never end. A lease that is over does not count.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
-	if !l.made() || ctx == nil {
+	if !l.valid() || ctx == nil {
 		return nil, false
 	}
 	c, ok := ctx.Value(leaseKey{}).(*leaseContext)

@@ -17,15 +17,15 @@ import (
 
 // A call is one call of Acquire or TryAcquire: what all its attempts have in common.
 type call struct {
-	e        *engine
-	p        *policy
-	key      string
-	resource string // the key's name in Redis, and in the local queue
-	parent   context.Context
-	tryOnly  bool
-	carries  string        // the note, name and hint that the lease carries
-	since    time.Time     // when the call began, if it had to stand in line in this process
-	wait     *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
+	e            *engine
+	p            *policy
+	key          string
+	resource     string // the key's name in Redis, and in the local queue
+	parent       context.Context
+	tryOnly      bool
+	metadata     string        // the note, name and hint that the lease carries
+	waitingSince time.Time     // when the call began, if it had to stand in line in this process
+	waiter       *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
 	callbacks *callback.Queue // what the observer is told in the background of all attempts, and of the lease; nil until there is one
 
@@ -41,12 +41,12 @@ type call struct {
 func (c *call) newAttempt() *attempt {
 	lease := &Lease{
 		attempt: attempt{
-			e:       c.e,
-			bucket:  c.e.Bucket(c.key),
-			p:       c.p,
-			lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
-			carries: c.carries,
-			waits:   !c.tryOnly,
+			e:        c.e,
+			bucket:   c.e.Bucket(c.key),
+			p:        c.p,
+			lock:     c.e.Keys.Lock(c.key, c.resource, c.e.attemptCount.Add(1)),
+			metadata: c.metadata,
+			canWait:  !c.tryOnly,
 		},
 		term: term{clock: c.e.Clock, holdUntil: clock.Never},
 	}
@@ -58,16 +58,16 @@ func (c *call) newAttempt() *attempt {
 		c.callbacks = &lease.callbacks
 	}
 	a.callbacks = c.callbacks
-	a.nodes = slices.Grow(a.only[:0], len(c.e.Nodes))
+	a.nodes = slices.Grow(a.inlineNode[:0], len(c.e.Nodes))
 	for i := range c.e.Nodes {
 		a.nodes = append(a.nodes, nodeState{memory: a.bucket.Memory(i)})
 	}
 
-	if a.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = queue.NewWaiter(a.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.Nodes)))
+	if a.canWait && c.waiter == nil && !c.waitingSince.IsZero() {
+		c.waiter = queue.NewWaiter(a.lock.Waiter(), wire.StampOf(c.waitingSince), quorum.Of(len(c.e.Nodes)))
 	}
-	a.wait = c.wait
-	if a.wait != nil {
+	a.waiter = c.waiter
+	if a.waiter != nil {
 		a.place = queued
 	}
 	return a
@@ -97,47 +97,47 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	}
 	defer e.gate.Leave()
 
-	wait := ctx
+	waitCtx := ctx
 	if a.p.maxWait > 0 && !a.tryOnly {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, a.p.maxWait)
+		waitCtx, cancel = context.WithTimeout(ctx, a.p.maxWait)
 		defer cancel()
 	}
 
-	entered := a.enterLine(ctx, wait)
+	entered := a.enterLine(ctx, waitCtx)
 	if !entered {
 		return nil, a.stopError(ctx)
 	}
 	defer func() { a.leaveLine(ctx, lease != nil) }() // also when what the caller's context has of its own panics
-	return a.contend(ctx, wait)
+	return a.contend(ctx, waitCtx)
 }
 
 // enterLine takes the key's turn in this process, and reports whether it got it.
-func (a *acquisition) enterLine(ctx, wait context.Context) bool {
+func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 	e := a.e
-	first := e.lines.TryEnter(a.resource)
+	first := e.localQueue.TryEnter(a.resource)
 	if first {
 		return true
 	}
 	a.out.Contended = true
-	a.setLast(e.lines.Why(a.resource))
-	if a.tryOnly || a.cooldownExceedsWait(wait) {
+	a.setLast(e.localQueue.Why(a.resource))
+	if a.tryOnly || a.cooldownExceedsWait(waitCtx) {
 		return false
 	}
 
 	began := e.Clock.Now()
-	a.since = time.Now()
+	a.waitingSince = time.Now()
 	next := a.call // not a itself, which would leave the stack
-	entered := e.lines.Enter(wait, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
+	entered := e.localQueue.Enter(waitCtx, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
-		next.prefetchedRound = next.prefetched.acquiring(false)
+		next.prefetchedRound = next.prefetched.newAcquireRound(false)
 		next.prefetchedRound.Begin(ctx, quorum.All(len(e.Nodes)))
 		node.Dispatch(release, next.prefetchedRound)
 	}})
 	a.call = next
 
 	// If no quorum could be reached, the call counts that from when it came.
-	a.setLast(e.lines.Why(a.resource))
+	a.setLast(e.localQueue.Why(a.resource))
 	if a.last.silentSince != 0 {
 		a.last.silentSince = max(a.last.silentSince, began)
 	}
@@ -147,9 +147,9 @@ func (a *acquisition) enterLine(ctx, wait context.Context) bool {
 // leaveLine ends the waiting. A lease keeps the turn in this process: its release passes it on.
 func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 	e := a.e
-	if a.wait != nil {
-		a.wait.End()
-		e.waits.End(a.wait)
+	if a.waiter != nil {
+		a.waiter.End()
+		e.board.End(a.waiter)
 	}
 	if leased {
 		return
@@ -157,27 +157,27 @@ func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 
 	// The call does not wait until the nodes have taken it out of their queues. If one does not, the calls behind it wait
 	// for its turn, once.
-	if a.wait != nil {
+	if a.waiter != nil {
 		last := a.newAttempt()
 		last.leaveQueues()
-		last.free(ctx)
+		last.releaseAll(ctx)
 	}
-	e.lines.Leave(a.resource)
+	e.localQueue.Leave(a.resource)
 }
 
 // contend makes attempts until one becomes a lease, or there is a reason to stop.
-func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
+func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 	if a.silentForTTL() { // the caller before this one in line found that out for all of them
 		return nil, a.stopError(ctx)
 	}
 	for {
 		a.out.Attempts++
-		if a.wait != nil {
-			a.wait.Trying()
+		if a.waiter != nil {
+			a.waiter.Trying()
 		}
 
-		lease, refused := a.try(ctx, wait)
-		if lease == nil && wait.Err() != nil && a.last.err != nil {
+		lease, refused := a.try(ctx, waitCtx)
+		if lease == nil && waitCtx.Err() != nil && a.last.err != nil {
 			return nil, a.stopError(ctx) // a round cut short knows less than the one before
 		}
 		a.recordAttempt(lease, refused)
@@ -185,20 +185,20 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 		switch {
 		case lease != nil:
 			return lease, nil
-		case wait.Err() != nil || a.e.IsClosing():
+		case waitCtx.Err() != nil || a.e.IsClosing():
 			return nil, a.stopError(ctx)
 		case a.last.outcome == quorum.Unsettled && !a.recovering:
 			a.recovering = true // the next attempt settles the record, and needs no pause
 			continue
 		case a.last.retryNow:
 			continue
-		case a.shouldStop(wait):
+		case a.shouldStop(waitCtx):
 			return nil, a.stopError(ctx)
 		}
 
-		a.e.lines.Fails(a.resource, a.last)
+		a.e.localQueue.Fails(a.resource, a.last)
 		a.recovering = a.recovering && a.last.split()
-		slept := a.sleep(wait)
+		slept := a.sleep(waitCtx)
 		if !slept {
 			return nil, a.stopError(ctx)
 		}
@@ -210,10 +210,10 @@ func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
 // The order is the protocol's. Trust starts before the first request is sent. The token is the greatest that any granting
 // node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read last, after
 // every wait.
-func (a *acquisition) try(ctx, wait context.Context) (*Lease, refusal) {
+func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 	own, r := a.ask(ctx)
-	r.Wait(wait)
-	won, lostVotes := own.settleToken(ctx, wait, r)
+	r.Wait(waitCtx)
+	won, lostVotes := own.settleToken(ctx, waitCtx, r)
 
 	t := &r.Tally
 	outcome := t.Acquired()
@@ -222,8 +222,8 @@ func (a *acquisition) try(ctx, wait context.Context) (*Lease, refusal) {
 		_, rec := t.DoneVotes()
 		return nil, a.done(ctx, own, t, rec.Aged(a.e.Clock.Now().Since(r.Sent)))
 	case won && outcome == quorum.Unsettled && a.recovering && r.Sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now():
-		return nil, a.adopt(ctx, wait, own, r)
-	case won && outcome == quorum.Won && wait.Err() == nil:
+		return nil, a.adopt(ctx, waitCtx, own, r)
+	case won && outcome == quorum.Won && waitCtx.Err() == nil:
 		started := own.lease.start(t, r.Sent)
 		if started {
 			if a.observed {
@@ -232,7 +232,7 @@ func (a *acquisition) try(ctx, wait context.Context) (*Lease, refusal) {
 			return own.lease, refusal{}
 		}
 	}
-	return nil, a.failed(ctx, wait, own, r, lostVotes)
+	return nil, a.failed(ctx, waitCtx, own, r, lostVotes)
 }
 
 // ask sends the request for the key to all nodes, unless it left with another caller's release.
@@ -241,7 +241,7 @@ func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
 	a.prefetched, a.prefetchedRound = nil, nil
 	if own == nil {
 		own = a.newAttempt()
-		r = own.acquiring(a.recovering)
+		r = own.newAcquireRound(a.recovering)
 		r.Send(ctx, quorum.All(len(a.e.Nodes)))
 	}
 	return own, r
@@ -249,16 +249,16 @@ func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
 
 // failed ends an attempt that did not get the key, and says why it did not. lostVotes replace the grants of nodes that
 // turned out not to have the lease.
-func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *node.Round, lostVotes []node.Reply) refusal {
+func (a *acquisition) failed(ctx, waitCtx context.Context, own *attempt, r *node.Round, lostVotes []node.Reply) refusal {
 	t := &r.Tally
 	switch {
-	case a.wait != nil || a.tryOnly:
+	case a.waiter != nil || a.tryOnly:
 	case t.Queued() != 0:
-		a.wait = queue.NewWaiter(own.lock.Waiter(), own.requestedAt, t.Q)
+		a.waiter = queue.NewWaiter(own.lock.Waiter(), own.requestedAt, t.Q)
 	default:
 		own.leaveQueues() // a node that has not answered may have queued it, under a name that is not used again
 	}
-	own.abandon(ctx, wait, t)
+	own.abandon(ctx, waitCtx, t)
 
 	if r.Outdated() && t.Count(wire.Granted) >= t.Q {
 		return refusal{err: ErrUnavailable, retryNow: true, nodes: replies(a.e.Group, t)}
@@ -271,10 +271,10 @@ func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *node.Ro
 
 // done reports that a quorum agrees on a completion record, and hands the record to nodes that lack it.
 func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
-	own.end()
+	own.markOver()
 	lacking := t.Lacking(rec)
 	if lacking != 0 {
-		r := own.offering(rec, rec.Ballot, true)
+		r := own.newCompleteRound(rec, rec.Ballot, true)
 		r.Send(ctx, lacking)
 		r.Leave()
 	}
@@ -286,17 +286,17 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, r
 //
 // This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so it knows every record
 // that can be decided, and the one with the greatest ballot is that record.
-func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *node.Round) refusal {
+func (a *acquisition) adopt(ctx, waitCtx context.Context, own *attempt, r *node.Round) refusal {
 	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
-	nodes, err := own.offer(ctx, wait, rec, own.token)
+	nodes, err := own.offerRecord(ctx, waitCtx, rec, own.token)
 	if err == nil {
-		own.end()
+		own.markOver()
 		return refusal{err: ErrDone, record: recordOf(rec), nodes: nodes}
 	}
 
-	own.abandon(ctx, wait, &r.Tally)
+	own.abandon(ctx, waitCtx, &r.Tally)
 	if errors.Is(err, ErrLost) {
-		return refusal{outcome: quorum.Split, err: ErrHeld, held: HeldSplit, nodes: nodes}
+		return refusal{outcome: quorum.Split, err: ErrHeld, heldKind: HeldSplit, nodes: nodes}
 	}
 	return refusal{outcome: quorum.OutOfReach, err: ErrUnavailable, nodes: nodes}
 }
@@ -313,7 +313,7 @@ func (a *acquisition) recordAttempt(lease *Lease, refused refusal) {
 		}
 	}
 	a.setLast(refused)
-	a.out.Contended = a.out.Contended || refused.held != HeldUnknown
+	a.out.Contended = a.out.Contended || refused.heldKind != HeldUnknown
 }
 
 // setLast notes why the last attempt failed: one of this call, or of a call before it in line.
@@ -331,17 +331,17 @@ func (a *acquisition) stopError(ctx context.Context) error {
 const maxTries = 5
 
 // shouldStop reports whether what the nodes said ends the call.
-func (a *acquisition) shouldStop(wait context.Context) bool {
+func (a *acquisition) shouldStop(waitCtx context.Context) bool {
 	if a.tryOnly && (!a.last.split() || a.out.Attempts >= maxTries) {
 		return true
 	}
 	done := a.last.err == ErrDone //nolint:errorlint // of the table
-	return done || a.silentForTTL() || a.cooldownExceedsWait(wait)
+	return done || a.silentForTTL() || a.cooldownExceedsWait(waitCtx)
 }
 
 // cooldownExceedsWait reports whether the key is kept for nobody for longer than the call may wait.
-func (a *acquisition) cooldownExceedsWait(wait context.Context) bool {
-	until, ends := wait.Deadline()
+func (a *acquisition) cooldownExceedsWait(waitCtx context.Context) bool {
+	until, ends := waitCtx.Deadline()
 	if !ends || a.last.cooldown <= 0 {
 		return false
 	}
@@ -358,18 +358,18 @@ func (a *acquisition) silentForTTL() bool {
 const maxSharedTurns = 50
 
 // sleep pauses before the next attempt, until the nodes notify the call. It reports false when the wait is over.
-func (a *acquisition) sleep(wait context.Context) bool {
+func (a *acquisition) sleep(waitCtx context.Context) bool {
 	a.sharedTurns++
 	if a.last.outcome != quorum.SharedTurn {
 		a.sharedTurns = 0
 	}
 
 	var notified <-chan struct{}
-	if a.wait != nil {
-		a.e.waits.Begin(a.wait, a.e.Bucket(a.key))
-		notified = a.wait.Try
+	if a.waiter != nil {
+		a.e.board.Begin(a.waiter, a.e.Bucket(a.key))
+		notified = a.waiter.Try
 	}
 
-	least, most := a.last.pause(a.p, a.sharedTurns > maxSharedTurns)
-	return a.e.Pause(wait, least+time.Duration(a.e.jitter(int64(most-least)+1)), notified)
+	least, most := a.last.pauseRange(a.p, a.sharedTurns > maxSharedTurns)
+	return a.e.Pause(waitCtx, least+time.Duration(a.e.jitter(int64(most-least)+1)), notified)
 }

@@ -16,14 +16,14 @@ import (
 // what each node must still be told when the attempt ends. If a quorum grants the key, the attempt becomes a lease: its
 // requests then renew the key, complete it or release it.
 type attempt struct {
-	e       *engine
-	bucket  *node.Bucket // of the key
-	p       *policy
-	lock    wire.Lock     // names the attempt in requests
-	carries string        // the note, name and hint that the lease carries
-	waits   bool          // its call waits for the key
-	wait    *queue.Waiter // the call in the queues of the nodes; nil: nodes queue the call under the attempt's own name
-	lease   *Lease        // what the attempt becomes
+	e        *engine
+	bucket   *node.Bucket // of the key
+	p        *policy
+	lock     wire.Lock     // names the attempt in requests
+	metadata string        // the note, name and hint that the lease carries
+	canWait  bool          // its call waits for the key
+	waiter   *queue.Waiter // the call in the queues of the nodes; nil: nodes queue the call under the attempt's own name
+	lease    *Lease        // what the attempt becomes
 
 	callbacks *callback.Queue // what the observer is told in the background: that of the first attempt of the call
 
@@ -31,16 +31,16 @@ type attempt struct {
 
 	// mu guards the fields below. It also guards the lifecycle of the lease, and its fields reached, proposed, renewing and
 	// onEnd: a lease and its attempt end in one step, so nobody sees one of them ended and the other not.
-	mu             sync.Mutex
-	phase          phase
-	place          place
-	token          uint64
-	tokenKnown     tokenKnown
-	completionSent bool       // a node was sent a completion under the token
-	completing     quorum.Set // nodes for which a completion waits to be sent
-	endSent        bool       // a node was sent a release
-	nodes          []nodeState
-	only           [1]nodeState // room for one
+	mu                 sync.Mutex
+	phase              phase
+	place              place
+	token              uint64
+	exposure           tokenExposure
+	completionSent     bool       // a node was sent a completion under the token
+	pendingCompletions quorum.Set // nodes for which a completion waits to be sent
+	releaseSent        bool       // a node was sent a release
+	nodes              []nodeState
+	inlineNode         [1]nodeState // room for one
 }
 
 // A phase is how far an attempt has come.
@@ -62,24 +62,24 @@ const (
 )
 
 // A tokenKnown says who may know the token of an attempt.
-type tokenKnown uint8
+type tokenExposure uint8
 
 const (
-	toNobody  tokenKnown = iota // the node that granted it may give it out again
-	toLookers                   // a quorum may have granted it, so Inspect may have shown it
-	toHolder                    // the attempt became a lease
+	tokenUnseen   tokenExposure = iota // the node that granted it may give it out again
+	tokenVisible                       // a quorum may have granted it, so Inspect may have shown it
+	tokenReported                      // the attempt became a lease
 )
 
 // hold makes the attempt a lease. Its call does not wait any more. Called with the lock.
-func (a *attempt) hold() {
-	a.phase, a.tokenKnown = attemptHeld, toHolder
+func (a *attempt) becomeLease() {
+	a.phase, a.exposure = attemptHeld, tokenReported
 	if a.place == queued {
 		a.place = leaving
 	}
 }
 
 // end ends the attempt.
-func (a *attempt) end() {
+func (a *attempt) markOver() {
 	a.mu.Lock()
 	a.phase = attemptOver
 	a.mu.Unlock()
@@ -91,14 +91,14 @@ func (a *attempt) isOver() bool {
 	case attemptAsking:
 		return false
 	case attemptHeld:
-		return !a.lease.trusted() || !a.lease.wanted()
+		return !a.lease.isTrusted() || !a.lease.isWanted()
 	default:
 		return true
 	}
 }
 
 // round returns a round of the attempt.
-func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round {
+func (a *attempt) newRound(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
 	r.Init(a.bucket, op, a.p.nodeTimeout, a, decided)
 	r.Lease = a.p.ttl
@@ -107,22 +107,22 @@ func (a *attempt) round(op wire.Op, decided func(*node.Round) bool) *node.Round 
 
 // acquiring returns the round that asks for the key. If recovering, the attempt comes to settle a completion record that is
 // not decided, and the round waits for a node that shows the record.
-func (a *attempt) acquiring(recovering bool) *node.Round {
+func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 	decided := (*node.Round).AcquireDecided
 	if recovering {
 		decided = (*node.Round).RecoverDecided
 	}
-	r := a.round(wire.OpAcquire, decided)
+	r := a.newRound(wire.OpAcquire, decided)
 
 	a.requestedAt = wire.StampOf(time.Now())
-	ask := wire.Acquire{Settle: recovering, Propose: a.requestedAt, Carried: a.carries}
-	if a.waits {
+	ask := wire.Acquire{Settle: recovering, Propose: a.requestedAt, Carried: a.metadata}
+	if a.canWait {
 		ask.Channel = a.bucket.Channel
 	}
-	if a.wait != nil {
-		ask.Waiter = a.wait.Name
+	if a.waiter != nil {
+		ask.Waiter = a.waiter.Name
 	}
-	r.Request = a.lock.Acquire(a.p.lease, ask)
+	r.Request = a.lock.Acquire(a.p.ttlMillis, ask)
 	return r
 }
 
@@ -134,7 +134,7 @@ func (a *attempt) acquiring(recovering bool) *node.Round {
 //
 // A node that had forgotten the longest max TTL may have voted too soon. What it granted to a request that did not name
 // that TTL does not count.
-func (a *attempt) settleToken(ctx, wait context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
+func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
 	t := &asked.Tally
 	_, _, same := t.SameServer()
 	if same || asked.Outdated() || t.Count(wire.Granted) < t.Q {
@@ -149,13 +149,13 @@ func (a *attempt) settleToken(ctx, wait context.Context, asked *node.Round) (won
 		return true, nil
 	}
 
-	r := a.round(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
+	r := a.newRound(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
 	r.Must = true
-	r.Each = a.lock.Renew(a.p.lease, len(t.Votes), func(i int) wire.Renew {
+	r.Each = a.lock.Renew(a.p.ttlMillis, len(t.Votes), func(i int) wire.Renew {
 		return wire.Renew{Token: token, Granted: t.Votes[i].Token, Memory: t.Votes[i].Memory}
 	})
 	r.Send(ctx, t.With(wire.Granted)&^stored)
-	r.Wait(wait)
+	r.Wait(waitCtx)
 	if r.Count(wire.Granted)+stored.Len() >= t.Q {
 		return true, nil
 	}
@@ -169,9 +169,9 @@ func (a *attempt) settleToken(ctx, wait context.Context, asked *node.Round) (won
 }
 
 // renewing makes r the round that renews the lease on all nodes. Called with the lock.
-func (a *attempt) renewing(r *node.Round) {
+func (a *attempt) initRenewRound(r *node.Round) {
 	r.Init(a.bucket, wire.OpRenew, a.p.nodeTimeout, a, (*node.Round).Settled)
-	r.Each = a.lock.Renew(a.p.lease, len(a.nodes), func(i int) wire.Renew {
-		return wire.Renew{Token: a.token, Confirmed: a.nodes[i].expiry, Turn: a.p.turn, Carried: a.p.carries}
+	r.Each = a.lock.Renew(a.p.ttlMillis, len(a.nodes), func(i int) wire.Renew {
+		return wire.Renew{Token: a.token, Confirmed: a.nodes[i].expiry, Turn: a.p.turnMillis, Carried: a.p.metadata}
 	})
 }

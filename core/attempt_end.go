@@ -19,46 +19,46 @@ import (
 //
 // abandon waits for the nodes that have granted, because the next attempt would find the traces of this one there. It does
 // not wait once wait is over.
-func (a *attempt) abandon(ctx, wait context.Context, t *quorum.Tally) {
+func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	mayHold, granted := t.MayHold(), t.With(wire.Granted)
-	waitOver := wait.Err() != nil
+	waitOver := waitCtx.Err() != nil
 
 	a.mu.Lock()
 	a.phase = attemptOver
-	if a.tokenKnown == toNobody && mayHold.Len() >= quorum.Of(len(a.nodes)) {
-		a.tokenKnown = toLookers
+	if a.exposure == tokenUnseen && mayHold.Len() >= quorum.Of(len(a.nodes)) {
+		a.exposure = tokenVisible
 	}
-	if a.wait != nil && waitOver {
+	if a.waiter != nil && waitOver {
 		a.place = leaving
 	}
 	if granted == 0 && a.place != leaving && !waitOver {
-		mayHold &^= a.awaiting(t.Unanswered())
+		mayHold &^= a.postponeRelease(t.Unanswered())
 	}
 	a.mu.Unlock()
 
-	r := a.releasing(0)
+	r := a.newReleaseRound(0)
 	r.Decided = func(r *node.Round) bool { return granted&r.Unanswered() == 0 }
 	r.Send(ctx, mayHold)
 	if granted == 0 {
 		r.Leave()
 	} else {
-		r.Wait(wait)
+		r.Wait(waitCtx)
 	}
 }
 
 // awaiting returns those of the nodes that need not be told now. Most likely they will answer that they did not grant the
 // key, or they have answered so. A node that has granted it after all, or has not answered within the node timeout, is told
 // then. Called with the lock.
-func (a *attempt) awaiting(nodes quorum.Set) (s quorum.Set) {
+func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
 		n := &a.nodes[i]
 		if !nodes.Has(i) || n.expiry != 0 {
 			continue
 		}
 		if n.unanswered > 0 {
-			a.tellLater(i, releaseLater, a.p.nodeTimeout)
+			a.scheduleRelease(i, releasePostponed, a.p.nodeTimeout)
 		}
-		if n.unanswered == 0 || n.debt == releaseLater {
+		if n.unanswered == 0 || n.debt == releasePostponed {
 			s = s.With(i)
 		}
 	}
@@ -79,8 +79,8 @@ func (a *attempt) leavingWaiter() wire.Waiter {
 	switch {
 	case a.place != leaving:
 		return wire.Waiter{}
-	case a.wait != nil:
-		return a.wait.Name.Quits()
+	case a.waiter != nil:
+		return a.waiter.Name.Quits()
 	default:
 		return a.lock.Waiter()
 	}
@@ -88,12 +88,12 @@ func (a *attempt) leavingWaiter() wire.Waiter {
 
 // releasing returns a round that ends the attempt, and keeps the resource taken for the cooldown, rounded up to whole
 // milliseconds. A call that goes on waiting gets its place in the queues back.
-func (a *attempt) releasing(cooldown time.Duration) *node.Round {
+func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	a.mu.Lock()
-	end, arrived := a.ending(cooldown)
+	end, arrived := a.newRelease(cooldown)
 	a.mu.Unlock()
 
-	r := a.round(wire.OpRelease, (*node.Round).Settled)
+	r := a.newRound(wire.OpRelease, (*node.Round).Settled)
 	r.Must = true
 	all := quorum.All(len(a.nodes))
 	end.Arrived = arrived == all
@@ -113,37 +113,37 @@ func (a *attempt) releasing(cooldown time.Duration) *node.Round {
 
 // ending returns what the nodes are told at the end, and notes that they are told. It also returns the nodes that need no
 // tombstone: nothing of the attempt can arrive there any more if they find the lease. Called with the lock.
-func (a *attempt) ending(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
+func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
-		if a.nodes[i].arrived() && !a.e.Nodes[i].Repeats {
+		if a.nodes[i].hasArrived() && !a.e.Nodes[i].Repeats {
 			arrived = arrived.With(i)
 		}
 	}
 
-	end = wire.Release{Bury: a.p.bury, Cooldown: cooldown, Again: a.endSent, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
-	a.endSent = true
+	end = wire.Release{Bury: a.p.tombstoneMillis, Cooldown: cooldown, Again: a.releaseSent, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
+	a.releaseSent = true
 	switch {
-	case a.tokenKnown == toHolder:
+	case a.exposure == tokenReported:
 		end.DropBelow = a.token // no record with a smaller ballot can be decided any more
-	case a.tokenKnown == toNobody && !a.completionSent:
+	case a.exposure == tokenUnseen && !a.completionSent:
 		end.Undo = true // the node may give the token out again
 	}
-	if a.place != leaving && a.wait != nil && a.wait.GoesOn() {
-		end.Waiter = a.wait.Name
+	if a.place != leaving && a.waiter != nil && a.waiter.GoesOn() {
+		end.Waiter = a.waiter.Name
 	}
 	return end, arrived
 }
 
 // free tells all nodes that the attempt is over, and does not wait for them.
-func (a *attempt) free(ctx context.Context) {
-	r := a.releasing(0)
+func (a *attempt) releaseAll(ctx context.Context) {
+	r := a.newReleaseRound(0)
 	r.Send(ctx, quorum.All(len(a.nodes)))
 	r.Leave()
 }
 
 // tellLater makes a node be told that the attempt is over, in the background and after a delay. Called with the lock.
-func (a *attempt) tellLater(i int, debt releaseDebt, after time.Duration) {
-	scheduled := a.e.Later(after, func() { a.repeatEnd(i) })
+func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) {
+	scheduled := a.e.Later(after, func() { a.sendScheduledRelease(i) })
 	if scheduled {
 		a.nodes[i].debt = debt
 	}
@@ -151,7 +151,7 @@ func (a *attempt) tellLater(i int, debt releaseDebt, after time.Duration) {
 
 // repeatEnd tells a node that the attempt is over, if that is still owed. If telling it again fails, too, the lease runs out
 // by itself, and the clock window refuses what is still under way.
-func (a *attempt) repeatEnd(node int) {
+func (a *attempt) sendScheduledRelease(node int) {
 	a.mu.Lock()
 	tell, first := a.nodes[node].takeDue()
 	a.mu.Unlock()
@@ -160,18 +160,18 @@ func (a *attempt) repeatEnd(node int) {
 		return
 	}
 
-	r := a.releasing(a.lease.cooldownLeft())
+	r := a.newReleaseRound(a.lease.cooldownLeft())
 	r.Must, r.OnOver = first, a.e.Tasks.Leave
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 
 // offer asks all nodes to accept a record under a ballot. A nil error means that a quorum did: only then is the record
 // decided. If wait ends first, the record may still come to be decided.
-func (a *attempt) offer(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
-	r := a.offering(rec, ballot, false)
-	to := a.completes(quorum.All(len(a.nodes)))
+func (a *attempt) offerRecord(ctx, waitCtx context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
+	r := a.newCompleteRound(rec, ballot, false)
+	to := a.addPendingCompletions(quorum.All(len(a.nodes)))
 	r.Send(ctx, to)
-	r.Wait(wait)
+	r.Wait(waitCtx)
 	for i := range r.Votes {
 		if !to.Has(i) {
 			r.Votes[i] = quorum.Said(wire.TimedOut, a.bucket.NoAnswer(i))
@@ -183,17 +183,17 @@ func (a *attempt) offer(ctx, wait context.Context, rec *wire.Record, ballot uint
 
 // completes returns those of the nodes for which no completion of the attempt waits to be sent, and notes that one does: a
 // completion that is repeated does not pile up for a node that hangs.
-func (a *attempt) completes(nodes quorum.Set) (to quorum.Set) {
+func (a *attempt) addPendingCompletions(nodes quorum.Set) (to quorum.Set) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	to = nodes &^ a.completing
-	a.completing |= to
+	to = nodes &^ a.pendingCompletions
+	a.pendingCompletions |= to
 	return to
 }
 
 // offering returns the round that hands a record to nodes, and ends the attempt there. A record that is known to be decided
 // is accepted also by nodes that have promised a later token, or have forgotten one.
-func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
+func (a *attempt) newCompleteRound(rec *wire.Record, ballot uint64, decided bool) *node.Round {
 	a.mu.Lock()
 	a.completionSent = true
 	each := a.lock.Complete(len(a.nodes), func(i int) wire.Complete {
@@ -203,7 +203,7 @@ func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.
 			Rest:    rec.Rest,
 			Token:   rec.Token,
 			Result:  rec.Result,
-			Bury:    a.p.bury,
+			Bury:    a.p.tombstoneMillis,
 			Decided: decided,
 			Channel: a.bucket.Channel,
 			Quits:   a.leavingWaiter(),
@@ -211,7 +211,7 @@ func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.
 	})
 	a.mu.Unlock()
 
-	r := a.round(wire.OpComplete, (*node.Round).RecordDecided)
+	r := a.newRound(wire.OpComplete, (*node.Round).RecordDecided)
 	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
 	return r
 }

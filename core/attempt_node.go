@@ -11,19 +11,19 @@ import (
 // A nodeState is what an attempt knows of one node, and what it owes the node. It is a state machine without I/O, lock or
 // timer. Its owner does what a transition asks for.
 type nodeState struct {
-	expiry wire.NodeTime // logical expiry last confirmed; 0 = never
-	clock  wire.NodeTime // the node's clock with it
-	sentAt clock.Instant // when the request was sent that the node answered so
+	expiry      wire.NodeTime // logical expiry last confirmed; 0 = never
+	nodeClock   wire.NodeTime // the node's clock with it
+	confirmedAt clock.Instant // when the request was sent that the node answered so
 
 	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, when it was
 	// granted, or when a renewal was confirmed that the lease could still trust. What the node forgets later may be the
 	// grant of a later holder, so it accepts a completion only in that memory.
 	memory string
 
-	unanswered int32 // requests sent that the node has not answered, and may never answer: they may still arrive
-	ends       int32 // releases among them
-	others     bool  // something besides the acquisition was sent
-	debt       releaseDebt
+	unanswered         int32 // requests sent that the node has not answered, and may never answer: they may still arrive
+	unansweredReleases int32 // releases among them
+	sentOther          bool  // something besides the acquisition was sent
+	debt               releaseDebt
 }
 
 // A releaseDebt is what a node must still hear of the end of an attempt, besides the releases under way.
@@ -38,81 +38,81 @@ type nodeState struct {
 type releaseDebt uint8
 
 const (
-	nothingOwed   releaseDebt = iota
-	releaseLater              // the node is told that the attempt is over, unless it answers by then that it does not have it
-	releaseAgain              // the node is told once more, because it has not confirmed the release
-	releaseLast               // that is under way
-	releaseInVain             // the node is not told any more
-	releaseDone               // the node has confirmed the release
+	nothingOwed      releaseDebt = iota
+	releasePostponed             // the node is told that the attempt is over, unless it answers by then that it does not have it
+	releaseRetryDue              // the node is told once more, because it has not confirmed the release
+	releaseRetrying              // that is under way
+	releaseFailed                // the node is not told any more
+	releaseDone                  // the node has confirmed the release
 )
 
 // sent notes that a request is about to be sent.
-func (s *nodeState) sent(op wire.Op) {
-	s.others = s.others || op != wire.OpAcquire
-	s.await(op, 1)
+func (s *nodeState) recordSent(op wire.Op) {
+	s.sentOther = s.sentOther || op != wire.OpAcquire
+	s.addUnanswered(op, 1)
 }
 
 // answered notes that a request was answered.
-func (s *nodeState) answered(op wire.Op) { s.await(op, -1) }
+func (s *nodeState) recordAnswered(op wire.Op) { s.addUnanswered(op, -1) }
 
 // await counts requests that are not answered: more or fewer of them.
-func (s *nodeState) await(op wire.Op, more int32) {
+func (s *nodeState) addUnanswered(op wire.Op, more int32) {
 	s.unanswered += more
 	if op == wire.OpRelease {
-		s.ends += more
+		s.unansweredReleases += more
 	}
 }
 
 // arrived reports whether nothing of the attempt can arrive at the node any more if a release finds the lease there.
-func (s *nodeState) arrived() bool { return s.unanswered == 0 || !s.others }
+func (s *nodeState) hasArrived() bool { return s.unanswered == 0 || !s.sentOther }
 
 // granted notes that the node granted the attempt. A grant that is heard of after a renewal says nothing new.
-func (s *nodeState) granted(got node.Reply) {
+func (s *nodeState) recordGrant(got node.Reply) {
 	if s.expiry == 0 {
 		s.memory = got.Memory
 	}
-	s.confirm(got)
+	s.recordConfirmation(got)
 }
 
 // confirm notes that the lease is on the node until the expiry that the node named. Replies may overtake each other.
-func (s *nodeState) confirm(got node.Reply) {
+func (s *nodeState) recordConfirmation(got node.Reply) {
 	if got.Expiry >= s.expiry {
-		s.expiry, s.clock, s.sentAt = got.Expiry, got.Clock, got.Sent
+		s.expiry, s.nodeClock, s.confirmedAt = got.Expiry, got.Clock, got.Sent
 	}
 }
 
 // confirms notes the reply to a renewal. It reports whether the node has the lease, and whether this machine's clock stood
 // still since the confirmation before: then more time has passed on the node than can have passed here. Without a clock
 // window nothing shows that.
-func (s *nodeState) confirms(got node.Reply, window time.Duration) (has, slept bool) {
+func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, slept bool) {
 	v := got.Verdict
 	if v != wire.Granted && v != wire.Healed && v != wire.Passed {
 		return false, false
 	}
-	if window > 0 && s.clock != 0 {
-		there, here := got.Clock.Since(s.clock), got.Sent.Since(s.sentAt)+got.Latency
+	if window > 0 && s.nodeClock != 0 {
+		there, here := got.Clock.Since(s.nodeClock), got.Sent.Since(s.confirmedAt)+got.Latency
 		slept = there-here > window
 	}
-	s.confirm(got)
+	s.recordConfirmation(got)
 	return true, slept
 }
 
 // lateGrant returns what the node is owed whose grant is heard of when the attempt is over, and reports whether the node is
 // told now: if it was to be told later, or was told in vain.
 func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
-	if s.debt == releaseInVain {
-		return releaseAgain, true
+	if s.debt == releaseFailed {
+		return releaseRetryDue, true
 	}
-	return s.debt, s.debt == releaseLater
+	return s.debt, s.debt == releasePostponed
 }
 
 // released notes the reply to a release. It returns the verdict that the reply amounts to, and reports whether the node is
 // told once more, because it refused to write the end down or has not answered.
 //
 // A refusal counts as a confirmation if an earlier release has ended the attempt, or may have.
-func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
+func (s *nodeState) recordRelease(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
 	v = got.Verdict
-	if v == wire.Gone && s.endedBefore(got, cooldown) {
+	if v == wire.Gone && s.mayHaveEnded(got, cooldown) {
 		v = wire.Granted
 	}
 
@@ -120,10 +120,10 @@ func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, aga
 	case v == wire.Granted:
 		s.debt = releaseDone
 	case v == wire.Gone || v == wire.TooLate: // the attempt does not have the key there
-	case s.debt == releaseLast:
-		s.debt = releaseInVain
+	case s.debt == releaseRetrying:
+		s.debt = releaseFailed
 	default:
-		again = s.debt == nothingOwed || s.debt == releaseInVain
+		again = s.debt == nothingOwed || s.debt == releaseFailed
 	}
 	return v, again
 }
@@ -132,26 +132,26 @@ func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, aga
 // its answer is missing: nobody can tell whether the key was taken before that release or since.
 //
 // A node that knows how the attempt ended leaves no doubt. And a cooldown is there, or it is not.
-func (s *nodeState) endedBefore(got node.Reply, cooldown bool) bool {
+func (s *nodeState) mayHaveEnded(got node.Reply, cooldown bool) bool {
 	switch {
 	case got.Revoked:
 		return false
 	case s.debt == releaseDone:
 		return true
 	default:
-		return s.ends > 0 && !cooldown && !got.Refused
+		return s.unansweredReleases > 0 && !cooldown && !got.Refused
 	}
 }
 
 // takeDue takes what is due at a node. It reports whether the node is told that the attempt is over, which it is if anything
 // of the attempt may be there or may arrive, and whether that is the first time.
 func (s *nodeState) takeDue() (tell, first bool) {
-	first = s.debt == releaseLater
-	tell = (first || s.debt == releaseAgain) && (s.unanswered > 0 || s.expiry != 0)
+	first = s.debt == releasePostponed
+	tell = (first || s.debt == releaseRetryDue) && (s.unanswered > 0 || s.expiry != 0)
 	switch {
-	case s.debt == releaseAgain && tell:
-		s.debt = releaseLast
-	case s.debt == releaseAgain || first:
+	case s.debt == releaseRetryDue && tell:
+		s.debt = releaseRetrying
+	case s.debt == releaseRetryDue || first:
 		s.debt = nothingOwed
 	}
 	return tell, first

@@ -20,9 +20,9 @@ func (a *attempt) Sends(op wire.Op, node int) bool {
 		return false
 	}
 	if op == wire.OpComplete {
-		a.completing = a.completing.Without(node)
+		a.pendingCompletions = a.pendingCompletions.Without(node)
 	}
-	a.nodes[node].sent(op)
+	a.nodes[node].recordSent(op)
 	return true
 }
 
@@ -40,19 +40,19 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	defer a.mu.Unlock()
 	n := &a.nodes[got.Node]
 	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
-		n.answered(op)
+		n.recordAnswered(op)
 	}
 
 	switch op {
 	case wire.OpAcquire:
-		a.hearAcquire(n, got)
+		a.onAcquireReply(n, got)
 	case wire.OpRenew:
-		slept = a.hearRenew(n, got)
+		slept = a.onRenewReply(n, got)
 	case wire.OpRelease:
-		return a.hearRelease(n, got), false
+		return a.onReleaseReply(n, got), false
 	case wire.OpComplete:
 		if got.Verdict == wire.CircuitOpen { // it is not sent
-			a.completing = a.completing.Without(got.Node)
+			a.pendingCompletions = a.pendingCompletions.Without(got.Node)
 		}
 	default: // the caller of any other round keeps what the nodes said
 	}
@@ -60,26 +60,26 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 }
 
 // hearAcquire notes a reply to the request for the key. Called with the lock.
-func (a *attempt) hearAcquire(n *nodeState, got node.Reply) {
+func (a *attempt) onAcquireReply(n *nodeState, got node.Reply) {
 	if got.Place > 0 {
-		a.noteQueued()
+		a.recordQueued()
 	}
 	if got.Verdict != wire.Granted {
 		return
 	}
-	n.granted(got)
+	n.recordGrant(got)
 	debt, now := n.lateGrant()
 	if now && a.phase == attemptOver {
-		a.tellLater(got.Node, debt, 0)
+		a.scheduleRelease(got.Node, debt, 0)
 	}
 }
 
 // noteQueued notes that a node has the call in its queue. The answer of a slow node may come after the grant. Called with
 // the lock.
-func (a *attempt) noteQueued() {
+func (a *attempt) recordQueued() {
 	switch {
 	case a.place != unqueued:
-	case a.tokenKnown == toHolder:
+	case a.exposure == tokenReported:
 		a.place = leaving
 	default:
 		a.place = queued
@@ -88,22 +88,22 @@ func (a *attempt) noteQueued() {
 
 // hearRenew notes a reply to a renewal, and reports whether it shows that this machine's clock stood still. Called with the
 // lock.
-func (a *attempt) hearRenew(n *nodeState, got node.Reply) (slept bool) {
-	has, slept := n.confirms(got, a.p.Window)
+func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
+	has, slept := n.recordRenewal(got, a.p.Window)
 
 	// A node that has the lease again may have forgotten another grant of the key meanwhile. Nobody could act on that
 	// grant, if this lease is still trusted when the reply comes.
-	if has && !a.completionSent && a.lease.trusted() {
+	if has && !a.completionSent && a.lease.isTrusted() {
 		n.memory = got.Memory
 	}
 	return slept
 }
 
 // hearRelease notes a reply to a release, and returns what its verdict amounts to. Called with the lock.
-func (a *attempt) hearRelease(n *nodeState, got node.Reply) wire.Verdict {
-	verdict, again := n.released(got, a.lease.cooldownLeft() > 0)
+func (a *attempt) onReleaseReply(n *nodeState, got node.Reply) wire.Verdict {
+	verdict, again := n.recordRelease(got, a.lease.cooldownLeft() > 0)
 	if again {
-		a.tellLater(got.Node, releaseAgain, a.p.nodeTimeout)
+		a.scheduleRelease(got.Node, releaseRetryDue, a.p.nodeTimeout)
 	}
 	return verdict
 }

@@ -77,7 +77,7 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	switch {
 	case life.completed:
 		return nil
-	case life.released:
+	case life.releaseCalled:
 		return &OpError{Op: OpComplete, Key: lease.Key(), Err: ErrReleased}
 	case lease.completionTooLate():
 		tooLate := lease.lostError(OpComplete, LossExpired)
@@ -94,7 +94,7 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 
 	ctx, end := lease.attempt.p.observe(ctx, OpComplete, lease.Key(), false, lease.FencingToken())
 	bounded := context.Background() //nolint:forbidigo // by the node timeout
-	nodes, err := lease.attempt.offer(ctx, bounded, lease.proposal(result), lease.FencingToken())
+	nodes, err := lease.attempt.offerRecord(ctx, bounded, lease.proposal(result), lease.FencingToken())
 	lease.concludeCompletion(err)
 	if end != nil {
 		end(Outcome{Err: err, Token: lease.FencingToken(), Nodes: nodes})
@@ -110,7 +110,7 @@ func (lease *Lease) concludeCompletion(err error) {
 		refused = op.Reason
 	}
 	lease.attempt.mu.Lock()
-	lease.noteCompletion(err == nil, refused)
+	lease.recordCompletion(err == nil, refused)
 	lease.attempt.mu.Unlock()
 }
 
@@ -118,10 +118,10 @@ func (lease *Lease) concludeCompletion(err error) {
 func (lease *Lease) refusedCompletion() error {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	if lease.refused == "" {
+	if lease.refusedReason == "" {
 		return nil
 	}
-	return lease.lostError(OpComplete, lease.refused)
+	return lease.lostError(OpComplete, lease.refusedReason)
 }
 
 // proposal returns the only record that the lease ever offers. A ballot must not stand for two records, so a repeated call
@@ -136,7 +136,7 @@ func (lease *Lease) proposal(result []byte) *wire.Record {
 }
 
 // recorded returns the result that the lease completed with, and whether it did.
-func (lease *Lease) recorded() (result []byte, completed bool) {
+func (lease *Lease) recordedResult() (result []byte, completed bool) {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
 	if !lease.completed {

@@ -38,20 +38,20 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 		return err
 	}
 	if outer, held := l.Holding(ctx, key); held && p.reentrant {
-		return outer.doAgain(ctx, fn)
+		return outer.runNested(ctx, fn)
 	}
 	lease, err := l.acquireAs(ctx, key, try, p, errNotReentrant)
 	if err != nil {
 		return err
 	}
-	defer func() { err = lease.doneWith(ctx, err) }()
+	defer func() { err = lease.releaseAfter(ctx, err) }()
 	return fn(&lease.ctx)
 }
 
 // doAgain runs fn under a lease that ctx runs under already, and leaves the release to whoever acquired it.
-func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error) error {
+func (lease *Lease) runNested(ctx context.Context, fn func(context.Context) error) error {
 	if ctx.Err() != nil {
-		return opError(OpAcquire, lease.Key(), endOf(ctx))
+		return newOpError(OpAcquire, lease.Key(), contextError(ctx))
 	}
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
@@ -64,7 +64,7 @@ func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error)
 }
 
 // doneWith gives the key back, and joins the error of what ran under the lease with that of a loss.
-func (lease *Lease) doneWith(ctx context.Context, err error) error {
+func (lease *Lease) releaseAfter(ctx context.Context, err error) error {
 	if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
 		return joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
 	}
@@ -133,15 +133,15 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 		}
 	}()
 	result, err = fn(&lease.ctx)
-	if _, completed := lease.recorded(); !completed && err != nil { // by fn itself
-		err = lease.doneWith(ctx, err)
+	if _, completed := lease.recordedResult(); !completed && err != nil { // by fn itself
+		err = lease.releaseAfter(ctx, err)
 	} else if !completed {
-		err = lease.record(ctx, result)
+		err = lease.recordResult(ctx, result)
 		if errors.Is(err, ErrInvalid) {
 			return result, err
 		}
 	}
-	if own, completed := lease.recorded(); completed { // fn may have begun to record another
+	if own, completed := lease.recordedResult(); completed { // fn may have begun to record another
 		result = own
 	}
 	ended = true
@@ -149,10 +149,10 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 }
 
 // recordsBeyondCancel is for how long Once tries to record what is done when its caller has gone.
-const recordsBeyondCancel = 10 * time.Second
+const recordAfterCancel = 10 * time.Second
 
 // record is Complete for the caller of Once, whose context may have ended.
-func (lease *Lease) record(ctx context.Context, result []byte) error {
+func (lease *Lease) recordResult(ctx context.Context, result []byte) error {
 	p, e := lease.attempt.p, lease.attempt.e
 	own, stop := context.WithTimeout(context.WithoutCancel(ctx), p.ttl)
 	defer stop()
@@ -170,7 +170,7 @@ func (lease *Lease) record(ctx context.Context, result []byte) error {
 		if ctx.Err() != nil {
 			seenGone = min(seenGone, now)
 		}
-		if now.Since(seenGone) >= recordsBeyondCancel {
+		if now.Since(seenGone) >= recordAfterCancel {
 			break
 		}
 		err = lease.completeOnce(own, result)

@@ -14,12 +14,12 @@ import (
 // An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
 type engine struct {
 	*node.Group
-	lines    *queue.Local[refusal]
-	waits    queue.Board
-	jitter   func(n int64) int64 // uniform in [0, n)
-	attempts atomic.Uint64       // made so far, to name them
-	watchdog watchdog
-	hangUp   func() error // closes the clients, once; nil = they are the caller's
+	localQueue      *queue.Local[refusal]
+	board           queue.Board
+	jitter          func(n int64) int64 // uniform in [0, n)
+	attemptCount    atomic.Uint64       // made so far, to name them
+	watchdog        watchdog
+	closeOwnClients func() error // closes the clients, once; nil = they are the caller's
 
 	// Calls under way, and leases. What acquires enters, and is refused once the engine is closing; any other call joins,
 	// and is refused once nothing is left that it could belong to.
@@ -29,11 +29,11 @@ type engine struct {
 // newEngine makes an engine over the servers behind clients, which it has not talked to yet.
 func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e := &engine{
-		Group:  node.New(clients, p.Config),
-		jitter: rand.Int64N,
-		lines:  queue.NewLocal(forWaiter(""), func(why refusal) refusal { return forWaiter(why.hint) }),
+		Group:      node.New(clients, p.Config),
+		jitter:     rand.Int64N,
+		localQueue: queue.NewLocal(reservedForWaiter(""), func(why refusal) refusal { return reservedForWaiter(why.hint) }),
 	}
-	e.waits.Init(e.Group)
+	e.board.Init(e.Group)
 	e.watchdog.e = e.Group
 	return e
 }

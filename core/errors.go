@@ -109,7 +109,7 @@ func (e *OpError) text(key string) string {
 	add(true, "lockkit: %s", e.Op)
 	add(e.Key != "", " %s", key)
 	add(heldSo, ": held %v", e.Held)
-	add(!heldSo, ": %v", e.most())
+	add(!heldSo, ": %v", e.mostSpecific())
 	add(e.Reason != "", " (%s)", e.Reason)
 	add(e.RetryAfter > 0, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
 	add(e.Ended != nil, "; given up: %v", e.Ended)
@@ -124,7 +124,7 @@ func (e *OpError) text(key string) string {
 }
 
 // most is what says most of why the operation failed.
-func (e *OpError) most() error {
+func (e *OpError) mostSpecific() error {
 	if e.Detail != nil {
 		return e.Detail
 	}
@@ -167,11 +167,11 @@ const (
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	return word(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
+	return wordAt(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
 }
 
 // word is the k-th.
-func word[K ~uint8](k K, words ...string) string {
+func wordAt[K ~uint8](k K, words ...string) string {
 	if int(k) < len(words) {
 		return words[k]
 	}
@@ -207,7 +207,7 @@ var (
 )
 
 // fit reports what makes a call impossible, whatever it is for. unmade is the error of what this package did not make.
-func fit(ctx context.Context, made bool, unmade error) error {
+func checkCall(ctx context.Context, made bool, unmade error) error {
 	switch {
 	case !made:
 		return unmade
@@ -218,14 +218,14 @@ func fit(ctx context.Context, made bool, unmade error) error {
 }
 
 // opError is the error of an operation that failed with err, which wraps a sentinel, or the error of a context that ended.
-func opError(op OpKind, key string, err error) *OpError {
+func newOpError(op OpKind, key string, err error) *OpError {
 	e := &OpError{Op: op, Key: key}
-	e.set(err)
+	e.setErr(err)
 	return e
 }
 
 // set notes why the operation failed: the sentinel, or the error of the context, and what says more.
-func (e *OpError) set(err error) {
+func (e *OpError) setErr(err error) {
 	e.Err, e.Detail = err, nil
 	if slices.Contains(namedErrors, err) {
 		return
@@ -242,7 +242,7 @@ func (e *OpError) set(err error) {
 var namedErrors = []error{context.DeadlineExceeded, context.Canceled, ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed}
 
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
-func endOf(ctx context.Context) error {
+func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	switch class := ClassOf(cause); {
 	case err != nil && class != ClassCancelled && class != ClassOther:
@@ -267,7 +267,7 @@ const (
 
 // String says it in plain words, as an error does after "held".
 func (k HeldKind) String() string {
-	return word(k, "unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
+	return wordAt(k, "unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
 		"by the caller itself", "for a waiter that came earlier")
 }
 
@@ -328,14 +328,14 @@ const (
 
 // String returns the class in lower case.
 func (c Class) String() string {
-	return word(c, "none", "invalid", "closed", "done", "held", "lost", "unavailable", "cancelled", "other")
+	return wordAt(c, "none", "invalid", "closed", "done", "held", "lost", "unavailable", "cancelled", "other")
 }
 
 // ClassOf returns the class of err, whatever it is wrapped in. An error that matches several is of the first of:
 // lost, done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than what its
 // holder returned, and what is known of a key for more than the deadline that ended the wait for it.
 func ClassOf(err error) Class {
-	for _, c := range classes {
+	for _, c := range classTable {
 		if errors.Is(err, c.sentinel) {
 			return c.class
 		}
@@ -343,7 +343,7 @@ func ClassOf(err error) Class {
 	return ClassOther
 }
 
-var classes = []struct {
+var classTable = []struct {
 	class    Class
 	sentinel error
 }{

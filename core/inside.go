@@ -18,7 +18,7 @@ func init() {
 	callback.Of = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
 		l := locker.(*Locker)
-		err := l.fit(ctx)
+		err := l.checkCall(ctx)
 		if key != nil {
 			_, err = l.policyForCall(ctx, *key, nil)
 		}
@@ -38,15 +38,15 @@ func init() {
 		return dial(urls, options.([]Option))
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
-	inside.EndOf, inside.KeyHash = endOf, keyHash
-	inside.Fail = func(failed any, err error) { failed.(*OpError).set(err) }
+	inside.EndOf, inside.KeyHash = contextError, keyHash
+	inside.Fail = func(failed any, err error) { failed.(*OpError).setErr(err) }
 	inside.Looking = option(func(p *policy) { p.Looking = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		k.Verdict = VerdictGone
-		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
+		if k.parse(text, wire.NodeTimeOf(clock)); k.Record != nil {
 			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
 		}
 		return k
 	}
-	inside.Settled = settle
+	inside.Settled = keyStateOf
 }

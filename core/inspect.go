@@ -66,8 +66,8 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 		return KeyState{}, known.stopError(ctx, l.e.Group, OpInspect, key)
 	}
 	defer l.e.gate.Leave()
-	state := settle(l.look(ctx, key))
-	if state.count(KeyOnNode.told) >= quorum.Of(len(state.Nodes)) {
+	state := keyStateOf(l.askNodes(ctx, key))
+	if state.countNodes(KeyOnNode.isReadable) >= quorum.Of(len(state.Nodes)) {
 		return state, nil
 	}
 	for _, n := range state.Nodes {
@@ -77,23 +77,23 @@ func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 }
 
 // look asks all nodes.
-func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
+func (l *Locker) askNodes(ctx context.Context, key string) []KeyOnNode {
 	e, timeout := l.e, l.p.nodeTimeout
 	nodes := make([]KeyOnNode, len(e.Nodes))
 	answers := make(chan KeyOnNode, len(nodes))
 	for i, n := range e.Nodes {
 		nodes[i].NodeReply = NodeReply{Node: i, Addr: n.Addr, Verdict: VerdictPending}
 		if ctx.Err() == nil {
-			e.Tasks.Go(func() { answers <- l.lookAt(ctx, n, key) })
+			e.Tasks.Go(func() { answers <- l.askNode(ctx, n, key) })
 		}
 	}
-	wait, cancel := context.WithTimeout(ctx, timeout)
+	waitCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for range nodes {
 		select {
 		case got := <-answers:
 			nodes[got.Node] = got
-		case <-wait.Done():
+		case <-waitCtx.Done():
 		}
 	}
 	for i, n := range nodes { // a client that heeds the deadline may be the first to say so
@@ -105,15 +105,15 @@ func (l *Locker) look(ctx context.Context, key string) []KeyOnNode {
 }
 
 // lookAt asks a node. It may take longer than the timeout.
-func (l *Locker) lookAt(ctx context.Context, n *node.Node, key string) (got KeyOnNode) {
+func (l *Locker) askNode(ctx context.Context, n *node.Node, key string) (got KeyOnNode) {
 	text, clock, v := l.e.Bucket(key).Look(ctx, n, key, l.p.nodeTimeout)
 	got.NodeReply = replyOf(n, &v)
-	got.read(text, clock)
+	got.parse(text, clock)
 	return got
 }
 
 // read says what text, which is stored for the key if it is not empty, amounts to at a time of the node's clock.
-func (k *KeyOnNode) read(text string, clock wire.NodeTime) {
+func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 	if text == "" {
 		return
 	}
@@ -139,12 +139,12 @@ func (k *KeyOnNode) read(text string, clock wire.NodeTime) {
 }
 
 // told reports whether the node has answered, and can be read.
-func (k KeyOnNode) told() bool {
+func (k KeyOnNode) isReadable() bool {
 	return slices.Contains([]Verdict{VerdictHeld, VerdictDone, VerdictGone, VerdictQuarantined}, k.Verdict)
 }
 
 // count is how many nodes say so.
-func (s KeyState) count(so func(KeyOnNode) bool) (n int) {
+func (s KeyState) countNodes(so func(KeyOnNode) bool) (n int) {
 	for _, k := range s.Nodes {
 		if so(k) {
 			n++
@@ -154,29 +154,29 @@ func (s KeyState) count(so func(KeyOnNode) bool) (n int) {
 }
 
 // having is how many nodes have a lease of an attempt under a token (0 = any).
-func (s KeyState) having(attempt string, token uint64) int {
-	return s.count(func(k KeyOnNode) bool {
+func (s KeyState) countHolding(attempt string, token uint64) int {
+	return s.countNodes(func(k KeyOnNode) bool {
 		return k.Holder != nil && k.Holder.Attempt == attempt && (token == 0 || k.Holder.Token == token)
 	})
 }
 
 // settle is what a quorum of nodes agrees on.
-func settle(nodes []KeyOnNode) KeyState {
+func keyStateOf(nodes []KeyOnNode) KeyState {
 	s, q := KeyState{Nodes: nodes}, quorum.Of(len(nodes))
 	var left []time.Duration
 	var all Holder
 	for _, n := range nodes {
-		if h := n.Holder; h != nil && s.having(h.Attempt, 0) >= q {
+		if h := n.Holder; h != nil && s.countHolding(h.Attempt, 0) >= q {
 			s.Holder, all.Attempt, left = &all, h.Attempt, append(left, h.Left)
 			// A node has what the holder carries, or part of it, or nothing.
 			all.Note, all.Name, all.Hint = max(all.Note, h.Note), max(all.Name, h.Name), max(all.Hint, h.Hint)
 			// Its counter is behind the token until the first renewal, where it granted less than others, and ahead where
 			// it granted the key to others before the lease was brought back. On a quorum it is neither.
-			if s.having(h.Attempt, h.Token) >= q {
+			if s.countHolding(h.Attempt, h.Token) >= q {
 				all.Token, all.Since = h.Token, h.Since
 			}
 		}
-		if n.Record != nil && s.Record == nil && s.count(func(k KeyOnNode) bool { return k.ballot == n.ballot }) >= q {
+		if n.Record != nil && s.Record == nil && s.countNodes(func(k KeyOnNode) bool { return k.ballot == n.ballot }) >= q {
 			s.Record = &Record{n.Record.Token, slices.Clone(n.Record.Result)}
 		}
 	}
@@ -189,9 +189,9 @@ func settle(nodes []KeyOnNode) KeyState {
 // Unknown reports whether somebody may hold the key of whom no quorum of nodes tells: nodes that are silent, or have lost
 // their memory, may have had the lease that others have, or may all have had one. Its holder may be at work.
 func (s KeyState) Unknown() bool {
-	untold := s.count(func(k KeyOnNode) bool { return k.Holder == nil && (!k.told() || k.Verdict == VerdictQuarantined) })
+	untold := s.countNodes(func(k KeyOnNode) bool { return k.Holder == nil && (!k.isReadable() || k.Verdict == VerdictQuarantined) })
 	missing := quorum.Of(len(s.Nodes)) - untold
-	mayHold := func(k KeyOnNode) bool { return k.Holder != nil && s.having(k.Holder.Attempt, 0) >= missing }
+	mayHold := func(k KeyOnNode) bool { return k.Holder != nil && s.countHolding(k.Holder.Attempt, 0) >= missing }
 	return s.Holder == nil && (missing <= 0 || slices.ContainsFunc(s.Nodes, mayHold))
 }
 
@@ -209,7 +209,7 @@ func (s KeyState) Unknown() bool {
 // votes again, where that is known); ErrClosed, once Close was called; or the context's error and cause. Nil is no promise:
 // the next acquisition may find otherwise. Of a Redis Cluster each call asks one shard, which it picks at random.
 func (l *Locker) Ready(ctx context.Context) error {
-	if err := l.fit(ctx); err != nil {
+	if err := l.checkCall(ctx); err != nil {
 		return err
 	}
 	var known refusal

@@ -22,29 +22,29 @@ type Lease struct {
 
 	lifecycle
 	term
-	reached  quorum.Set   // nodes that were sent anything, and may have the lease
-	proposed *wire.Record // by the first Complete
-	renewing *renewal     // under way
-	onEnd    func(Outcome)
+	askedNodes quorum.Set   // nodes that were sent anything, and may have the lease
+	proposed   *wire.Record // by the first Complete
+	renewal    *renewal     // under way
+	onEnd      func(Outcome)
 
 	callbacks callback.Queue // what the observer is told in the background of the call, if this is its first attempt
 
 	// The watchdog's lock guards these.
-	lookAt clock.Instant
-	place  int // in the watchdog's heap
+	inspectAt clock.Instant
+	heapIndex int // in the watchdog's heap
 }
 
 // start turns the attempt into a lease. t are the votes of the round that asked for the key, and sent is when that round
 // began. start reports false if no trusted time is left, or if the Locker is closing.
 func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
-	lease.trust(sent, lease.attempt.p)
+	lease.extendTrust(sent, lease.attempt.p)
 	if lease.remaining() <= 0 {
 		return false
 	}
 
 	// The caller's context is the user's code, so that the lock is not held here.
 	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
-	held := lease.begin(t, sent)
+	held := lease.register(t, sent)
 	if !held {
 		lease.cancel(ErrClosed)
 	}
@@ -52,7 +52,7 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 }
 
 // begin hands the lease to the watchdog, unless the Locker is closing.
-func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
+func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 	e, p := lease.attempt.e, lease.attempt.p
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
@@ -61,14 +61,14 @@ func (lease *Lease) begin(t *quorum.Tally, sent clock.Instant) bool {
 		return false
 	}
 
-	e.lines.Holds(lease.attempt.lock.Resource(), heldBy{lease})
-	lease.attempt.hold()
-	lease.reached = t.Asked &^ t.With(wire.CircuitOpen)
+	e.localQueue.Holds(lease.attempt.lock.Resource(), heldBy{lease})
+	lease.attempt.becomeLease()
+	lease.askedNodes = t.Asked &^ t.With(wire.CircuitOpen)
 	lease.markHeld(e.Clock.Now(), sent.Add(lease.renewalPeriod()))
 	if p.maxHold > 0 {
-		lease.holdFor(p.maxHold)
+		lease.setMaxHold(p.maxHold)
 	}
-	lease.plan()
+	lease.schedule()
 	return true
 }
 
@@ -90,7 +90,7 @@ func (lease *Lease) observeHold() {
 
 // lossOutcome is how a lease ended that was lost. Called with the lock.
 func (lease *Lease) lossOutcome() Outcome {
-	return Outcome{Err: lease.lostError(OpHold, lease.reason), Reason: lease.reason, Token: lease.FencingToken()}
+	return Outcome{Err: lease.lostError(OpHold, lease.lossReason), Reason: lease.lossReason, Token: lease.FencingToken()}
 }
 
 // Key returns the key; "" of a Lease that was not made by Acquire, such as nil.
@@ -136,7 +136,9 @@ func (lease *Lease) Context() context.Context {
 }
 
 // checkCall returns the error of a call on a lease that was not made by Acquire, or with a nil context.
-func (lease *Lease) checkCall(ctx context.Context) error { return fit(ctx, lease.valid(), errNoLease) }
+func (lease *Lease) checkCall(ctx context.Context) error {
+	return checkCall(ctx, lease.valid(), errNoLease)
+}
 
 // valid reports whether the lease was made by Acquire.
 func (lease *Lease) valid() bool { return lease != nil && lease.attempt.e != nil }
@@ -179,15 +181,15 @@ func (lease *Lease) Extend(d time.Duration) error {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
 	switch {
-	case lease.reason != "":
-		return lease.lostError(OpHold, lease.reason)
+	case lease.lossReason != "":
+		return lease.lostError(OpHold, lease.lossReason)
 	case lease.state != leaseHeld:
 		return &OpError{Op: OpHold, Key: lease.Key(), Err: ErrReleased}
 	case ended != nil: // with the context that it ran under; it has not run out yet
-		return opError(OpHold, lease.Key(), fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))) //nolint:errorlint // the cause is not what ended this lease
+		return newOpError(OpHold, lease.Key(), fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))) //nolint:errorlint // the cause is not what ended this lease
 	}
-	lease.holdFor(d)
-	lease.plan()
+	lease.setMaxHold(d)
+	lease.schedule()
 	return nil
 }
 
@@ -231,10 +233,10 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // trusted reports whether the lease is held and has time left. Called with the lock.
-func (lease *Lease) trusted() bool { return lease.state == leaseHeld && lease.remaining() > 0 }
+func (lease *Lease) isTrusted() bool { return lease.state == leaseHeld && lease.remaining() > 0 }
 
 // wanted reports whether the context of a held lease has not ended. Called with the lock.
-func (lease *Lease) wanted() bool { return lease.ctx.Context.Err() == nil }
+func (lease *Lease) isWanted() bool { return lease.ctx.Context.Err() == nil }
 
 // heldBy is a lease of this process, to callers of this process that want its key.
 type heldBy struct{ *Lease }
@@ -242,11 +244,11 @@ type heldBy struct{ *Lease }
 // InTheWay returns why they do not get the key.
 func (h heldBy) InTheWay() refusal {
 	return refusal{
-		err:   ErrHeld,
-		held:  HeldByOther,
-		hint:  wire.ParseCarried(h.attempt.carries).Hint,
-		at:    h.attempt.e.Clock.Now(),
-		retry: max(h.keptFor(), 0),
+		err:      ErrHeld,
+		heldKind: HeldByOther,
+		hint:     wire.ParseCarried(h.attempt.metadata).Hint,
+		at:       h.attempt.e.Clock.Now(),
+		retry:    max(h.keptFor(), 0),
 	}
 }
 
@@ -262,7 +264,7 @@ func (lease *Lease) expire() {
 // acts on the lease may not have noticed yet, so the nodes let the lease run out.
 func (lease *Lease) declareLost(reason LossReason) bool {
 	lease.attempt.mu.Lock()
-	reason = lease.refine(reason)
+	reason = lease.refineReason(reason)
 	was := lease.markLost(reason)
 	if !was {
 		lease.attempt.mu.Unlock()
@@ -274,7 +276,7 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 
 	parentGone := context.Cause(lease.ctx.Context) != out.Err //nolint:errorlint // this very error
 	e := lease.attempt.e
-	e.lines.Leave(lease.attempt.lock.Resource())
+	e.localQueue.Leave(lease.attempt.lock.Resource())
 
 	// The timer that calls this does not wait for logger and observer, nor do these wait for each other.
 	if !parentGone {
@@ -317,7 +319,7 @@ func (lease *Lease) observeEnd(held bool) {
 // passTurn lets the next caller in line in this process have its turn, unless it has it already.
 func (lease *Lease) passTurn(held, handedOn bool) {
 	if held && !handedOn {
-		lease.attempt.e.lines.Leave(lease.attempt.lock.Resource())
+		lease.attempt.e.localQueue.Leave(lease.attempt.lock.Resource())
 	}
 	if held {
 		lease.retire()
@@ -337,11 +339,11 @@ func (lease *Lease) lostError(op OpKind, reason LossReason) *OpError {
 
 // logLoss logs that the lease was lost, because its holder may not look.
 func (lease *Lease) logLoss(reason LossReason) {
-	held := lease.until.Load().Since(lease.since) // without a pause beyond its end
-	lease.attempt.p.Logger.Warn("lockkit: lease lost", lease.attrs(), "token", lease.FencingToken(), "reason", string(reason), "held", held)
+	held := lease.liveUntil.Load().Since(lease.heldSince) // without a pause beyond its end
+	lease.attempt.p.Logger.Warn("lockkit: lease lost", lease.logAttrs(), "token", lease.FencingToken(), "reason", string(reason), "held", held)
 }
 
 // attrs names the lease's key in a log line.
-func (lease *Lease) attrs() slog.Attr {
+func (lease *Lease) logAttrs() slog.Attr {
 	return slog.Group("", slog.String("name", lease.attempt.p.name), slog.String("key_hash", keyHash(lease.Key())))
 }

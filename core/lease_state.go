@@ -15,14 +15,14 @@ import (
 //	lost       –          stays          over        stays, with the reason that it has
 //	over       –          stays          stays       stays, with a reason unless it has one
 type lifecycle struct {
-	state            leaseState
-	released         bool          // Release was called
-	freed, completed bool          // a quorum has confirmed Release, Complete
-	rejoining        bool          // the next renewal is early, for a node that others were in
-	reason           LossReason    // why the lease was lost, or why a release found it lost
-	refused          LossReason    // why the last completion was refused; "" = none was, or one has succeeded since
-	since            clock.Instant // when the lease was reported to its holder
-	renewAt          clock.Instant
+	state                       leaseState
+	releaseCalled               bool          // Release was called
+	releaseConfirmed, completed bool          // a quorum has confirmed Release, Complete
+	rejoining                   bool          // the next renewal is early, for a node that others were in
+	lossReason                  LossReason    // why the lease was lost, or why a release found it lost
+	refusedReason               LossReason    // why the last completion was refused; "" = none was, or one has succeeded since
+	heldSince                   clock.Instant // when the lease was reported to its holder
+	renewAt                     clock.Instant
 }
 
 type leaseState uint8
@@ -36,7 +36,7 @@ const (
 
 // markHeld notes that the attempt has become a lease.
 func (l *lifecycle) markHeld(now, renewAt clock.Instant) {
-	l.state, l.since, l.renewAt = leaseHeld, now, renewAt
+	l.state, l.heldSince, l.renewAt = leaseHeld, now, renewAt
 }
 
 // markLost notes that a held lease has ended before its holder ended it. It reports false if the lease is not held.
@@ -44,7 +44,7 @@ func (l *lifecycle) markLost(reason LossReason) bool {
 	if l.state != leaseHeld {
 		return false
 	}
-	l.state, l.reason = leaseLost, reason
+	l.state, l.lossReason = leaseLost, reason
 	return true
 }
 
@@ -56,38 +56,38 @@ func (l *lifecycle) markEnded() (held bool) {
 
 // noteRelease notes a release, and reports whether a cooldown may begin with it: only with the first release of a lease that
 // was not lost.
-func (l *lifecycle) noteRelease() bool {
-	first := !l.released
-	l.released = true
-	return first && l.whyLost() == ""
+func (l *lifecycle) recordRelease() bool {
+	first := !l.releaseCalled
+	l.releaseCalled = true
+	return first && l.knownLoss() == ""
 }
 
 // foundLost notes why a release found the lease lost ("" = it did not), and reports whether that is news.
-func (l *lifecycle) foundLost(reason LossReason) bool {
-	if reason == "" || l.whyLost() != "" {
+func (l *lifecycle) recordFoundLost(reason LossReason) bool {
+	if reason == "" || l.knownLoss() != "" {
 		return false
 	}
-	l.reason = reason
+	l.lossReason = reason
 	return true
 }
 
 // noteCompletion notes that a quorum has confirmed a completion, or why it was refused; "" = too few nodes have answered.
-func (l *lifecycle) noteCompletion(confirmed bool, refused LossReason) {
+func (l *lifecycle) recordCompletion(confirmed bool, refused LossReason) {
 	switch {
 	case confirmed:
-		l.completed, l.refused = true, ""
+		l.completed, l.refusedReason = true, ""
 	case refused != "":
-		l.refused = refused
+		l.refusedReason = refused
 	}
 }
 
 // whyLost is why the holder was not alone to its end, as far as is known; "" = it was.
-func (l *lifecycle) whyLost() LossReason { return cmp.Or(l.reason, l.refused) }
+func (l *lifecycle) knownLoss() LossReason { return cmp.Or(l.lossReason, l.refusedReason) }
 
 // noteRenewal notes the end of a renewal, and plans the next one: a period after this one began, or soon if it failed. A node
 // that others were in keeps a turn for this lease, so the next renewal comes soon, before that turn ends; but at most every
 // other renewal is early.
-func (l *lifecycle) noteRenewal(ok, occupied bool, soon, period clock.Instant) {
+func (l *lifecycle) recordRenewal(ok, occupied bool, soon, period clock.Instant) {
 	l.renewAt = soon
 	if !ok {
 		return

@@ -50,7 +50,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.contain()
+	p.containPanics()
 	l := &Locker{newEngine(nodes, &p), p}
 	if err := l.e.Check(); err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
@@ -64,7 +64,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 
 // policyFor is what opts say of nodes, if both are fit.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
-	p, err := checked(opts, len(nodes))
+	p, err := newPolicy(opts, len(nodes))
 	if err = errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
 		err = fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
@@ -94,13 +94,13 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, errors.Join(err, closeClients(clients))
 	}
-	l.e.hangUp = sync.OnceValue(func() error { return closeClients(clients) })
+	l.e.closeOwnClients = sync.OnceValue(func() error { return closeClients(clients) })
 	return l, nil
 }
 
 // dial makes the clients of Open.
 func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
-	p, err := checked(opts, len(urls))
+	p, err := newPolicy(opts, len(urls))
 	d := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}
 	clients := make([]redis.UniversalClient, 0, len(urls))
 	wrong := make([]error, len(urls))
@@ -131,23 +131,23 @@ func closeClients(clients []redis.UniversalClient) (err error) {
 
 // With derives a Locker with other defaults for its calls, which shares nodes, local queue, watchdog and Close with l.
 func (l *Locker) With(opts ...CallOption) (*Locker, error) {
-	if !l.made() {
+	if !l.valid() {
 		return nil, errNoLocker
 	}
-	p, err := l.p.of(opts)
+	p, err := l.p.withCallOptions(opts)
 	if err != nil {
 		return nil, err
 	}
 	return &Locker{l.e, *p}, nil
 }
 
-func (l *Locker) fit(ctx context.Context) error { return fit(ctx, l.made(), errNoLocker) }
+func (l *Locker) checkCall(ctx context.Context) error { return checkCall(ctx, l.valid(), errNoLocker) }
 
-func (l *Locker) made() bool { return l != nil && l.e != nil }
+func (l *Locker) valid() bool { return l != nil && l.e != nil }
 
 // set is how l was set up; as little as can be where it was not made.
-func (l *Locker) set() *settings {
-	if !l.made() {
+func (l *Locker) config() *settings {
+	if !l.valid() {
 		return &settings{Config: node.Config{Logger: slog.Default()}}
 	}
 	return l.p.settings
@@ -155,14 +155,14 @@ func (l *Locker) set() *settings {
 
 // KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
 // keys of its own in the same Redis.
-func (l *Locker) KeyPrefix() string { return l.set().Prefix }
+func (l *Locker) KeyPrefix() string { return l.config().Prefix }
 
 // Logger returns where l logs, see WithLogger. It is for packages built on this one, which log there as well.
-func (l *Locker) Logger() *slog.Logger { return l.set().Logger }
+func (l *Locker) Logger() *slog.Logger { return l.config().Logger }
 
 // TTL returns how long a key stays taken after the death of its holder.
 func (l *Locker) TTL() time.Duration {
-	if !l.made() {
+	if !l.valid() {
 		return 0
 	}
 	return l.p.ttl
@@ -173,7 +173,7 @@ func (l *Locker) TTL() time.Duration {
 // took. It is false before any node has replied.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
 	var ahead []time.Duration
-	if l.made() {
+	if l.valid() {
 		for _, n := range l.e.Nodes {
 			if by, known := n.Ahead(); known {
 				ahead = append(ahead, by)
@@ -189,7 +189,7 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 // Event calls the Event of the Locker's [Observer]. It is for packages that translate a lock into the words of
 // another library.
 func (l *Locker) Event(ctx context.Context, ev Event) {
-	if tell := l.set().observer.Event; tell != nil {
+	if tell := l.config().observer.Event; tell != nil {
 		tell(ctx, ev)
 	}
 }
@@ -197,15 +197,15 @@ func (l *Locker) Event(ctx context.Context, ev Event) {
 // Closing returns a channel that is closed when Close is called. It is for packages that wait for something else than a lock,
 // and end with the Locker.
 func (l *Locker) Closing() <-chan struct{} {
-	if !l.made() {
+	if !l.valid() {
 		return nil
 	}
 	return l.e.Closing.Done()
 }
 
 var (
-	errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
-	errTelling  = errors.New("the observer or the logger has not returned")
+	errRequestsRunning = errors.New("requests to nodes are still in progress: the client ignores contexts")
+	errCallbackRunning = errors.New("the observer or the logger has not returned")
 )
 
 // Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
@@ -217,7 +217,7 @@ var (
 // answered any. Close also waits for the observer and the logger. If ctx has ended and they do not return, it returns an
 // error that says so.
 func (l *Locker) Close(ctx context.Context) error {
-	if err := l.fit(ctx); err != nil {
+	if err := l.checkCall(ctx); err != nil {
 		return err
 	}
 	e := l.e
@@ -225,39 +225,39 @@ func (l *Locker) Close(ctx context.Context) error {
 	e.gate.Close()
 
 	var err error
-	if !l.drained(ctx) {
+	if !l.waitUntilIdle(ctx) {
 		left, keys, calls := l.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
 		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
 		for _, lease := range left {
 			if lease.declareLost(LossClosed) {
-				lease.attempt.free(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
+				lease.attempt.releaseAll(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
 			}
 		}
 
 		// The other calls see that the engine is closing, and soon wait for no node any more. But the observer may keep them.
 		if !e.WaitFor(e.gate.Empty(), nil, 5*max(l.p.nodeTimeout, time.Second)) {
-			err = errors.Join(err, errTelling)
+			err = errors.Join(err, errCallbackRunning)
 		}
 	}
 	e.Tasks.Close()
 	joined := e.Tasks.Empty()
-	if e.hangUp != nil {
+	if e.closeOwnClients != nil {
 		e.WaitFor(joined, nil, l.p.nodeTimeout)
-		err = errors.Join(err, e.hangUp()) // breaks what is still under way
+		err = errors.Join(err, e.closeOwnClients()) // breaks what is still under way
 	}
 	switch {
 	case e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout):
-	case errors.Is(err, errTelling):
+	case errors.Is(err, errCallbackRunning):
 	case e.Callbacks.Busy():
-		err = errors.Join(err, errTelling)
+		err = errors.Join(err, errCallbackRunning)
 	default:
-		err = errors.Join(err, errUnderWay)
+		err = errors.Join(err, errRequestsRunning)
 	}
 	return err
 }
 
 // drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
-func (l *Locker) drained(ctx context.Context) bool {
+func (l *Locker) waitUntilIdle(ctx context.Context) bool {
 	e := l.e
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
@@ -286,7 +286,7 @@ func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []
 	e := l.e
 	e.watchdog.mu.Lock()
 	defer e.watchdog.mu.Unlock()
-	leases = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
+	leases = slices.SortedFunc(slices.Values(e.watchdog.leases), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
 	for _, lease := range leases[:min(len(leases), maxNamed)] {
 		names = append(names, name(lease))
 	}

@@ -49,7 +49,7 @@ type Observer struct {
 }
 
 // contained returns an Observer that does the same and does not panic.
-func (o Observer) contained(log *slog.Logger) Observer {
+func (o Observer) containPanics(log *slog.Logger) Observer {
 	safe := Observer{}
 	if o.Start != nil {
 		safe.Start = func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return o.start(ctx, op, log) }
@@ -79,11 +79,11 @@ func (o Observer) start(ctx context.Context, op Op, log *slog.Logger) (derived c
 	if derived == nil {
 		derived = ctx
 	}
-	return derived, containedEnd(end, log)
+	return derived, containEnd(end, log)
 }
 
 // containedEnd returns a function that does the same and does not panic.
-func containedEnd(end func(Outcome), log *slog.Logger) func(Outcome) {
+func containEnd(end func(Outcome), log *slog.Logger) func(Outcome) {
 	if end == nil {
 		return nil
 	}

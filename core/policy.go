@@ -95,9 +95,9 @@ type policy struct {
 	margin    time.Duration // the context ends this much earlier
 
 	// What requests say, boxed once.
-	lease, bury wire.Millis // the TTL; the life of a tombstone
-	turn        wire.Millis // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
-	carries     string      // by leases whose holder has no hint
+	ttlMillis, tombstoneMillis wire.Millis // the TTL; the life of a tombstone
+	turnMillis                 wire.Millis // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
+	metadata                   string      // by leases whose holder has no hint
 }
 
 func defaults() policy {
@@ -114,7 +114,7 @@ func thisProcess() string {
 }
 
 // checked is the policy of a Locker over n nodes. The error names every fault.
-func checked(opts []Option, n int) (policy, error) {
+func newPolicy(opts []Option, n int) (policy, error) {
 	var f faults.List
 	p := defaults()
 	p.nodes, p.Guarded = n, n >= 3
@@ -128,12 +128,12 @@ func checked(opts []Option, n int) (policy, error) {
 	if p.MaxTTL == unset {
 		p.MaxTTL = p.ttl
 	} else {
-		between(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.Slack)
+		checkRange(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.Slack)
 	}
 	if p.Window != 0 { // off
-		between(&f, "clock window", p.Window, time.Millisecond, wire.Slack/4)
+		checkRange(&f, "clock window", p.Window, time.Millisecond, wire.Slack/4)
 	}
-	between(&f, "replica lag", p.Lag, 0, wire.Slack)
+	checkRange(&f, "replica lag", p.Lag, 0, wire.Slack)
 	f.Check(p.Lag > 0 && !p.Guarded, "replica lag is set, but the restart guard is off")
 	p.check(&f)
 	p.derive()
@@ -143,23 +143,23 @@ func checked(opts []Option, n int) (policy, error) {
 
 // contain has logger and observer of a Locker contain their panics. From then on the Locker has no others, so no call of them
 // can be made that is not contained.
-func (p *policy) contain() {
+func (p *policy) containPanics() {
 	p.Logger = callback.Logger(p.Logger)
-	p.observer = p.observer.contained(p.Logger)
+	p.observer = p.observer.containPanics(p.Logger)
 	if observe := p.observer.Node; observe != nil {
 		locker := lockers.Add(1)
 		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
-			if int(op) < len(kinds) {
+			if int(op) < len(opKinds) {
 				reply := replyOf(n, v)
 				reply.Locker, reply.Of = locker, p.nodes
-				observe(ctx, kinds[op], reply)
+				observe(ctx, opKinds[op], reply)
 			}
 		}
 	}
 }
 
 // of is p with the options of a call, or of another Locker.
-func (p *policy) of(opts []CallOption) (*policy, error) {
+func (p *policy) withCallOptions(opts []CallOption) (*policy, error) {
 	if len(opts) == 0 {
 		return p, nil
 	}
@@ -169,7 +169,7 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}
 	if own.name != p.name || own.note != p.note {
-		own.carries = wire.Holder{Note: own.note, Name: own.name}.Carried()
+		own.metadata = wire.Holder{Note: own.note, Name: own.name}.Carried()
 	}
 	if own.ttl != p.ttl || own.tune != nil {
 		own.derive()
@@ -186,27 +186,27 @@ func (p *policy) derive() {
 	p.validity = validity(p.ttl, p.drift, p.Window)
 	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.Window, p.nodeTimeout, p.MaxTTL)
-	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.renewalPause+p.nodeTimeout)
-	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
+	p.ttlMillis, p.tombstoneMillis, p.turnMillis = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.renewalPause+p.nodeTimeout)
+	p.metadata = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 
 // kinds are those of the requests that observers hear of.
-var kinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}
+var opKinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}
 
 // check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
 // where something is.
 func (p *policy) check(f *faults.List) {
 	before := len(*f)
-	between(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
+	checkRange(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
 	switch {
 	case len(*f) > before || p.Window > wire.Slack/4: // it cannot be said whether they suit each other
 	case p.ttl > p.MaxTTL:
 		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.MaxTTL)
 		fallthrough
-	case !suits(p.ttl, p.Window):
-		f.Check(!suits(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
+	case !ttlFitsWindow(p.ttl, p.Window):
+		f.Check(!ttlFitsWindow(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
 	}
-	between(f, "retention", p.retention, time.Millisecond, maxRetention)
+	checkRange(f, "retention", p.retention, time.Millisecond, maxRetention)
 	if p.maxWait < 0 {
 		f.Check(true, "max wait is %v, must not be negative", p.maxWait)
 	}
@@ -219,14 +219,14 @@ func (p *policy) check(f *faults.List) {
 }
 
 // between notes a duration that is out of its range.
-func between(f *faults.List, name string, d, least, most time.Duration) {
+func checkRange(f *faults.List, name string, d, least, most time.Duration) {
 	if d < least || d > most {
 		f.Check(true, "%s is %v, must be between %v and %v", name, d, least, most)
 	}
 }
 
 // suits reports whether a lease of that TTL can be trusted for long enough to be renewed.
-func suits(ttl, window time.Duration) bool {
+func ttlFitsWindow(ttl, window time.Duration) bool {
 	trusted := validity(ttl, clockDrift, window) - cancelMargin(ttl)
 	return window <= ttl/4 && trusted > ttl/3+defaultNodeTimeout(ttl)
 }
@@ -234,7 +234,7 @@ func suits(ttl, window time.Duration) bool {
 // leastTTL is the shortest, in steps of 10ms, that suits a clock window.
 func leastTTL(window time.Duration) time.Duration {
 	ttl := max(4*window, 10*time.Millisecond).Truncate(10 * time.Millisecond)
-	for !suits(ttl, window) {
+	for !ttlFitsWindow(ttl, window) {
 		ttl += 10 * time.Millisecond
 	}
 	return ttl

@@ -19,7 +19,7 @@ import (
 type refusal struct {
 	outcome     quorum.Outcome
 	err         error // the sentinel
-	held        HeldKind
+	heldKind    HeldKind
 	hint        string        // of the holder that has the key
 	at          clock.Instant // when the attempt ended
 	retry       time.Duration // when to try again, counted from at
@@ -35,10 +35,12 @@ type refusal struct {
 func (r *refusal) split() bool { return r.outcome == quorum.Split || r.outcome == quorum.Unsettled }
 
 // forWaiter is the refusal of a key whose turn another caller has, behind a holder with that hint.
-func forWaiter(hint string) refusal { return refusal{err: ErrHeld, held: HeldForWaiter, hint: hint} }
+func reservedForWaiter(hint string) refusal {
+	return refusal{err: ErrHeld, heldKind: HeldForWaiter, hint: hint}
+}
 
 // heldKind is why a key is held, by the votes.
-func heldKind(t *quorum.Tally) HeldKind {
+func heldKindOf(t *quorum.Tally) HeldKind {
 	switch kept, holders := t.Kept(), t.With(wire.Held); {
 	case kept != 0 && kept == holders:
 		return HeldRests
@@ -86,7 +88,7 @@ func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 		undecided: t.Voters() < t.Q && t.Voters()+t.Count(wire.Pending) >= t.Q,
 	}
 	if refused.err == ErrHeld { //nolint:errorlint // of the table
-		refused.held, refused.cooldown = heldKind(t), t.Rests()
+		refused.heldKind, refused.cooldown = heldKindOf(t), t.Rests()
 	}
 	if same {
 		refused.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
@@ -96,7 +98,7 @@ func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 
 // pause is how long the next attempt waits at least and at most, unless the nodes notify the call. The time between is drawn
 // at random, so that contenders come one after the other. late: the turn was also that of others too often.
-func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
+func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 	switch r.outcome {
 	case quorum.Quarantined:
 		// Not for all of the quarantine: another node may come back before.
@@ -120,19 +122,19 @@ func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
 
 // stopError is the error of a call that ends: what the nodes said last, or what else put an end to the call.
 func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key string) *OpError {
-	failure := opError(op, key, r.err)
+	failure := newOpError(op, key, r.err)
 	failure.Record, failure.Nodes = r.record, slices.Clone(r.nodes) // others are told of the same nodes
-	switch err := endOf(ctx); {
+	switch err := contextError(ctx); {
 	case err != nil && ctx.Err() == context.DeadlineExceeded && r.err != nil && !r.undecided:
 		failure.Ended = err
 	case err != nil:
-		failure.set(err)
+		failure.setErr(err)
 	case g.IsClosing():
-		failure.set(ErrClosed)
+		failure.setErr(ErrClosed)
 	}
 	class := ClassOf(failure.Err)
 	if class == ClassHeld {
-		failure.Held = r.held
+		failure.Held = r.heldKind
 	}
 	if r.retry > 0 && (class == ClassHeld || class == ClassUnavailable) {
 		failure.RetryAfter = max(r.retry-g.Clock.Now().Since(r.at), time.Millisecond)
@@ -141,7 +143,7 @@ func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key s
 }
 
 // fates are the errors of an operation on a lease, by what the votes say of the lease, and why the lease is lost.
-var fates = [...]struct {
+var fateErrors = [...]struct {
 	err    error
 	reason LossReason
 }{
@@ -157,5 +159,5 @@ func fateError(op OpKind, key string, fate quorum.Fate, nodes []NodeReply) error
 	if fate == quorum.Confirmed {
 		return nil
 	}
-	return &OpError{Op: op, Key: key, Err: fates[fate].err, Reason: fates[fate].reason, Nodes: nodes}
+	return &OpError{Op: op, Key: key, Err: fateErrors[fate].err, Reason: fateErrors[fate].reason, Nodes: nodes}
 }

@@ -33,7 +33,7 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 	var o releaseOptions
 	var f faults.List
 	faults.Set(&f, &o, opts)
-	between(&f, "cooldown", o.cooldown, 0, wire.Slack)
+	checkRange(&f, "cooldown", o.cooldown, 0, wire.Slack)
 	if f != nil {
 		return 0, fmt.Errorf("lockkit: release: %w: %w", ErrInvalid, errors.Join(f...))
 	}
@@ -62,12 +62,12 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	lease.observeEnd(held)
 
 	e := lease.attempt.e
-	over := life.freed || life.completed
+	over := life.releaseConfirmed || life.completed
 	switch {
 	case life.completed && keep > 0:
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrReleased}
-	case over && life.whyLost() != "":
-		return lease.lostError(OpRelease, life.whyLost())
+	case over && life.knownLoss() != "":
+		return lease.lostError(OpRelease, life.knownLoss())
 	case over:
 		return nil
 	}
@@ -76,8 +76,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	switch {
 	case joined:
 		defer e.gate.Leave()
-	case life.whyLost() != "":
-		return lease.lostError(OpRelease, life.whyLost())
+	case life.knownLoss() != "":
+		return lease.lostError(OpRelease, life.knownLoss())
 	default:
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrClosed}
 	}
@@ -85,10 +85,10 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	ctx, end := lease.attempt.p.observe(ctx, OpRelease, lease.Key(), false, lease.FencingToken())
 	to := lease.markReleased(keep)
 	cooldown := lease.cooldownLeft()
-	r := lease.attempt.releasing(cooldown)
+	r := lease.attempt.newReleaseRound(cooldown)
 	r.Begin(ctx, to)
 	if held && cooldown == 0 && !e.IsClosing() {
-		next = e.lines.Next(lease.attempt.lock.Resource())
+		next = e.localQueue.Next(lease.attempt.lock.Resource())
 	}
 	if next != nil {
 		handOver(next, r)
@@ -108,11 +108,11 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	begins := lease.noteRelease()
+	begins := lease.recordRelease()
 	if begins && keep > 0 {
-		lease.cool(keep)
+		lease.startCooldown(keep)
 	}
-	return lease.reached
+	return lease.askedNodes
 }
 
 // A key that callers of this process stand in line for goes from hand to hand in one round trip: the release and the next
@@ -129,9 +129,9 @@ func handOver(next *queue.Turn, release *node.Round) {
 // concludeRelease returns the outcome of a release, by the votes of its round.
 func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcome {
 	lease.attempt.mu.Lock()
-	lease.freed = lease.freed || t.Confirmed()
-	news := lease.foundLost(fates[t.Released()].reason)
-	reason := lease.whyLost()
+	lease.releaseConfirmed = lease.releaseConfirmed || t.Confirmed()
+	news := lease.recordFoundLost(fateErrors[t.Released()].reason)
+	reason := lease.knownLoss()
 	lease.attempt.mu.Unlock()
 
 	unnoticed := news && held
@@ -146,7 +146,7 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcom
 	case reason != "":
 		out.Err = &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrLost, Reason: reason, Nodes: out.Nodes}
 	case !t.Confirmed():
-		lease.attempt.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.attrs(), "token", lease.FencingToken())
+		lease.attempt.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.logAttrs(), "token", lease.FencingToken())
 		retryAfter := max(lease.attempt.p.ttl, lease.keptFor())
 		out.Err = &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrUnavailable, RetryAfter: retryAfter, Nodes: out.Nodes}
 	}

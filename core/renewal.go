@@ -14,26 +14,26 @@ import (
 // there, and the watchdog ends the round when its time is up.
 type renewal struct {
 	node.Round
-	lease     *Lease
-	margin    time.Duration // of the lease when the round began
-	observed  bool          // the observer is told of it
-	end       func(Outcome) // what the observer returned; only what is told after the beginning looks at it
-	expiresAt clock.Instant // when the round has had its time; Never: it is not under way. The lease's lock guards it
+	lease       *Lease
+	margin      time.Duration // of the lease when the round began
+	observed    bool          // the observer is told of it
+	observerEnd func(Outcome) // what the observer returned; only what is told after the beginning looks at it
+	expiresAt   clock.Instant // when the round has had its time; Never: it is not under way. The lease's lock guards it
 }
 
 // renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
-func (lease *Lease) renewable() bool { return lease.outlivesTrust() && lease.wanted() }
+func (lease *Lease) isRenewable() bool { return lease.outlivesTrust() && lease.isWanted() }
 
 // plan makes the watchdog look at the lease when it must be renewed, when the renewal under way has had its time, or when the
 // lease's trusted time is over. Called with the lock.
-func (lease *Lease) plan() {
-	at := lease.until.Load()
-	if r := lease.renewing; r != nil {
+func (lease *Lease) schedule() {
+	at := lease.liveUntil.Load()
+	if r := lease.renewal; r != nil {
 		at = min(at, r.expiresAt)
-	} else if lease.renewable() {
+	} else if lease.isRenewable() {
 		at = min(at, lease.renewAt)
 	}
-	lease.attempt.e.watchdog.watch(lease, at)
+	lease.attempt.e.watchdog.reschedule(lease, at)
 }
 
 // inspect does what is due now, and returns the renewal that is due by then, for the watchdog to send.
@@ -46,14 +46,14 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 		return nil
 	}
 	var late *renewal
-	switch r := lease.renewing; {
+	switch r := lease.renewal; {
 	case r != nil && now >= r.expiresAt:
 		late, r.expiresAt = r, clock.Never
-	case r == nil && then >= lease.renewAt && lease.renewable():
-		due = lease.newRenewal()
-		lease.renewing = due
+	case r == nil && then >= lease.renewAt && lease.isRenewable():
+		due = lease.beginRenewal()
+		lease.renewal = due
 	}
-	lease.plan()
+	lease.schedule()
 	lease.attempt.mu.Unlock()
 
 	if late != nil {
@@ -63,10 +63,10 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 }
 
 // newRenewal makes the round of a renewal. From now on a release must reach all nodes. Called with the lock.
-func (lease *Lease) newRenewal() *renewal {
+func (lease *Lease) beginRenewal() *renewal {
 	r := &renewal{lease: lease, expiresAt: clock.Never}
-	lease.attempt.renewing(&r.Round)
-	lease.reached = quorum.All(len(lease.attempt.nodes))
+	lease.attempt.initRenewRound(&r.Round)
+	lease.askedNodes = quorum.All(len(lease.attempt.nodes))
 	return r
 }
 
@@ -79,7 +79,7 @@ func (r *renewal) start() {
 	defer r.Tasks.Leave()
 	r.OnOver = r.conclude
 	r.observeStart()
-	r.sendOff()
+	r.sendRound()
 }
 
 // observeStart has the observer told that the round begins.
@@ -89,31 +89,31 @@ func (r *renewal) observeStart() {
 		return
 	}
 	r.observed = r.Group.Callbacks.Post(lease.attempt.callbacks, func() {
-		_, r.end = p.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.Key(), false, lease.FencingToken())
+		_, r.observerEnd = p.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.Key(), false, lease.FencingToken())
 	})
 }
 
 // observeEnd has the observer told how the round ended, after it was told of the beginning.
 func (r *renewal) observeEnd(out Outcome) {
 	r.Group.Callbacks.PostAlways(r.lease.attempt.callbacks, func() {
-		if r.end != nil {
-			r.end(out)
+		if r.observerEnd != nil {
+			r.observerEnd(out)
 		}
 	})
 }
 
 // sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
 // elsewhere, or paused.
-func (r *renewal) sendOff() {
+func (r *renewal) sendRound() {
 	lease := r.lease
 	r.margin = lease.remaining()
 	r.Send(lease.ctx.parent, quorum.All(len(r.Group.Nodes)))
 
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
+	if lease.renewal == r && lease.state == leaseHeld { // it is not over yet
 		r.expiresAt = r.Sent.Add(r.Timeout)
-		lease.plan()
+		lease.schedule()
 	}
 }
 
@@ -122,11 +122,11 @@ func (r *renewal) sendOff() {
 func (r *renewal) conclude() {
 	lease, t := r.lease, &r.Tally
 	fate := t.Renewed()
-	reason := fates[fate].reason
+	reason := fateErrors[fate].reason
 	if reason != "" {
 		lease.declareLost(reason)
 	}
-	lease.replan(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
+	lease.onRenewalOver(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
 	if !r.observed {
 		return
 	}
@@ -138,10 +138,10 @@ func (r *renewal) conclude() {
 
 // replan notes the end of a round that was sent at that time, and plans the next one. A node that others were in keeps a turn
 // for this lease.
-func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
+func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	lease.renewing = nil
+	lease.renewal = nil
 	if lease.state != leaseHeld {
 		return
 	}
@@ -149,10 +149,10 @@ func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
 	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
 	ok = ok && lease.remaining() > 0 // a reply that comes after validity extends nothing
 	if ok {
-		lease.trust(sent, lease.attempt.p)
+		lease.extendTrust(sent, lease.attempt.p)
 	}
-	lease.noteRenewal(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
-	lease.plan()
+	lease.recordRenewal(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
+	lease.schedule()
 }
 
 // renewalPeriod is drawn anew each time, so that leases taken together are not renewed together for ever.

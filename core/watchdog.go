@@ -15,10 +15,10 @@ import (
 // first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O and waits
 // for none: the lanes send its requests, and the goroutine that brings the last reply ends the round.
 type watchdog struct {
-	e     *node.Group
-	mu    sync.Mutex
-	due   leaseHeap
-	timer *time.Timer
+	e      *node.Group
+	mu     sync.Mutex
+	leases leaseHeap
+	timer  *time.Timer
 }
 
 // With manyLeases, renewals that are due within lookAhead go together: a little early, and in fewer batches.
@@ -36,19 +36,19 @@ func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
 	if !admitted {
 		return false
 	}
-	lease.lookAt = clock.Never
-	heap.Push(&w.due, lease)
+	lease.inspectAt = clock.Never
+	heap.Push(&w.leases, lease)
 	return true
 }
 
 // watch makes the watchdog look at a lease at that time.
-func (w *watchdog) watch(lease *Lease, at clock.Instant) {
+func (w *watchdog) reschedule(lease *Lease, at clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lease.lookAt = at
-	heap.Fix(&w.due, lease.place)
-	if lease.place == 0 {
-		w.set()
+	lease.inspectAt = at
+	heap.Fix(&w.leases, lease.heapIndex)
+	if lease.heapIndex == 0 {
+		w.resetTimer()
 	}
 }
 
@@ -56,38 +56,38 @@ func (w *watchdog) watch(lease *Lease, at clock.Instant) {
 func (w *watchdog) remove(lease *Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heap.Remove(&w.due, lease.place)
+	heap.Remove(&w.leases, lease.heapIndex)
 }
 
 // set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
 // for long.
-func (w *watchdog) set() {
-	d := min(max(w.due[0].lookAt.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
+func (w *watchdog) resetTimer() {
+	d := min(max(w.leases[0].inspectAt.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
 	if w.timer == nil {
-		w.timer = time.AfterFunc(d, w.run)
+		w.timer = time.AfterFunc(d, w.onTimer)
 	} else {
 		w.timer.Reset(d)
 	}
 }
 
 // run looks at every lease that is due.
-func (w *watchdog) run() {
+func (w *watchdog) onTimer() {
 	stall.At(stall.Timer, stall.Anywhere, w)
 	w.mu.Lock()
 	now := w.e.Clock.Now()
 	until := now
-	if len(w.due) >= manyLeases {
+	if len(w.leases) >= manyLeases {
 		until = now.Add(lookAhead)
 	}
 
 	var due []*Lease
-	for len(w.due) > 0 && w.due[0].lookAt <= until {
-		due = append(due, w.due[0])
-		w.due[0].lookAt = clock.Never // until it is planned again
-		heap.Fix(&w.due, 0)
+	for len(w.leases) > 0 && w.leases[0].inspectAt <= until {
+		due = append(due, w.leases[0])
+		w.leases[0].inspectAt = clock.Never // until it is planned again
+		heap.Fix(&w.leases, 0)
 	}
-	if len(w.due) > 0 {
-		w.set()
+	if len(w.leases) > 0 {
+		w.resetTimer()
 	}
 	w.mu.Unlock()
 
@@ -106,14 +106,14 @@ func (w *watchdog) run() {
 type leaseHeap []*Lease
 
 func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].lookAt < h[j].lookAt }
+func (h leaseHeap) Less(i, j int) bool { return h[i].inspectAt < h[j].inspectAt }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].heapIndex, h[j].heapIndex = i, j
 }
 
 func (h *leaseHeap) Push(x any) {
-	x.(*Lease).place = len(*h)
+	x.(*Lease).heapIndex = len(*h)
 	*h = append(*h, x.(*Lease))
 }
 

@@ -122,12 +122,12 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	if err != nil {
 		return Revocation{}, err
 	}
-	q := question{OpError: core.OpError{Op: core.OpRevoke, Key: key}}
-	if err := held(&state, token); err != nil {
+	q := query{OpError: core.OpError{Op: core.OpRevoke, Key: key}}
+	if err := checkHolder(&state, token); err != nil {
 		for _, n := range state.Nodes {
 			q.Nodes = append(q.Nodes, n.NodeReply)
 		}
-		return Revocation{}, q.fails(err)
+		return Revocation{}, q.fail(err)
 	}
 	h := state.Holder
 	err = q.ask(ctx, l, func(g *node.Group) wire.Request {
@@ -149,18 +149,18 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	}
 	switch {
 	case ended+q.Count(wire.Gone) < q.Q:
-		err := q.fails(core.ErrUnavailable)
+		err := q.fail(core.ErrUnavailable)
 		q.logUnconfirmed("lockkit: lease may have been revoked: no quorum of nodes has confirmed it", token, err)
 		return Revocation{}, err
 	case ended == 0: // it has ended since the look
-		return Revocation{}, q.fails(ErrTokenMismatch)
+		return Revocation{}, q.fail(ErrTokenMismatch)
 	}
 	q.group.Conf.Logger.Warn("lockkit: lease revoked", "key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
 	return r, nil
 }
 
 // held is why the lease under that token cannot be ended, nil where it can.
-func held(state *core.KeyState, token uint64) error {
+func checkHolder(state *core.KeyState, token uint64) error {
 	shown := func(n core.KeyOnNode) bool {
 		return n.Holder != nil && n.Holder.Token == token && (state.Holder == nil || n.Holder.Attempt == state.Holder.Attempt)
 	}
@@ -182,7 +182,7 @@ func held(state *core.KeyState, token uint64) error {
 // Revoke. Whoever is told of the record brings it to nodes that lack it, so one that others are just settling, or being told
 // of, may come back. Look again, and drop it again.
 func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64) error {
-	q := question{OpError: core.OpError{Op: core.OpForget, Key: key}}
+	q := query{OpError: core.OpError{Op: core.OpForget, Key: key}}
 	if err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) }); err != nil {
 		q.logUnconfirmed("lockkit: completion record may have been dropped: the call ended before the nodes had confirmed it", token, err)
 		return err
@@ -193,26 +193,26 @@ func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64)
 	}
 	switch {
 	case dropped+q.Count(wire.Gone)+other < len(q.Votes):
-		return q.fails(core.ErrUnavailable)
+		return q.fail(core.ErrUnavailable)
 	case dropped == 0:
-		return q.fails(ErrTokenMismatch)
+		return q.fail(ErrTokenMismatch)
 	}
 	return nil
 }
 
 // A question is one request to all nodes, those in trouble too.
-type question struct {
+type query struct {
 	core.OpError // that it would end with
 	quorum.Tally
 	group *node.Group // nil: no node was asked
 }
 
 // ask waits for the answer of each node.
-func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.Group) wire.Request) error {
+func (q *query) ask(ctx context.Context, l *core.Locker, request func(*node.Group) wire.Request) error {
 	g, leave, err := inside.Enter(ctx, l, &q.Key)
 	switch {
 	case errors.Is(err, core.ErrClosed):
-		return q.fails(err)
+		return q.fail(err)
 	case err != nil:
 		return err
 	}
@@ -224,21 +224,21 @@ func (q *question) ask(ctx context.Context, l *core.Locker, request func(*node.G
 	r.Send(ctx, quorum.All(len(g.Nodes)))
 	q.group = g
 	if !r.Wait(ctx) {
-		return q.fails(inside.EndOf(ctx))
+		return q.fail(inside.EndOf(ctx))
 	}
 	q.Tally, q.Nodes = r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
 	return nil
 }
 
 // logUnconfirmed logs what nodes may have done, if they were asked.
-func (q *question) logUnconfirmed(what string, token uint64, err error) {
+func (q *query) logUnconfirmed(what string, token uint64, err error) {
 	if q.group != nil {
 		q.group.Conf.Logger.Warn(what, "key_hash", inside.KeyHash(q.Key), "token", token, "err", err)
 	}
 }
 
 // fails is the error of a question that ended so.
-func (q *question) fails(err error) error {
+func (q *query) fail(err error) error {
 	inside.Fail(&q.OpError, err)
 	return &q.OpError
 }

@@ -59,7 +59,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}
 	d := diagnosis{nodes: len(nodes), servers: slices.Concat(found...)}
-	d.judge()
+	d.addFindings()
 	for _, x := range d.servers {
 		n := NodeDiagnosis{Node: x.Node, Addr: x.Addr, Reached: x.Reached, Err: x.Err, LongestMaxTTL: x.Longest.TTL, LongestFor: x.Longest.Age}
 		for _, f := range x.Flaws {
@@ -129,27 +129,27 @@ type diagnosis struct {
 	servers []*node.Examination
 }
 
-func (d *diagnosis) judge() {
+func (d *diagnosis) addFindings() {
 	for _, x := range d.servers {
-		if x.Outside() || d.listedTwice(x) {
+		if x.Outside() || d.checkListedTwice(x) {
 			continue
 		}
-		clockOff(x)
+		checkClock(x)
 		x.LacksRights()
 		if x.Refusal != nil {
 			x.Add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.Refusal.Error(), cmp.Or(goredis.TroubleOf(x.Refusal).Mend, "look at the server's log"))
 		}
-		guarded(x, d.inUse())
-		forgets(x)
+		checkGuard(x, d.inUse())
+		checkDurability(x)
 	}
-	if !d.notProvisioned() {
-		d.noQuorum()
+	if !d.checkProvisioned() {
+		d.checkQuorum()
 	}
-	d.longerMaxTTL()
+	d.checkMaxTTL()
 }
 
 // listedTwice finds the server among those before it.
-func (d *diagnosis) listedTwice(x *node.Examination) bool {
+func (d *diagnosis) checkListedTwice(x *node.Examination) bool {
 	i := slices.IndexFunc(d.servers, func(other *node.Examination) bool {
 		return other == x || x.Info["run_id"] != "" && other.Info["run_id"] == x.Info["run_id"]
 	})
@@ -162,7 +162,7 @@ func (d *diagnosis) listedTwice(x *node.Examination) bool {
 }
 
 // clockOff says that the clock of a node is off for certain, given how long its answer took.
-func clockOff(x *node.Examination) {
+func checkClock(x *node.Examination) {
 	if window := x.Conf.Window; x.Clock.Known && window > 0 && x.Clock.Offset.Abs()-x.Clock.Exact > window {
 		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Clock.Offset.Round(time.Millisecond), window),
 			"mend NTP on its machine, or on this one where most nodes are off alike, and do not widen the window")
@@ -176,11 +176,11 @@ func (d *diagnosis) inUse() bool {
 	})
 }
 
-func inRound(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
+func rounded(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
 // guarded says why a node does not vote that may have forgotten leases. inUse: another has a guard record.
-func guarded(x *node.Examination, inUse bool) {
-	left := inRound(x.Guard.Left)
+func checkGuard(x *node.Examination, inUse bool) {
+	left := rounded(x.Guard.Left)
 	switch {
 	case x.Guard.State == wire.GuardMissing && inUse:
 		x.Add(SeverityWarning, CodeQuarantined, "has no guard record, beside nodes that have one: it has lost its memory (flushed, restarted without its data), or is new",
@@ -195,7 +195,7 @@ func guarded(x *node.Examination, inUse bool) {
 }
 
 // notProvisioned finds nodes that are all new.
-func (d *diagnosis) notProvisioned() bool {
+func (d *diagnosis) checkProvisioned() bool {
 	left := time.Duration(-1)
 	for _, x := range d.servers {
 		if x.Guard.State != wire.GuardUnknown {
@@ -206,12 +206,12 @@ func (d *diagnosis) notProvisioned() bool {
 		return false
 	}
 	d.Findings = append(d.Findings, Finding{SeverityWarning, CodeNotProvisioned, "no node that was reached has a guard record: they are new, or all have lost their memory",
-		fmt.Sprintf("if they are new, declare them so (lockctl provision, or admin.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))})
+		fmt.Sprintf("if they are new, declare them so (lockctl provision, or admin.Provision); otherwise they vote by themselves %s after they are first asked", rounded(left))})
 	return true
 }
 
 // forgets says what a restart or a failover of the server would forget that nothing guards against.
-func forgets(x *node.Examination) {
+func checkDurability(x *node.Examination) {
 	if x.Info["aof_enabled"] == "0" && !x.Conf.Guarded {
 		x.Add(SeverityRisk, CodeNotDurable, "keeps no append-only file, and the restart guard is off: after a restart it grants keys that are held, and knows of nothing done before",
 			"set appendonly yes and appendfsync always; or, which saves no completion records, turn the guard on (WithRestartGuard) in all processes")
@@ -236,7 +236,7 @@ func forgets(x *node.Examination) {
 }
 
 // longerMaxTTL says that nodes have heard of a longer max TTL, and where from.
-func (d *diagnosis) longerMaxTTL() {
+func (d *diagnosis) checkMaxTTL() {
 	var longest *node.Examination
 	names, seen := "", map[int]bool{}
 	for _, x := range d.servers {
@@ -260,7 +260,7 @@ func (d *diagnosis) longerMaxTTL() {
 }
 
 // noQuorum counts the nodes that would vote. What is wrong with a single node says it all.
-func (d *diagnosis) noQuorum() {
+func (d *diagnosis) checkQuorum() {
 	out := map[int]bool{}
 	for _, x := range d.servers {
 		if slices.ContainsFunc(x.Flaws, func(f node.Flaw) bool { return f.Severity == SeverityFault || f.Code == CodeQuarantined }) {
