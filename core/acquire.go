@@ -49,15 +49,16 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 }
 
 func checkKey(key string) error {
-	if len(key) < 1 || len(key) > wire.MaxKey {
-		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
+	if len(key) >= 1 && len(key) <= wire.MaxKey {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
 }
 
 // policyForCall returns the policy of a call, if its key and its options are valid.
 func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOption) (*policy, error) {
-	if err := cmp.Or(l.checkCall(ctx), checkKey(key)); err != nil {
+	err := cmp.Or(l.checkCall(ctx), checkKey(key))
+	if err != nil {
 		return nil, err
 	}
 	return l.p.withCallOptions(opts)
@@ -70,14 +71,24 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 		refused.Held = HeldByCaller
 		return nil, refused
 	}
-	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: try}}
+	a := acquisition{call: call{
+		e:        l.e,
+		p:        p,
+		key:      key,
+		resource: l.e.Keys.Resource(key),
+		parent:   ctx,
+		tryOnly:  try,
+	}}
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.metadata = end != nil, p.metadata
+	a.observed = end != nil
+	a.metadata = p.metadata
 	if p.observer.Hint != nil {
-		if hint := p.observer.Hint(ctx); hint != "" && len(hint) <= wire.MaxHint {
+		hint := p.observer.Hint(ctx)
+		isUsable := hint != "" && len(hint) <= wire.MaxHint
+		if isUsable {
 			a.metadata = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
 		}
 	}
@@ -86,11 +97,16 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if p.observer.Start == nil {
 		return lease, err
 	}
-	untold := lease // which nobody gets if the observer ends the goroutine
-	defer func() { untold.Release(ctx) }()
+
+	// If the observer ends the goroutine, the caller does not get the lease. Then it is released.
+	unreturned := lease
+	defer func() { unreturned.Release(ctx) }()
 	if lease != nil {
 		lease.observeHold()
-		if l.e.IsClosing() && lease.Lost() != nil { // Close has taken it away meanwhile
+
+		// Close may have ended the lease while the observer was told of it. Then the call fails as one that Close ended.
+		endedByClose := l.e.IsClosing() && lease.Lost() != nil
+		if endedByClose {
 			lease, err = nil, a.stopError(ctx)
 		}
 	}
@@ -98,14 +114,18 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 		a.out.Err = err
 		end(a.out)
 	}
-	untold = nil
+	unreturned = nil
 	return lease, err
 }
 
 var (
-	errByCaller      = fmt.Errorf("%w: the caller itself, under whose lease it asks again", ErrHeld)
-	errNotReentrant  = fmt.Errorf("%w; core.Reentrant(true) lets Do and TryDo run under that lease", errByCaller)
-	errNoSecondLease = fmt.Errorf("%w; only Do and TryDo can run under that lease (core.Reentrant), for the release or completion of a second would end it", errByCaller)
+	errByCaller     = fmt.Errorf("%w: the caller itself, under whose lease it asks again", ErrHeld)
+	errNotReentrant = fmt.Errorf("%w; core.Reentrant(true) lets Do and TryDo run under that lease", errByCaller)
+
+	errNoSecondLease = fmt.Errorf(
+		"%w; only Do and TryDo can run under that lease (core.Reentrant), "+
+			"for the release or completion of a second would end it", errByCaller,
+	)
 )
 
 // Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
@@ -116,7 +136,9 @@ func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	}
 	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 	for ; ok; c, ok = c.parent.Value(leaseKey{}).(*leaseContext) {
-		if lease := c.lease; lease.attempt.e == l.e && lease.Key() == key && lease.ctx.Err() == nil {
+		lease := c.lease
+		isOnKey := lease.attempt.e == l.e && lease.Key() == key
+		if isOnKey && lease.ctx.Err() == nil {
 			return lease, true
 		}
 	}

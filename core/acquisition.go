@@ -50,7 +50,8 @@ func (c *call) newAttempt() *attempt {
 		},
 		term: term{clock: c.e.Clock, holdUntil: clock.Never},
 	}
-	lease.ctx.lease, lease.ctx.parent = lease, c.parent
+	lease.ctx.lease = lease
+	lease.ctx.parent = c.parent
 
 	a := &lease.attempt
 	a.lease = lease
@@ -63,8 +64,11 @@ func (c *call) newAttempt() *attempt {
 		a.nodes = append(a.nodes, nodeState{memory: a.bucket.Memory(i)})
 	}
 
-	if a.canWait && c.waiter == nil && !c.waitingSince.IsZero() {
-		c.waiter = queue.NewWaiter(a.lock.Waiter(), wire.StampOf(c.waitingSince), quorum.Of(len(c.e.Nodes)))
+	// A call that had to wait in the local queue enters the queues of the nodes with its first attempt.
+	isFirstAfterWait := c.waiter == nil && !c.waitingSince.IsZero()
+	if a.canWait && isFirstAfterWait {
+		since := wire.StampOf(c.waitingSince)
+		c.waiter = queue.NewWaiter(a.lock.Waiter(), since, quorum.Of(len(c.e.Nodes)))
 	}
 	a.waiter = c.waiter
 	if a.waiter != nil {
@@ -128,12 +132,13 @@ func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 	began := e.Clock.Now()
 	a.waitingSince = time.Now()
 	next := a.call // not a itself, which would leave the stack
-	entered := e.localQueue.Enter(waitCtx, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
+	turn := &queue.Turn{Ask: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
 		next.prefetchedRound = next.prefetched.newAcquireRound(false)
 		next.prefetchedRound.Begin(ctx, quorum.All(len(e.Nodes)))
 		node.Dispatch(release, next.prefetchedRound)
-	}})
+	}}
+	entered := e.localQueue.Enter(waitCtx, e.Closing.Done(), a.resource, turn)
 	a.call = next
 
 	// If no quorum could be reached, the call counts that from when it came.
@@ -177,8 +182,10 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 		}
 
 		lease, refused := a.try(ctx, waitCtx)
-		if lease == nil && waitCtx.Err() != nil && a.last.err != nil {
-			return nil, a.stopError(ctx) // a round cut short knows less than the one before
+		cutShort := lease == nil && waitCtx.Err() != nil
+		if cutShort && a.last.err != nil {
+			// The round that was cut short knows less than the one before.
+			return nil, a.stopError(ctx)
 		}
 		a.recordAttempt(lease, refused)
 
@@ -188,7 +195,8 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 		case waitCtx.Err() != nil || a.e.IsClosing():
 			return nil, a.stopError(ctx)
 		case a.last.outcome == quorum.Unsettled && !a.recovering:
-			a.recovering = true // the next attempt settles the record, and needs no pause
+			// The next attempt settles the record. It needs no pause.
+			a.recovering = true
 			continue
 		case a.last.retryNow:
 			continue
@@ -211,34 +219,48 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 // node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read last, after
 // every wait.
 func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
+	// The round begins here, and trust with it: the nodes count the TTL from a later moment.
 	own, r := a.ask(ctx)
 	r.Wait(waitCtx)
+
+	// The token must be settled before the lease starts, because the lease must not show a token that a later holder could
+	// get, too. Writing it to the nodes may take a round, and may show that a node does not have the lease any more.
 	won, lostVotes := own.settleToken(ctx, waitCtx, r)
 
 	t := &r.Tally
 	outcome := t.Acquired()
 	switch {
 	case outcome == quorum.Done:
+		// A record counts whether or not the grants make a lease: the key must not be granted again.
 		_, rec := t.DoneVotes()
-		return nil, a.done(ctx, own, t, rec.Aged(a.e.Clock.Now().Since(r.Sent)))
-	case won && outcome == quorum.Unsettled && a.recovering && r.Sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now():
+		rec = rec.Aged(a.e.Clock.Now().Since(r.Sent))
+		return nil, a.done(ctx, own, t, rec)
+	case won && outcome == quorum.Unsettled && a.recovering && a.trustsGrants(r.Sent):
+		// Only a quorum of grants that are still trusted may settle a record.
 		return nil, a.adopt(ctx, waitCtx, own, r)
 	case won && outcome == quorum.Won && waitCtx.Err() == nil:
+		// start reads the clock after all waits, and fails if no trusted time is left.
 		started := own.lease.start(t, r.Sent)
-		if started {
-			if a.observed {
-				a.out.Nodes = replies(a.e.Group, t)
-			}
-			return own.lease, refusal{}
+		if !started {
+			break
 		}
+		if a.observed {
+			a.out.Nodes = replies(a.e.Group, t)
+		}
+		return own.lease, refusal{}
 	}
 	return nil, a.failed(ctx, waitCtx, own, r, lostVotes)
+}
+
+func (a *acquisition) trustsGrants(sent clock.Instant) bool {
+	return sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now()
 }
 
 // ask sends the request for the key to all nodes, unless it left with another caller's release.
 func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
 	own, r := a.prefetched, a.prefetchedRound
-	a.prefetched, a.prefetchedRound = nil, nil
+	a.prefetched = nil
+	a.prefetchedRound = nil
 	if own == nil {
 		own = a.newAttempt()
 		r = own.newAcquireRound(a.recovering)
@@ -260,9 +282,12 @@ func (a *acquisition) failed(ctx, waitCtx context.Context, own *attempt, r *node
 	}
 	own.abandon(ctx, waitCtx, t)
 
-	if r.Outdated() && t.Count(wire.Granted) >= t.Q {
+	// A node reported a longer max TTL. The grants do not count, and the next request names that TTL.
+	outdated := r.Outdated() && t.Count(wire.Granted) >= t.Q
+	if outdated {
 		return refusal{err: ErrUnavailable, retryNow: true, nodes: replies(a.e.Group, t)}
 	}
+
 	for _, lost := range lostVotes {
 		t.Votes[lost.Node] = lost.Vote
 	}
@@ -305,10 +330,12 @@ func (a *acquisition) adopt(ctx, waitCtx context.Context, own *attempt, r *node.
 func (a *acquisition) recordAttempt(lease *Lease, refused refusal) {
 	refused.at = a.e.Clock.Now()
 	if lease != nil {
-		a.out.Token, a.out.Margin = lease.FencingToken(), lease.remaining()
+		a.out.Token = lease.FencingToken()
+		a.out.Margin = lease.remaining()
 	} else {
 		a.out.Nodes = refused.nodes
-		if refused.outcome == quorum.OutOfReach || refused.outcome == quorum.Won {
+		noQuorum := refused.outcome == quorum.OutOfReach || refused.outcome == quorum.Won
+		if noQuorum {
 			refused.silentSince = cmp.Or(a.last.silentSince, refused.at)
 		}
 	}
@@ -332,9 +359,13 @@ const maxTries = 5
 
 // shouldStop reports whether what the nodes said ends the call.
 func (a *acquisition) shouldStop(waitCtx context.Context) bool {
-	if a.tryOnly && (!a.last.split() || a.out.Attempts >= maxTries) {
-		return true
+	if a.tryOnly {
+		mayRetry := a.last.split() && a.out.Attempts < maxTries
+		if !mayRetry {
+			return true
+		}
 	}
+
 	done := a.last.err == ErrDone //nolint:errorlint // of the table
 	return done || a.silentForTTL() || a.cooldownExceedsWait(waitCtx)
 }
@@ -345,13 +376,15 @@ func (a *acquisition) cooldownExceedsWait(waitCtx context.Context) bool {
 	if !ends || a.last.cooldown <= 0 {
 		return false
 	}
-	return a.last.cooldown-a.e.Clock.Now().Since(a.last.at) > time.Until(until)
+	left := a.last.cooldown - a.e.Clock.Now().Since(a.last.at)
+	return left > time.Until(until)
 }
 
 // silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then, so
 // a waiter gives up, too.
 func (a *acquisition) silentForTTL() bool {
-	return a.last.silentSince != 0 && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl
+	isSilent := a.last.silentSince != 0
+	return isSilent && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl
 }
 
 // maxSharedTurns bounds how often a call asks again at once: turns last for 150 ms at most.
@@ -371,5 +404,6 @@ func (a *acquisition) sleep(waitCtx context.Context) bool {
 	}
 
 	least, most := a.last.pauseRange(a.p, a.sharedTurns > maxSharedTurns)
-	return a.e.Pause(waitCtx, least+time.Duration(a.e.jitter(int64(most-least)+1)), notified)
+	pause := least + time.Duration(a.e.jitter(int64(most-least)+1))
+	return a.e.Pause(waitCtx, pause, notified)
 }

@@ -72,7 +72,8 @@ const (
 
 // hold makes the attempt a lease. Its call does not wait any more. Called with the lock.
 func (a *attempt) becomeLease() {
-	a.phase, a.exposure = attemptHeld, tokenReported
+	a.phase = attemptHeld
+	a.exposure = tokenReported
 	if a.place == queued {
 		a.place = leaving
 	}
@@ -137,7 +138,8 @@ func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
 	t := &asked.Tally
 	_, _, same := t.SameServer()
-	if same || asked.Outdated() || t.Count(wire.Granted) < t.Q {
+	isWorthless := same || asked.Outdated()
+	if isWorthless || t.Count(wire.Granted) < t.Q {
 		return false, nil
 	}
 
@@ -161,7 +163,8 @@ func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (
 	}
 
 	for i, v := range r.Votes {
-		if r.Asked.Has(i) && v.Verdict != wire.Granted {
+		isLost := r.Asked.Has(i) && v.Verdict != wire.Granted
+		if isLost {
 			lostVotes = append(lostVotes, node.Reply{Vote: v, Node: i})
 		}
 	}
@@ -172,6 +175,11 @@ func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (
 func (a *attempt) initRenewRound(r *node.Round) {
 	r.Init(a.bucket, wire.OpRenew, a.p.nodeTimeout, a, (*node.Round).Settled)
 	r.Each = a.lock.Renew(a.p.ttlMillis, len(a.nodes), func(i int) wire.Renew {
-		return wire.Renew{Token: a.token, Confirmed: a.nodes[i].expiry, Turn: a.p.turnMillis, Carried: a.p.metadata}
+		return wire.Renew{
+			Token:     a.token,
+			Confirmed: a.nodes[i].expiry,
+			Turn:      a.p.turnMillis,
+			Carried:   a.p.metadata,
+		}
 	})
 }

@@ -25,13 +25,16 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 
 	a.mu.Lock()
 	a.phase = attemptOver
-	if a.exposure == tokenUnseen && mayHold.Len() >= quorum.Of(len(a.nodes)) {
+	// A quorum of nodes may have granted the key, so Inspect may have shown the token.
+	mayBeVisible := mayHold.Len() >= quorum.Of(len(a.nodes))
+	if a.exposure == tokenUnseen && mayBeVisible {
 		a.exposure = tokenVisible
 	}
 	if a.waiter != nil && waitOver {
 		a.place = leaving
 	}
-	if granted == 0 && a.place != leaving && !waitOver {
+	canPostpone := granted == 0 && a.place != leaving && !waitOver
+	if canPostpone {
 		mayHold &^= a.postponeRelease(t.Unanswered())
 	}
 	a.mu.Unlock()
@@ -52,13 +55,15 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
 		n := &a.nodes[i]
-		if !nodes.Has(i) || n.expiry != 0 {
+		hasGranted := n.expiry != 0
+		if !nodes.Has(i) || hasGranted {
 			continue
 		}
 		if n.unanswered > 0 {
 			a.scheduleRelease(i, releasePostponed, a.p.nodeTimeout)
 		}
-		if n.unanswered == 0 || n.debt == releasePostponed {
+		needsNone := n.unanswered == 0 || n.debt == releasePostponed
+		if needsNone {
 			s = s.With(i)
 		}
 	}
@@ -69,7 +74,8 @@ func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 // name.
 func (a *attempt) leaveQueues() {
 	a.mu.Lock()
-	a.place, a.phase = leaving, attemptOver
+	a.place = leaving
+	a.phase = attemptOver
 	a.mu.Unlock()
 }
 
@@ -94,18 +100,21 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	a.mu.Unlock()
 
 	r := a.newRound(wire.OpRelease, (*node.Round).Settled)
-	r.Must = true
+	r.Must = true // a node in trouble may have granted the key
 	all := quorum.All(len(a.nodes))
 	end.Arrived = arrived == all
 	r.Request = a.lock.Release(end)
-	if arrived != 0 && arrived != all {
+
+	// Some nodes need a tombstone and some do not.
+	differ := arrived != 0 && arrived != all
+	if differ {
 		end.Arrived = true
-		buried, unburied := r.Request, a.lock.Release(end)
+		withTombstone, without := r.Request, a.lock.Release(end)
 		r.Each = func(i int) wire.Request {
 			if arrived.Has(i) {
-				return unburied
+				return without
 			}
-			return buried
+			return withTombstone
 		}
 	}
 	return r
@@ -115,12 +124,19 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 // tombstone: nothing of the attempt can arrive there any more if they find the lease. Called with the lock.
 func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
-		if a.nodes[i].hasArrived() && !a.e.Nodes[i].Repeats {
+		clientRepeats := a.e.Nodes[i].Repeats
+		if a.nodes[i].hasArrived() && !clientRepeats {
 			arrived = arrived.With(i)
 		}
 	}
 
-	end = wire.Release{Bury: a.p.tombstoneMillis, Cooldown: cooldown, Again: a.releaseSent, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
+	end = wire.Release{
+		Bury:     a.p.tombstoneMillis,
+		Cooldown: cooldown,
+		Again:    a.releaseSent,
+		Channel:  a.bucket.Channel,
+		Waiter:   a.leavingWaiter(),
+	}
 	a.releaseSent = true
 	switch {
 	case a.exposure == tokenReported:
@@ -128,7 +144,10 @@ func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived 
 	case a.exposure == tokenUnseen && !a.completionSent:
 		end.Undo = true // the node may give the token out again
 	}
-	if a.place != leaving && a.waiter != nil && a.waiter.GoesOn() {
+
+	// The release of an attempt whose call goes on waiting gives the call its place back.
+	goesOn := a.place != leaving && a.waiter != nil && a.waiter.GoesOn()
+	if goesOn {
 		end.Waiter = a.waiter.Name
 	}
 	return end, arrived
@@ -153,15 +172,16 @@ func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) 
 // by itself, and the clock window refuses what is still under way.
 func (a *attempt) sendScheduledRelease(node int) {
 	a.mu.Lock()
-	tell, first := a.nodes[node].takeDue()
+	isDue, isFirst := a.nodes[node].takeDue()
 	a.mu.Unlock()
-	if !tell {
+	if !isDue {
 		a.e.Tasks.Leave()
 		return
 	}
 
 	r := a.newReleaseRound(a.lease.cooldownLeft())
-	r.Must, r.OnOver = first, a.e.Tasks.Leave
+	r.Must = isFirst // a retry is not sent to a node in trouble
+	r.OnOver = a.e.Tasks.Leave
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
 }
 
@@ -212,6 +232,8 @@ func (a *attempt) newCompleteRound(rec *wire.Record, ballot uint64, decided bool
 	a.mu.Unlock()
 
 	r := a.newRound(wire.OpComplete, (*node.Round).RecordDecided)
-	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
+	r.Must = true
+	r.Each = each
+	r.Bulk = len(rec.Result)
 	return r
 }

@@ -77,7 +77,9 @@ func (s *nodeState) recordGrant(got node.Reply) {
 // confirm notes that the lease is on the node until the expiry that the node named. Replies may overtake each other.
 func (s *nodeState) recordConfirmation(got node.Reply) {
 	if got.Expiry >= s.expiry {
-		s.expiry, s.nodeClock, s.confirmedAt = got.Expiry, got.Clock, got.Sent
+		s.expiry = got.Expiry
+		s.nodeClock = got.Clock
+		s.confirmedAt = got.Sent
 	}
 }
 
@@ -86,10 +88,12 @@ func (s *nodeState) recordConfirmation(got node.Reply) {
 // window nothing shows that.
 func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, slept bool) {
 	v := got.Verdict
-	if v != wire.Granted && v != wire.Healed && v != wire.Passed {
+	confirmed := v == wire.Granted || v == wire.Healed || v == wire.Passed
+	if !confirmed {
 		return false, false
 	}
-	if window > 0 && s.nodeClock != 0 {
+	canCompare := window > 0 && s.nodeClock != 0
+	if canCompare {
 		there, here := got.Clock.Since(s.nodeClock), got.Sent.Since(s.confirmedAt)+got.Latency
 		slept = there-here > window
 	}
@@ -112,7 +116,8 @@ func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
 // A refusal counts as a confirmation if an earlier release has ended the attempt, or may have.
 func (s *nodeState) recordRelease(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
 	v = got.Verdict
-	if v == wire.Gone && s.mayHaveEnded(got, cooldown) {
+	isConfirmed := v == wire.Gone && s.mayHaveEnded(got, cooldown)
+	if isConfirmed {
 		v = wire.Granted
 	}
 
@@ -145,14 +150,15 @@ func (s *nodeState) mayHaveEnded(got node.Reply, cooldown bool) bool {
 
 // takeDue takes what is due at a node. It reports whether the node is told that the attempt is over, which it is if anything
 // of the attempt may be there or may arrive, and whether that is the first time.
-func (s *nodeState) takeDue() (tell, first bool) {
-	first = s.debt == releasePostponed
-	tell = (first || s.debt == releaseRetryDue) && (s.unanswered > 0 || s.expiry != 0)
+func (s *nodeState) takeDue() (isDue, isFirst bool) {
+	isFirst = s.debt == releasePostponed
+	mayHaveLease := s.unanswered > 0 || s.expiry != 0
+	isDue = (isFirst || s.debt == releaseRetryDue) && mayHaveLease
 	switch {
-	case s.debt == releaseRetryDue && tell:
+	case s.debt == releaseRetryDue && isDue:
 		s.debt = releaseRetrying
-	case s.debt == releaseRetryDue || first:
+	case s.debt == releaseRetryDue || isFirst:
 		s.debt = nothingOwed
 	}
-	return tell, first
+	return isDue, isFirst
 }

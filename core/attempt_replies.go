@@ -16,7 +16,8 @@ var _ node.Asker = (*attempt)(nil)
 func (a *attempt) Sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if (op == wire.OpAcquire || op == wire.OpRenew) && a.isOver() {
+	needsLife := op == wire.OpAcquire || op == wire.OpRenew
+	if needsLife && a.isOver() {
 		return false
 	}
 	if op == wire.OpComplete {
@@ -39,7 +40,8 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := &a.nodes[got.Node]
-	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
+	isAnswered := got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err)
+	if isAnswered {
 		n.recordAnswered(op)
 	}
 
@@ -93,7 +95,8 @@ func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
 
 	// A node that has the lease again may have forgotten another grant of the key meanwhile. Nobody could act on that
 	// grant, if this lease is still trusted when the reply comes.
-	if has && !a.completionSent && a.lease.isTrusted() {
+	vouches := has && !a.completionSent && a.lease.isTrusted()
+	if vouches {
 		n.memory = got.Memory
 	}
 	return slept

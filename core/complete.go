@@ -93,8 +93,9 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	defer e.gate.Leave()
 
 	ctx, end := lease.attempt.p.observe(ctx, OpComplete, lease.Key(), false, lease.FencingToken())
-	bounded := context.Background() //nolint:forbidigo // by the node timeout
-	nodes, err := lease.attempt.offerRecord(ctx, bounded, lease.proposal(result), lease.FencingToken())
+	bounded := context.Background() //nolint:forbidigo // the node timeout limits the round
+	rec := lease.proposal(result)
+	nodes, err := lease.attempt.offerRecord(ctx, bounded, rec, lease.FencingToken())
 	lease.concludeCompletion(err)
 	if end != nil {
 		end(Outcome{Err: err, Token: lease.FencingToken(), Nodes: nodes})
@@ -130,7 +131,11 @@ func (lease *Lease) proposal(result []byte) *wire.Record {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
 	if lease.proposed == nil {
-		lease.proposed = &wire.Record{Rest: lease.attempt.p.retention, Token: lease.FencingToken(), Result: slices.Clone(result)}
+		lease.proposed = &wire.Record{
+			Rest:   lease.attempt.p.retention,
+			Token:  lease.FencingToken(),
+			Result: slices.Clone(result),
+		}
 	}
 	return lease.proposed
 }

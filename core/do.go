@@ -56,17 +56,20 @@ func (lease *Lease) runNested(ctx context.Context, fn func(context.Context) erro
 	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
+
 	loss := cmp.Or(lease.Lost(), lease.refusedCompletion())
 	if loss != nil {
-		return joinLoss(err, loss, ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost))
+		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
+		return joinLoss(err, loss, cancelled)
 	}
 	return err
 }
 
 // doneWith gives the key back, and joins the error of what ran under the lease with that of a loss.
 func (lease *Lease) releaseAfter(ctx context.Context, err error) error {
-	if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
-		return joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
+	released := lease.Release(ctx)
+	if errors.Is(released, ErrLost) {
+		return joinLoss(err, released, lease.ctx.parent.Err() != nil)
 	}
 	return err
 }
@@ -111,12 +114,15 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 // OnceResult is Once for work that has a result of at most 64 KiB: that of fn is recorded, and returned to this caller and
 // to all who ask for the key within the retention, here and elsewhere, with a nil error. Where there is an error, the
 // result is what fn returned, recorded or not.
-func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption) ([]byte, error) {
+func (l *Locker) OnceResult(
+	ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption,
+) ([]byte, error) {
 	if fn == nil {
 		return nil, errNoFunction
 	}
 	lease, err := l.acquire(ctx, key, false, opts)
-	if op, ok := err.(*OpError); ok && op.Err == ErrDone { //nolint:errorlint // acquire returns it as it is
+	op, isOpError := err.(*OpError)     //nolint:errorlint // acquire does not wrap it
+	if isOpError && op.Err == ErrDone { //nolint:errorlint // Err is the sentinel itself
 		return op.Record.Result, nil
 	}
 	if err != nil {
@@ -126,25 +132,32 @@ func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context
 }
 
 func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
-	ended := false
+	isEnded := false
 	defer func() {
-		if !ended { // fn panicked, or its result is too large
+		if !isEnded { // fn panicked, or its result is too large
 			lease.Release(ctx)
 		}
 	}()
 	result, err = fn(&lease.ctx)
-	if _, completed := lease.recordedResult(); !completed && err != nil { // by fn itself
+
+	// fn itself may have completed the lease.
+	_, completed := lease.recordedResult()
+	switch {
+	case completed:
+	case err != nil:
 		err = lease.releaseAfter(ctx, err)
-	} else if !completed {
+	default:
 		err = lease.recordResult(ctx, result)
 		if errors.Is(err, ErrInvalid) {
 			return result, err
 		}
 	}
-	if own, completed := lease.recordedResult(); completed { // fn may have begun to record another
-		result = own
+
+	// fn may have begun to record another result, which then counts.
+	if recorded, completed := lease.recordedResult(); completed {
+		result = recorded
 	}
-	ended = true
+	isEnded = true
 	return result, err
 }
 

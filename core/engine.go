@@ -28,10 +28,11 @@ type engine struct {
 
 // newEngine makes an engine over the servers behind clients, which it has not talked to yet.
 func newEngine(clients []redis.UniversalClient, p *policy) *engine {
+	behindWaiter := func(why refusal) refusal { return reservedForWaiter(why.hint) }
 	e := &engine{
 		Group:      node.New(clients, p.Config),
 		jitter:     rand.Int64N,
-		localQueue: queue.NewLocal(reservedForWaiter(""), func(why refusal) refusal { return reservedForWaiter(why.hint) }),
+		localQueue: queue.NewLocal(reservedForWaiter(""), behindWaiter),
 	}
 	e.board.Init(e.Group)
 	e.watchdog.e = e.Group

@@ -61,7 +61,9 @@ type Record struct {
 }
 
 // recordOf is a record for the caller, who may change it while requests that carry it are under way.
-func recordOf(r *wire.Record) *Record { return &Record{r.Token, slices.Clone(r.Result)} }
+func recordOf(r *wire.Record) *Record {
+	return &Record{r.Token, slices.Clone(r.Result)}
+}
 
 // An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Detail and Ended where they are
 // set, and the errors of the nodes.
@@ -100,25 +102,27 @@ func (e *OpError) LogValue() slog.Value {
 // text is the error, with the key written like that.
 func (e *OpError) text(key string) string {
 	var b strings.Builder
-	add := func(there bool, format string, what any) {
-		if there {
-			fmt.Fprintf(&b, format, what)
+	add := func(isSet bool, format string, arg any) {
+		if isSet {
+			fmt.Fprintf(&b, format, arg)
 		}
 	}
-	heldSo := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // Err is the very sentinel
+	showsKind := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // Err is the sentinel itself
 	add(true, "lockkit: %s", e.Op)
 	add(e.Key != "", " %s", key)
-	add(heldSo, ": held %v", e.Held)
-	add(!heldSo, ": %v", e.mostSpecific())
+	add(showsKind, ": held %v", e.Held)
+	add(!showsKind, ": %v", e.mostSpecific())
 	add(e.Reason != "", " (%s)", e.Reason)
 	add(e.RetryAfter > 0, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
 	add(e.Ended != nil, "; given up: %v", e.Ended)
+
 	sep := ": "
 	for _, n := range e.Nodes {
-		if n.Verdict != VerdictPending {
-			fmt.Fprintf(&b, "%s%v", sep, n)
-			sep = "; "
+		if n.Verdict == VerdictPending {
+			continue
 		}
+		fmt.Fprintf(&b, "%s%v", sep, n)
+		sep = "; "
 	}
 	return b.String()
 }
@@ -195,7 +199,11 @@ type NodeReply struct {
 
 // String describes the reply for a log line.
 func (n NodeReply) String() string {
-	v := quorum.Vote{Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest}, Skew: n.Skew, Err: n.Err}
+	v := quorum.Vote{
+		Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest},
+		Skew:  n.Skew,
+		Err:   n.Err,
+	}
 	return node.Name(n.Node, n.Addr) + ": " + v.Why()
 }
 
@@ -226,27 +234,35 @@ func newOpError(op OpKind, key string, err error) *OpError {
 
 // set notes why the operation failed: the sentinel, or the error of the context, and what says more.
 func (e *OpError) setErr(err error) {
-	e.Err, e.Detail = err, nil
+	e.Err = err
+	e.Detail = nil
 	if slices.Contains(namedErrors, err) {
 		return
 	}
 	for _, named := range namedErrors {
 		if errors.Is(err, named) {
-			e.Err, e.Detail = named, err
+			e.Err = named
+			e.Detail = err
 			return
 		}
 	}
 }
 
 // namedErrors are what Err of an OpError may be. Those of contexts come first, since the cause of a context is any error.
-var namedErrors = []error{context.DeadlineExceeded, context.Canceled, ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed}
+var namedErrors = []error{
+	context.DeadlineExceeded, context.Canceled,
+	ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed,
+}
 
 // endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
-	switch class := ClassOf(cause); {
-	case err != nil && class != ClassCancelled && class != ClassOther:
-		return fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // what became of another key is no error of this one
+	class := ClassOf(cause)
+	isOfThisPackage := class != ClassCancelled && class != ClassOther
+	switch {
+	case err != nil && isOfThisPackage:
+		// The cause may be the error of an operation on another key. The error must not match it.
+		return fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // only its text
 	case !errors.Is(cause, err):
 		return fmt.Errorf("%w: %w", err, cause)
 	}
@@ -267,8 +283,15 @@ const (
 
 // String says it in plain words, as an error does after "held".
 func (k HeldKind) String() string {
-	return wordAt(k, "unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
-		"by the caller itself", "for a waiter that came earlier")
+	return wordAt(
+		k,
+		"unknown",
+		"by another holder",
+		"by several that ask for it, none with a quorum",
+		"by no holder: the key rests after its last one",
+		"by the caller itself",
+		"for a waiter that came earlier",
+	)
 }
 
 // A Verdict is what one node made of one request.
@@ -308,7 +331,15 @@ func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 }
 
 func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
-	return NodeReply{Node: n.Index, Addr: n.Addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.Skew, Latency: v.Latency, Err: v.Err}
+	return NodeReply{
+		Node:    n.Index,
+		Addr:    n.Addr,
+		Verdict: Verdict(v.Verdict),
+		Rest:    v.Rest,
+		Skew:    v.Skew,
+		Latency: v.Latency,
+		Err:     v.Err,
+	}
 }
 
 // A Class is what an error of this package means to whoever has to decide what to do next.
@@ -347,7 +378,14 @@ var classTable = []struct {
 	class    Class
 	sentinel error
 }{
-	{ClassNone, nil}, {ClassLost, ErrLost}, {ClassDone, ErrDone}, {ClassHeld, ErrHeld}, {ClassClosed, ErrClosed},
-	{ClassUnavailable, ErrUnavailable}, {ClassInvalid, ErrInvalid}, {ClassInvalid, ErrReleased}, {ClassCancelled, context.Canceled},
+	{ClassNone, nil},
+	{ClassLost, ErrLost},
+	{ClassDone, ErrDone},
+	{ClassHeld, ErrHeld},
+	{ClassClosed, ErrClosed},
+	{ClassUnavailable, ErrUnavailable},
+	{ClassInvalid, ErrInvalid},
+	{ClassInvalid, ErrReleased},
+	{ClassCancelled, context.Canceled},
 	{ClassCancelled, context.DeadlineExceeded},
 }

@@ -22,11 +22,12 @@ func init() {
 		if key != nil {
 			_, err = l.policyForCall(ctx, *key, nil)
 		}
-		if err == nil && !l.e.gate.Enter() {
-			err = ErrClosed
-		}
 		if err != nil {
 			return nil, nil, err
+		}
+		admitted := l.e.gate.Enter()
+		if !admitted {
+			return nil, nil, ErrClosed
 		}
 		return l.e.Group, l.e.gate.Leave, nil
 	}
@@ -38,13 +39,15 @@ func init() {
 		return dial(urls, options.([]Option))
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
-	inside.EndOf, inside.KeyHash = contextError, keyHash
+	inside.EndOf = contextError
+	inside.KeyHash = keyHash
 	inside.Fail = func(failed any, err error) { failed.(*OpError).setErr(err) }
 	inside.Looking = option(func(p *policy) { p.Looking = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		k.Verdict = VerdictGone
-		if k.parse(text, wire.NodeTimeOf(clock)); k.Record != nil {
-			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
+		k.parse(text, wire.NodeTimeOf(clock))
+		if k.Record != nil {
+			k.Record = &Record{Token: k.Record.Token} // its result may be incomplete
 		}
 		return k
 	}

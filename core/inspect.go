@@ -58,22 +58,28 @@ type KeyOnNode struct {
 // cannot read has not), with what each node said in the state; ErrClosed, or the context's error and cause; or it matches
 // ErrInvalid. Observers hear nothing of Inspect.
 func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
-	if _, err := l.policyForCall(ctx, key, nil); err != nil {
+	_, err := l.policyForCall(ctx, key, nil)
+	if err != nil {
 		return KeyState{}, err
 	}
-	known := refusal{err: ErrUnavailable, undecided: true}
-	if !l.e.gate.Enter() {
-		return KeyState{}, known.stopError(ctx, l.e.Group, OpInspect, key)
+
+	failure := refusal{err: ErrUnavailable, undecided: true}
+	admitted := l.e.gate.Enter()
+	if !admitted {
+		return KeyState{}, failure.stopError(ctx, l.e.Group, OpInspect, key)
 	}
 	defer l.e.gate.Leave()
+
 	state := keyStateOf(l.askNodes(ctx, key))
-	if state.countNodes(KeyOnNode.isReadable) >= quorum.Of(len(state.Nodes)) {
+	readable := state.countNodes(KeyOnNode.isReadable)
+	if readable >= quorum.Of(len(state.Nodes)) {
 		return state, nil
 	}
+
 	for _, n := range state.Nodes {
-		known.nodes = append(known.nodes, n.NodeReply)
+		failure.nodes = append(failure.nodes, n.NodeReply)
 	}
-	return state, known.stopError(ctx, l.e.Group, OpInspect, key)
+	return state, failure.stopError(ctx, l.e.Group, OpInspect, key)
 }
 
 // look asks all nodes.
@@ -96,9 +102,19 @@ func (l *Locker) askNodes(ctx context.Context, key string) []KeyOnNode {
 		case <-waitCtx.Done():
 		}
 	}
-	for i, n := range nodes { // a client that heeds the deadline may be the first to say so
-		if ctx.Err() == nil && (n.Verdict == VerdictPending || n.Verdict == VerdictFailed && n.Latency >= timeout) {
-			nodes[i].Verdict, nodes[i].Err, nodes[i].Latency = VerdictTimedOut, e.Bucket(key).NoAnswer(i), timeout
+
+	if ctx.Err() != nil {
+		return nodes
+	}
+	for i := range nodes {
+		n := &nodes[i]
+
+		// A client that respects the deadline may fail before the timer of this function fires.
+		failedAtTimeout := n.Verdict == VerdictFailed && n.Latency >= timeout
+		if n.Verdict == VerdictPending || failedAtTimeout {
+			n.Verdict = VerdictTimedOut
+			n.Err = e.Bucket(key).NoAnswer(i)
+			n.Latency = timeout
 		}
 	}
 	return nodes
@@ -119,28 +135,48 @@ func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 	}
 	s, err := wire.ParseStored(text)
 	if err != nil {
-		k.Verdict, k.Rest, k.Err = VerdictFailed, 0, err
+		k.Verdict = VerdictFailed
+		k.Rest = 0
+		k.Err = err
 		return
 	}
+
 	now := clock.Whole()
-	if s.Record != nil && now < s.Kept {
-		k.Verdict, k.Rest = VerdictDone, 0
-		k.Record, k.ballot = &Record{s.Record.Token, s.Record.Result}, s.Record.Ballot
+	isDone := s.Record != nil && now < s.Kept
+	if isDone {
+		k.Verdict = VerdictDone
+		k.Rest = 0
+		k.Record = &Record{s.Record.Token, s.Record.Result}
+		k.ballot = s.Record.Ballot
 	}
-	if s.Owner != "" && now <= s.Expiry {
-		k.Verdict, k.Rest = VerdictHeld, s.Expiry.Since(now)+time.Millisecond
-		if !strings.HasPrefix(s.Owner, wire.KeptTaken) {
-			k.Holder = &Holder{Token: s.Counter, Left: k.Rest, Note: s.Holder.Note, Name: s.Holder.Name, Hint: s.Holder.Hint, Attempt: s.Owner}
-			if s.Counter != 0 {
-				k.Holder.Since = s.Granted()
-			}
-		}
+
+	isTaken := s.Owner != "" && now <= s.Expiry
+	if !isTaken {
+		return
+	}
+	k.Verdict = VerdictHeld
+	k.Rest = s.Expiry.Since(now) + time.Millisecond
+	inCooldown := strings.HasPrefix(s.Owner, wire.KeptTaken)
+	if inCooldown {
+		return
+	}
+	k.Holder = &Holder{
+		Token:   s.Counter,
+		Left:    k.Rest,
+		Note:    s.Holder.Note,
+		Name:    s.Holder.Name,
+		Hint:    s.Holder.Hint,
+		Attempt: s.Owner,
+	}
+	if s.Counter != 0 {
+		k.Holder.Since = s.Granted()
 	}
 }
 
 // told reports whether the node has answered, and can be read.
 func (k KeyOnNode) isReadable() bool {
-	return slices.Contains([]Verdict{VerdictHeld, VerdictDone, VerdictGone, VerdictQuarantined}, k.Verdict)
+	readable := []Verdict{VerdictHeld, VerdictDone, VerdictGone, VerdictQuarantined}
+	return slices.Contains(readable, k.Verdict)
 }
 
 // count is how many nodes say so.
@@ -156,41 +192,67 @@ func (s KeyState) countNodes(so func(KeyOnNode) bool) (n int) {
 // having is how many nodes have a lease of an attempt under a token (0 = any).
 func (s KeyState) countHolding(attempt string, token uint64) int {
 	return s.countNodes(func(k KeyOnNode) bool {
-		return k.Holder != nil && k.Holder.Attempt == attempt && (token == 0 || k.Holder.Token == token)
+		if k.Holder == nil || k.Holder.Attempt != attempt {
+			return false
+		}
+		return token == 0 || k.Holder.Token == token
 	})
 }
 
 // settle is what a quorum of nodes agrees on.
 func keyStateOf(nodes []KeyOnNode) KeyState {
-	s, q := KeyState{Nodes: nodes}, quorum.Of(len(nodes))
+	q := quorum.Of(len(nodes))
+	s := KeyState{Nodes: nodes}
 	var left []time.Duration
-	var all Holder
+	var agreed Holder
 	for _, n := range nodes {
-		if h := n.Holder; h != nil && s.countHolding(h.Attempt, 0) >= q {
-			s.Holder, all.Attempt, left = &all, h.Attempt, append(left, h.Left)
-			// A node has what the holder carries, or part of it, or nothing.
-			all.Note, all.Name, all.Hint = max(all.Note, h.Note), max(all.Name, h.Name), max(all.Hint, h.Hint)
-			// Its counter is behind the token until the first renewal, where it granted less than others, and ahead where
-			// it granted the key to others before the lease was brought back. On a quorum it is neither.
-			if s.countHolding(h.Attempt, h.Token) >= q {
-				all.Token, all.Since = h.Token, h.Since
-			}
-		}
-		if n.Record != nil && s.Record == nil && s.countNodes(func(k KeyOnNode) bool { return k.ballot == n.ballot }) >= q {
+		if s.Record == nil && s.isDecided(n, q) {
 			s.Record = &Record{n.Record.Token, slices.Clone(n.Record.Result)}
 		}
+
+		h := n.Holder
+		if h == nil || s.countHolding(h.Attempt, 0) < q {
+			continue
+		}
+		s.Holder = &agreed
+		agreed.Attempt = h.Attempt
+		left = append(left, h.Left)
+
+		// A node may have all metadata of the holder, a part of it, or none.
+		agreed.Note = max(agreed.Note, h.Note)
+		agreed.Name = max(agreed.Name, h.Name)
+		agreed.Hint = max(agreed.Hint, h.Hint)
+
+		// A node's counter can differ from the token. It is smaller until the first renewal if the node granted less than
+		// others. It is greater if the node granted the key to others before a renewal brought the lease back. The counter
+		// of a quorum is the token.
+		if s.countHolding(h.Attempt, h.Token) >= q {
+			agreed.Token = h.Token
+			agreed.Since = h.Since
+		}
 	}
-	if slices.Sort(left); left != nil {
-		all.Left = left[len(left)-q]
+
+	if left != nil {
+		slices.Sort(left)
+		agreed.Left = left[len(left)-q]
 	}
 	return s
+}
+
+// isDecided reports whether a quorum has the completion record of the node, by one ballot.
+func (s KeyState) isDecided(n KeyOnNode, q int) bool {
+	if n.Record == nil {
+		return false
+	}
+	return s.countNodes(func(k KeyOnNode) bool { return k.ballot == n.ballot }) >= q
 }
 
 // Unknown reports whether somebody may hold the key of whom no quorum of nodes tells: nodes that are silent, or have lost
 // their memory, may have had the lease that others have, or may all have had one. Its holder may be at work.
 func (s KeyState) Unknown() bool {
-	untold := s.countNodes(func(k KeyOnNode) bool { return k.Holder == nil && (!k.isReadable() || k.Verdict == VerdictQuarantined) })
-	missing := quorum.Of(len(s.Nodes)) - untold
+	isSilent := func(k KeyOnNode) bool { return !k.isReadable() || k.Verdict == VerdictQuarantined }
+	silent := s.countNodes(func(k KeyOnNode) bool { return k.Holder == nil && isSilent(k) })
+	missing := quorum.Of(len(s.Nodes)) - silent
 	mayHold := func(k KeyOnNode) bool { return k.Holder != nil && s.countHolding(k.Holder.Attempt, 0) >= missing }
 	return s.Holder == nil && (missing <= 0 || slices.ContainsFunc(s.Nodes, mayHold))
 }
@@ -209,27 +271,37 @@ func (s KeyState) Unknown() bool {
 // votes again, where that is known); ErrClosed, once Close was called; or the context's error and cause. Nil is no promise:
 // the next acquisition may find otherwise. Of a Redis Cluster each call asks one shard, which it picks at random.
 func (l *Locker) Ready(ctx context.Context) error {
-	if err := l.checkCall(ctx); err != nil {
+	err := l.checkCall(ctx)
+	if err != nil {
 		return err
 	}
-	var known refusal
-	if ctx.Err() != nil || !l.e.gate.Enter() {
-		return known.stopError(ctx, l.e.Group, OpReady, "")
+
+	var failure refusal
+	if ctx.Err() != nil {
+		return failure.stopError(ctx, l.e.Group, OpReady, "")
+	}
+	admitted := l.e.gate.Enter()
+	if !admitted {
+		return failure.stopError(ctx, l.e.Group, OpReady, "")
 	}
 	defer l.e.gate.Leave()
-	r := l.e.Buckets[l.e.jitter(int64(len(l.e.Buckets)))].Touching()
+
+	shard := l.e.jitter(int64(len(l.e.Buckets)))
+	r := l.e.Buckets[shard].Touching()
 	r.Decided = func(r *node.Round) bool {
 		granted := r.Count(wire.Granted)
 		return granted >= r.Q || granted+r.Pending < r.Q
 	}
 	r.Send(ctx, quorum.All(len(l.e.Nodes)))
 	r.Wait(ctx)
+
 	t := &r.Tally
 	_, _, same := t.SameServer()
-	if t.Count(wire.Granted) >= t.Q && !same {
+	isReady := t.Count(wire.Granted) >= t.Q && !same
+	if isReady {
 		return nil
 	}
-	known = refusalOf(l.e.Group, t)
-	known.at = l.e.Clock.Now()
-	return known.stopError(ctx, l.e.Group, OpReady, "")
+	failure = refusalOf(l.e.Group, t)
+	failure.at = l.e.Clock.Now()
+	return failure.stopError(ctx, l.e.Group, OpReady, "")
 }

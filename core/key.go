@@ -17,7 +17,9 @@ func Key(parts ...string) string {
 		if i > 0 {
 			key = append(key, '/')
 		}
-		key = append(append(strconv.AppendInt(key, int64(len(part)), 10), ':'), part...)
+		key = strconv.AppendInt(key, int64(len(part)), 10)
+		key = append(key, ':')
+		key = append(key, part...)
 	}
 	if len(key) <= wire.MaxKey {
 		return string(key)

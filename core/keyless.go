@@ -49,10 +49,12 @@ func hideKeys(a slog.Attr) slog.Attr {
 		}
 		return slog.Attr{Key: a.Key, Value: slog.GroupValue(members...)}
 	case slog.KindAny:
-		if err, ok := v.Any().(error); ok {
-			if keys := keysIn(err); keys != nil {
-				return slog.String(a.Key, textWithoutKeys(err, keys))
-			}
+		err, isError := v.Any().(error)
+		if !isError {
+			break
+		}
+		if keys := keysIn(err); keys != nil {
+			return slog.String(a.Key, textWithoutKeys(err, keys))
 		}
 	}
 	return slog.Attr{Key: a.Key, Value: v}
@@ -69,9 +71,11 @@ func textWithoutKeys(err error, keys []string) string {
 
 // keysIn returns the keys of all errors of operations that are in an error.
 func keysIn(err error) (keys []string) {
-	if op, ok := err.(*OpError); ok && op != nil && op.Key != "" { //nolint:errorlint // each of the tree is looked at
+	op, isOpError := err.(*OpError) //nolint:errorlint // the tree is walked here
+	if isOpError && op != nil && op.Key != "" {
 		keys = append(keys, op.Key)
 	}
+
 	switch e := err.(type) { //nolint:errorlint // likewise
 	case interface{ Unwrap() error }:
 		if next := e.Unwrap(); next != nil {

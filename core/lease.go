@@ -81,7 +81,8 @@ func (lease *Lease) observeHold() {
 	}
 	lease.attempt.mu.Lock()
 	lease.onEnd = end
-	lost, out := lease.state == leaseLost, lease.lossOutcome()
+	lost := lease.state == leaseLost
+	out := lease.lossOutcome()
 	lease.attempt.mu.Unlock()
 	if lost {
 		end(out)
@@ -90,7 +91,11 @@ func (lease *Lease) observeHold() {
 
 // lossOutcome is how a lease ended that was lost. Called with the lock.
 func (lease *Lease) lossOutcome() Outcome {
-	return Outcome{Err: lease.lostError(OpHold, lease.lossReason), Reason: lease.lossReason, Token: lease.FencingToken()}
+	return Outcome{
+		Err:    lease.lostError(OpHold, lease.lossReason),
+		Reason: lease.lossReason,
+		Token:  lease.FencingToken(),
+	}
 }
 
 // Key returns the key; "" of a Lease that was not made by Acquire, such as nil.
@@ -151,10 +156,16 @@ func (lease *Lease) Lost() error {
 		return nil
 	}
 	cause, outer := context.Cause(lease.ctx.Context), lease.ctx.parent
-	op, own := cause.(*OpError) //nolint:errorlint // this very error
-	own = own && error(op) != context.Cause(outer)
+	if !errors.Is(cause, ErrLost) {
+		return nil
+	}
+
+	// The loss of another lease counts only if the context given to Acquire ran under that lease: the cause of any other
+	// context may match ErrLost, too.
+	op, isOpError := cause.(*OpError) //nolint:errorlint // the cause itself
+	isOwn := isOpError && error(op) != context.Cause(outer)
 	around, _ := FromContext(outer)
-	if errors.Is(cause, ErrLost) && (own || around.Lost() != nil) {
+	if isOwn || around.Lost() != nil {
 		return cause
 	}
 	return nil
@@ -172,7 +183,10 @@ func (lease *Lease) Extend(d time.Duration) error {
 	case !lease.valid():
 		return errNoLease
 	case lease.attempt.p.maxHold == 0:
-		return fmt.Errorf("lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold", lease.Key(), ErrInvalid)
+		return fmt.Errorf(
+			"lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold",
+			lease.Key(), ErrInvalid,
+		)
 	case d <= 0:
 		return fmt.Errorf("lockkit: extend %q: %w: by %v: must be more than 0", lease.Key(), ErrInvalid, d)
 	}
@@ -186,7 +200,8 @@ func (lease *Lease) Extend(d time.Duration) error {
 	case lease.state != leaseHeld:
 		return &OpError{Op: OpHold, Key: lease.Key(), Err: ErrReleased}
 	case ended != nil: // with the context that it ran under; it has not run out yet
-		return newOpError(OpHold, lease.Key(), fmt.Errorf("%w: %v", ended, context.Cause(lease.ctx.Context))) //nolint:errorlint // the cause is not what ended this lease
+		cause := context.Cause(lease.ctx.Context)
+		return newOpError(OpHold, lease.Key(), fmt.Errorf("%w: %v", ended, cause)) //nolint:errorlint // the cause is not what ended this lease
 	}
 	lease.setMaxHold(d)
 	lease.schedule()
@@ -265,16 +280,22 @@ func (lease *Lease) expire() {
 func (lease *Lease) declareLost(reason LossReason) bool {
 	lease.attempt.mu.Lock()
 	reason = lease.refineReason(reason)
-	was := lease.markLost(reason)
-	if !was {
+	isNews := lease.markLost(reason)
+	if !isNews {
 		lease.attempt.mu.Unlock()
 		return false
 	}
-	out, onEnd := lease.lossOutcome(), lease.onEnd // nil while the observer has not been told of the hold
+
+	// One step under the lock: the lease's state, its context and its attempt end together. onEnd is nil until the observer
+	// was told of the hold.
+	out, onEnd := lease.lossOutcome(), lease.onEnd
 	lease.cancelContext(out.Err)
 	lease.attempt.mu.Unlock()
 
-	parentGone := context.Cause(lease.ctx.Context) != out.Err //nolint:errorlint // this very error
+	// If the caller's context had ended before, the holder knows, and nothing is logged.
+	parentGone := context.Cause(lease.ctx.Context) != out.Err //nolint:errorlint // the error of the lines above itself
+
+	// The next caller of this process may ask for the key now that the context has ended.
 	e := lease.attempt.e
 	e.localQueue.Leave(lease.attempt.lock.Resource())
 
@@ -339,11 +360,15 @@ func (lease *Lease) lostError(op OpKind, reason LossReason) *OpError {
 
 // logLoss logs that the lease was lost, because its holder may not look.
 func (lease *Lease) logLoss(reason LossReason) {
-	held := lease.liveUntil.Load().Since(lease.heldSince) // without a pause beyond its end
-	lease.attempt.p.Logger.Warn("lockkit: lease lost", lease.logAttrs(), "token", lease.FencingToken(), "reason", string(reason), "held", held)
+	held := lease.liveUntil.Load().Since(lease.heldSince) // a pause beyond the end does not count
+	lease.attempt.p.Logger.Warn(
+		"lockkit: lease lost", lease.logAttrs(),
+		"token", lease.FencingToken(), "reason", string(reason), "held", held,
+	)
 }
 
 // attrs names the lease's key in a log line.
 func (lease *Lease) logAttrs() slog.Attr {
-	return slog.Group("", slog.String("name", lease.attempt.p.name), slog.String("key_hash", keyHash(lease.Key())))
+	name := slog.String("name", lease.attempt.p.name)
+	return slog.Group("", name, slog.String("key_hash", keyHash(lease.Key())))
 }

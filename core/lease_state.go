@@ -15,14 +15,15 @@ import (
 //	lost       –          stays          over        stays, with the reason that it has
 //	over       –          stays          stays       stays, with a reason unless it has one
 type lifecycle struct {
-	state                       leaseState
-	releaseCalled               bool          // Release was called
-	releaseConfirmed, completed bool          // a quorum has confirmed Release, Complete
-	rejoining                   bool          // the next renewal is early, for a node that others were in
-	lossReason                  LossReason    // why the lease was lost, or why a release found it lost
-	refusedReason               LossReason    // why the last completion was refused; "" = none was, or one has succeeded since
-	heldSince                   clock.Instant // when the lease was reported to its holder
-	renewAt                     clock.Instant
+	state            leaseState
+	releaseCalled    bool          // Release was called
+	releaseConfirmed bool          // a quorum has confirmed a Release
+	completed        bool          // a quorum has confirmed a Complete
+	rejoining        bool          // the next renewal is early, for a node that was granted to others
+	lossReason       LossReason    // why the lease was lost, or why a release found it lost
+	refusedReason    LossReason    // why the last completion was refused; "": none was, or one has succeeded since
+	heldSince        clock.Instant // when the attempt became a lease
+	renewAt          clock.Instant
 }
 
 type leaseState uint8
@@ -36,7 +37,9 @@ const (
 
 // markHeld notes that the attempt has become a lease.
 func (l *lifecycle) markHeld(now, renewAt clock.Instant) {
-	l.state, l.heldSince, l.renewAt = leaseHeld, now, renewAt
+	l.state = leaseHeld
+	l.heldSince = now
+	l.renewAt = renewAt
 }
 
 // markLost notes that a held lease has ended before its holder ended it. It reports false if the lease is not held.
@@ -44,13 +47,15 @@ func (l *lifecycle) markLost(reason LossReason) bool {
 	if l.state != leaseHeld {
 		return false
 	}
-	l.state, l.lossReason = leaseLost, reason
+	l.state = leaseLost
+	l.lossReason = reason
 	return true
 }
 
 // markEnded notes that the holder has ended the lease, and reports whether it was held.
 func (l *lifecycle) markEnded() (held bool) {
-	held, l.state = l.state == leaseHeld, leaseOver
+	held = l.state == leaseHeld
+	l.state = leaseOver
 	return held
 }
 
@@ -75,7 +80,8 @@ func (l *lifecycle) recordFoundLost(reason LossReason) bool {
 func (l *lifecycle) recordCompletion(confirmed bool, refused LossReason) {
 	switch {
 	case confirmed:
-		l.completed, l.refusedReason = true, ""
+		l.completed = true
+		l.refusedReason = ""
 	case refused != "":
 		l.refusedReason = refused
 	}

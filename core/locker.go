@@ -52,12 +52,19 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	p.containPanics()
 	l := &Locker{newEngine(nodes, &p), p}
-	if err := l.e.Check(); err != nil && !p.Looking {
+	err = l.e.Check()
+	if err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {
-		p.Logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
+		p.Logger.Warn(
+			"lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, "+
+				"and nothing frees it sooner",
+			"ttl", p.ttl,
+		)
 	}
+
+	// Only a Locker that is returned asks idle nodes: Close ends that.
 	l.e.LookAfter()
 	return l, nil
 }
@@ -65,7 +72,9 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 // policyFor is what opts say of nodes, if both are fit.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
 	p, err := newPolicy(opts, len(nodes))
-	if err = errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
+	nodeErrs := goredis.Check(nodes, quorum.MaxNodes)
+	err = errors.Join(append([]error{err}, nodeErrs...)...)
+	if err != nil {
 		err = fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	return p, err
@@ -172,25 +181,28 @@ func (l *Locker) TTL() time.Duration {
 // the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
 // took. It is false before any node has replied.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
-	var ahead []time.Duration
-	if l.valid() {
-		for _, n := range l.e.Nodes {
-			if by, known := n.Ahead(); known {
-				ahead = append(ahead, by)
-			}
-		}
-	}
-	if slices.Sort(ahead); ahead == nil {
+	if !l.valid() {
 		return 0, false
 	}
-	return ahead[len(ahead)/2], true
+	var offsets []time.Duration
+	for _, n := range l.e.Nodes {
+		if offset, known := n.Ahead(); known {
+			offsets = append(offsets, offset)
+		}
+	}
+	if offsets == nil {
+		return 0, false
+	}
+	slices.Sort(offsets)
+	return offsets[len(offsets)/2], true
 }
 
 // Event calls the Event of the Locker's [Observer]. It is for packages that translate a lock into the words of
 // another library.
 func (l *Locker) Event(ctx context.Context, ev Event) {
-	if tell := l.config().observer.Event; tell != nil {
-		tell(ctx, ev)
+	onEvent := l.config().observer.Event
+	if onEvent != nil {
+		onEvent(ctx, ev)
 	}
 }
 
@@ -221,32 +233,30 @@ func (l *Locker) Close(ctx context.Context) error {
 		return err
 	}
 	e := l.e
+
+	// Background requests and waits end first, and then no further call is admitted: a call that is admitted in between sees
+	// that the Locker is closing.
 	e.BeginClose()
 	e.gate.Close()
 
 	var err error
-	if !l.waitUntilIdle(ctx) {
-		left, keys, calls := l.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
-		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
-		for _, lease := range left {
-			if lease.declareLost(LossClosed) {
-				lease.attempt.releaseAll(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
-			}
-		}
-
-		// The other calls see that the engine is closing, and soon wait for no node any more. But the observer may keep them.
-		if !e.WaitFor(e.gate.Empty(), nil, 5*max(l.p.nodeTimeout, time.Second)) {
-			err = errors.Join(err, errCallbackRunning)
-		}
+	idle := l.waitUntilIdle(ctx)
+	if !idle {
+		err = l.endLeases(ctx)
 	}
+
+	// Only now may no request begin any more: until here, leases were released.
 	e.Tasks.Close()
 	joined := e.Tasks.Empty()
 	if e.closeOwnClients != nil {
+		// Requests get a last node timeout. Closing the clients breaks those that are left.
 		e.WaitFor(joined, nil, l.p.nodeTimeout)
-		err = errors.Join(err, e.closeOwnClients()) // breaks what is still under way
+		err = errors.Join(err, e.closeOwnClients())
 	}
+
+	isDone := e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout)
 	switch {
-	case e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout):
+	case isDone:
 	case errors.Is(err, errCallbackRunning):
 	case e.Callbacks.Busy():
 		err = errors.Join(err, errCallbackRunning)
@@ -256,12 +266,38 @@ func (l *Locker) Close(ctx context.Context) error {
 	return err
 }
 
+// endLeases ends the leases that are left when ctx has ended before Close was done, and waits for the other calls. It
+// returns the error of Close.
+func (l *Locker) endLeases(ctx context.Context) error {
+	e := l.e
+	left, keys, calls := l.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
+	err := fmt.Errorf(
+		"lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)",
+		context.Cause(ctx), calls, len(left), strings.Join(keys, ", "),
+	)
+
+	// The context of a lease ends before its key is released.
+	for _, lease := range left {
+		wasHeld := lease.declareLost(LossClosed)
+		if wasHeld {
+			lease.attempt.releaseAll(context.Background()) //nolint:forbidigo // a release is sent even if its caller has gone
+		}
+	}
+
+	// The other calls see that the Locker is closing, and soon wait for no node any more. But the observer may keep them.
+	returned := e.WaitFor(e.gate.Empty(), nil, 5*max(l.p.nodeTimeout, time.Second))
+	if !returned {
+		err = errors.Join(err, errCallbackRunning)
+	}
+	return err
+}
+
 // drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
 func (l *Locker) waitUntilIdle(ctx context.Context) bool {
 	e := l.e
 	timer := time.NewTimer(10 * time.Second)
 	defer timer.Stop()
-	var lines callback.Queue // ctx may end while the logger does not return
+	var logs callback.Queue // ctx may end while the logger does not return
 	for {
 		select {
 		case <-e.gate.Empty():
@@ -269,12 +305,20 @@ func (l *Locker) waitUntilIdle(ctx context.Context) bool {
 		case <-ctx.Done():
 			return e.gate.Inside() == 0
 		case <-timer.C:
-			leases, held, calls := l.unfinished(func(lease *Lease) string { return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key())) })
-			e.Callbacks.Post(&lines, func() {
-				l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
+			leases, names, calls := l.unfinished(nameForLog)
+			e.Callbacks.Post(&logs, func() {
+				l.p.Logger.Warn(
+					"lockkit: Close waits for leases that are not released",
+					"leases", len(leases), "calls", calls, "name_and_key_hash", names,
+				)
 			})
 		}
 	}
+}
+
+// nameForLog returns the name and the key hash of a lease.
+func nameForLog(lease *Lease) string {
+	return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key()))
 }
 
 // maxNamed is how many of the leases that Close waits for it names.
@@ -286,7 +330,8 @@ func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []
 	e := l.e
 	e.watchdog.mu.Lock()
 	defer e.watchdog.mu.Unlock()
-	leases = slices.SortedFunc(slices.Values(e.watchdog.leases), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
+	byKey := func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) }
+	leases = slices.SortedFunc(slices.Values(e.watchdog.leases), byKey)
 	for _, lease := range leases[:min(len(leases), maxNamed)] {
 		names = append(names, name(lease))
 	}

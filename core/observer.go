@@ -52,7 +52,9 @@ type Observer struct {
 func (o Observer) containPanics(log *slog.Logger) Observer {
 	safe := Observer{}
 	if o.Start != nil {
-		safe.Start = func(ctx context.Context, op Op) (context.Context, func(Outcome)) { return o.start(ctx, op, log) }
+		safe.Start = func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
+			return o.start(ctx, op, log)
+		}
 	}
 	if o.Event != nil {
 		safe.Event = func(ctx context.Context, e Event) {

@@ -56,7 +56,7 @@ type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
 	name, note                       string
-	tune                             func(*timing) // for tests; nil = nothing
+	tune                             func(*timing) // for tests; may be nil
 }
 
 // timing follows from the TTL.
@@ -101,8 +101,14 @@ type policy struct {
 }
 
 func defaults() policy {
+	config := node.Config{
+		MaxTTL: unset,
+		Window: defaultWindow,
+		Prefix: "lockkit:",
+		Logger: slog.Default(),
+	}
 	return policy{
-		settings: &settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
+		settings: &settings{Config: config},
 		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
 	}
 }
@@ -117,14 +123,15 @@ func thisProcess() string {
 func newPolicy(opts []Option, n int) (policy, error) {
 	var f faults.List
 	p := defaults()
-	p.nodes, p.Guarded = n, n >= 3
+	p.nodes = n
+	p.Guarded = n >= 3
 	faults.Apply(&f, opts, func(o Option) { o.apply(&p) })
 	f.Check(p.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	if p.Logger != nil {
 		p.Logger = withoutKeys(p.Logger)
 	}
-	f.Check(len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}"),
-		"key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
+	isBadPrefix := len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}")
+	f.Check(isBadPrefix, "key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
 	if p.MaxTTL == unset {
 		p.MaxTTL = p.ttl
 	} else {
@@ -146,15 +153,20 @@ func newPolicy(opts []Option, n int) (policy, error) {
 func (p *policy) containPanics() {
 	p.Logger = callback.Logger(p.Logger)
 	p.observer = p.observer.containPanics(p.Logger)
-	if observe := p.observer.Node; observe != nil {
-		locker := lockers.Add(1)
-		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
-			if int(op) < len(opKinds) {
-				reply := replyOf(n, v)
-				reply.Locker, reply.Of = locker, p.nodes
-				observe(ctx, opKinds[op], reply)
-			}
+	observe := p.observer.Node
+	if observe == nil {
+		return
+	}
+
+	locker := lockers.Add(1)
+	p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
+		if int(op) >= len(opKinds) {
+			return
 		}
+		reply := replyOf(n, v)
+		reply.Locker = locker
+		reply.Of = p.nodes
+		observe(ctx, opKinds[op], reply)
 	}
 }
 
@@ -163,11 +175,14 @@ func (p *policy) withCallOptions(opts []CallOption) (*policy, error) {
 	if len(opts) == 0 {
 		return p, nil
 	}
-	own, f := *p, faults.List(nil)
+	own := *p
+	var f faults.List
 	faults.Apply(&f, opts, func(o CallOption) { o.apply(&own) })
-	if own.check(&f); f != nil {
+	own.check(&f)
+	if f != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}
+
 	if own.name != p.name || own.note != p.note {
 		own.metadata = wire.Holder{Note: own.note, Name: own.name}.Carried()
 	}
@@ -179,33 +194,47 @@ func (p *policy) withCallOptions(opts []CallOption) (*policy, error) {
 
 // derive sets what follows from settings and options.
 func (p *policy) derive() {
-	p.timing = timing{clockDrift, p.ttl / 3, defaultNodeTimeout(p.ttl), 50 * time.Millisecond, 250 * time.Millisecond, pausesOf(p.ttl)}
+	p.timing = timing{
+		drift:       clockDrift,
+		renewEvery:  p.ttl / 3,
+		nodeTimeout: defaultNodeTimeout(p.ttl),
+		retryMin:    50 * time.Millisecond,
+		retryMax:    250 * time.Millisecond,
+		pauses:      pausesOf(p.ttl),
+	}
 	if p.tune != nil {
 		p.tune(&p.timing)
 	}
 	p.validity = validity(p.ttl, p.drift, p.Window)
 	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.Window, p.nodeTimeout, p.MaxTTL)
-	p.ttlMillis, p.tombstoneMillis, p.turnMillis = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.renewalPause+p.nodeTimeout)
+	p.ttlMillis = wire.MillisOf(p.ttl)
+	p.tombstoneMillis = wire.MillisOf(p.tombstone)
+	p.turnMillis = wire.MillisOf(p.renewalPause + p.nodeTimeout)
 	p.metadata = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 
 // kinds are those of the requests that observers hear of.
-var opKinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}
+var opKinds = [...]OpKind{
+	wire.OpAcquire:  OpAcquire,
+	wire.OpRenew:    OpRenew,
+	wire.OpRelease:  OpRelease,
+	wire.OpComplete: OpComplete,
+	wire.OpTouch:    OpTouch,
+}
 
 // check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
 // where something is.
 func (p *policy) check(f *faults.List) {
 	before := len(*f)
 	checkRange(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
-	switch {
-	case len(*f) > before || p.Window > wire.Slack/4: // it cannot be said whether they suit each other
-	case p.ttl > p.MaxTTL:
-		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.MaxTTL)
-		fallthrough
-	case !ttlFitsWindow(p.ttl, p.Window):
-		f.Check(!ttlFitsWindow(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
+
+	// TTL, max TTL and clock window are compared only if each is in its range.
+	inRange := len(*f) == before && p.Window <= wire.Slack/4
+	if inRange {
+		p.checkTTL(f)
 	}
+
 	checkRange(f, "retention", p.retention, time.Millisecond, maxRetention)
 	if p.maxWait < 0 {
 		f.Check(true, "max wait is %v, must not be negative", p.maxWait)
@@ -215,6 +244,26 @@ func (p *policy) check(f *faults.List) {
 	}
 	if len(p.note) > wire.MaxNote {
 		f.Check(true, "the note has %d bytes, must have at most %d", len(p.note), wire.MaxNote)
+	}
+}
+
+// checkTTL adds a TTL to f that does not suit the max TTL or the clock window.
+func (p *policy) checkTTL(f *faults.List) {
+	if p.ttl > p.MaxTTL {
+		f.Check(
+			true,
+			"TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: "+
+				"raise WithMaxTTL in every process first",
+			p.ttl, p.MaxTTL,
+		)
+	}
+	if !ttlFitsWindow(p.ttl, p.Window) {
+		f.Check(
+			true,
+			"TTL %v is too short for a clock window of %v: it must be at least %v, "+
+				"or WithClockWindow smaller in every process",
+			p.ttl, p.Window, leastTTL(p.Window),
+		)
 	}
 }
 
@@ -241,7 +290,9 @@ func leastTTL(window time.Duration) time.Duration {
 }
 
 // observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
-func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
+func (p *policy) observe(
+	ctx context.Context, kind OpKind, key string, try bool, token uint64,
+) (derived context.Context, end func(Outcome)) {
 	if p.observer.Start == nil {
 		return ctx, nil
 	}

@@ -41,7 +41,8 @@ func reservedForWaiter(hint string) refusal {
 
 // heldKind is why a key is held, by the votes.
 func heldKindOf(t *quorum.Tally) HeldKind {
-	switch kept, holders := t.Kept(), t.With(wire.Held); {
+	kept, holders := t.Kept(), t.With(wire.Held)
+	switch {
 	case kept != 0 && kept == holders:
 		return HeldRests
 	case t.Split():
@@ -53,10 +54,14 @@ func heldKindOf(t *quorum.Tally) HeldKind {
 	}
 }
 
-var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
+var errTooSlow = fmt.Errorf(
+	"%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable,
+)
 
 // errUnsettled is of an attempt that found a completion record which no quorum is known to have. Nobody need hold the key.
-var errUnsettled = fmt.Errorf("%w: a node has a completion record, and too few nodes answered to tell whether it counts", ErrUnavailable)
+var errUnsettled = fmt.Errorf(
+	"%w: a node has a completion record, and too few nodes answered to tell whether it counts", ErrUnavailable,
+)
 
 // refusalErrors are the errors of an attempt, by its outcome.
 var refusalErrors = [...]error{
@@ -75,20 +80,23 @@ var refusalErrors = [...]error{
 func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	first, second, same := t.SameServer()
 	if same {
-		t.Votes[second] = quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first))
+		err := fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first)
+		t.Votes[second] = quorum.Said(wire.Failed, err)
 	}
 
 	outcome := t.Acquired()
+	voters := t.Voters()
 	refused := refusal{
 		outcome:   outcome,
 		err:       refusalErrors[outcome],
 		retry:     t.RetryAfter(),
 		hint:      t.Hint(),
 		nodes:     replies(g, t),
-		undecided: t.Voters() < t.Q && t.Voters()+t.Count(wire.Pending) >= t.Q,
+		undecided: voters < t.Q && voters+t.Count(wire.Pending) >= t.Q,
 	}
-	if refused.err == ErrHeld { //nolint:errorlint // of the table
-		refused.heldKind, refused.cooldown = heldKindOf(t), t.Rests()
+	if refused.err == ErrHeld { //nolint:errorlint // refusalErrors has the sentinel itself
+		refused.heldKind = heldKindOf(t)
+		refused.cooldown = t.Rests()
 	}
 	if same {
 		refused.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
@@ -105,7 +113,8 @@ func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 		d := min(r.retry, max(p.retryMax, p.quarantinePause))
 		return d, d + p.retryMin
 	case quorum.SharedTurn, quorum.Split, quorum.Unsettled:
-		if r.outcome == quorum.SharedTurn && !late { // else it is nobody's
+		isTurn := r.outcome == quorum.SharedTurn && !late
+		if isTurn {
 			return 0, queue.TellWithin
 		}
 		return 0, p.retryMin
@@ -123,20 +132,29 @@ func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 // stopError is the error of a call that ends: what the nodes said last, or what else put an end to the call.
 func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key string) *OpError {
 	failure := newOpError(op, key, r.err)
-	failure.Record, failure.Nodes = r.record, slices.Clone(r.nodes) // others are told of the same nodes
-	switch err := contextError(ctx); {
-	case err != nil && ctx.Err() == context.DeadlineExceeded && r.err != nil && !r.undecided:
+	failure.Record = r.record
+	failure.Nodes = slices.Clone(r.nodes) // other callers get the same nodes
+
+	// If a deadline ended the wait, the error also says what was known. A round that was cut short proves nothing if the
+	// missing replies could have changed its outcome.
+	err := contextError(ctx)
+	timedOut := err != nil && ctx.Err() == context.DeadlineExceeded
+	isKnown := r.err != nil && !r.undecided
+	switch {
+	case timedOut && isKnown:
 		failure.Ended = err
 	case err != nil:
 		failure.setErr(err)
 	case g.IsClosing():
 		failure.setErr(ErrClosed)
 	}
+
 	class := ClassOf(failure.Err)
 	if class == ClassHeld {
 		failure.Held = r.heldKind
 	}
-	if r.retry > 0 && (class == ClassHeld || class == ClassUnavailable) {
+	mayRetry := class == ClassHeld || class == ClassUnavailable
+	if r.retry > 0 && mayRetry {
 		failure.RetryAfter = max(r.retry-g.Clock.Now().Since(r.at), time.Millisecond)
 	}
 	return failure

@@ -87,7 +87,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	cooldown := lease.cooldownLeft()
 	r := lease.attempt.newReleaseRound(cooldown)
 	r.Begin(ctx, to)
-	if held && cooldown == 0 && !e.IsClosing() {
+	passesOn := held && cooldown == 0 && !e.IsClosing()
+	if passesOn {
 		next = e.localQueue.Next(lease.attempt.lock.Resource())
 	}
 	if next != nil {
@@ -139,16 +140,28 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcom
 		lease.logLoss(reason)
 	}
 	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.FencingToken()}
-	if observed || reason != "" || !t.Confirmed() {
+	// The replies are copied only for an error or an observer.
+	needsReplies := observed || reason != "" || !t.Confirmed()
+	if needsReplies {
 		out.Nodes = replies(lease.attempt.e.Group, t)
 	}
+
 	switch {
 	case reason != "":
 		out.Err = &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrLost, Reason: reason, Nodes: out.Nodes}
 	case !t.Confirmed():
-		lease.attempt.p.Logger.Warn("lockkit: release not confirmed, the key may stay taken until its TTL is over", lease.logAttrs(), "token", lease.FencingToken())
+		lease.attempt.p.Logger.Warn(
+			"lockkit: release not confirmed, the key may stay taken until its TTL is over",
+			lease.logAttrs(), "token", lease.FencingToken(),
+		)
 		retryAfter := max(lease.attempt.p.ttl, lease.keptFor())
-		out.Err = &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrUnavailable, RetryAfter: retryAfter, Nodes: out.Nodes}
+		out.Err = &OpError{
+			Op:         OpRelease,
+			Key:        lease.Key(),
+			Err:        ErrUnavailable,
+			RetryAfter: retryAfter,
+			Nodes:      out.Nodes,
+		}
 	}
 	return out
 }

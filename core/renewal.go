@@ -46,18 +46,23 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 		return nil
 	}
 	var late *renewal
-	switch r := lease.renewal; {
+	r := lease.renewal
+	switch {
 	case r != nil && now >= r.expiresAt:
-		late, r.expiresAt = r, clock.Never
+		late = r
+		r.expiresAt = clock.Never
 	case r == nil && then >= lease.renewAt && lease.isRenewable():
 		due = lease.beginRenewal()
 		lease.renewal = due
 	}
+
+	// The lease is scheduled in any case: its trust ends even if no reply comes.
 	lease.schedule()
 	lease.attempt.mu.Unlock()
 
+	// Without the lock, because a round that expires concludes the renewal, which takes the lock and schedules the next one.
 	if late != nil {
-		late.Expire() // which plans the next
+		late.Expire()
 	}
 	return due
 }
@@ -89,7 +94,8 @@ func (r *renewal) observeStart() {
 		return
 	}
 	r.observed = r.Group.Callbacks.Post(lease.attempt.callbacks, func() {
-		_, r.observerEnd = p.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.Key(), false, lease.FencingToken())
+		ctx := context.WithoutCancel(lease.ctx.parent)
+		_, r.observerEnd = p.observe(ctx, OpRenew, lease.Key(), false, lease.FencingToken())
 	})
 }
 
@@ -111,7 +117,8 @@ func (r *renewal) sendRound() {
 
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	if lease.renewal == r && lease.state == leaseHeld { // it is not over yet
+	isCurrent := lease.renewal == r && lease.state == leaseHeld
+	if isCurrent {
 		r.expiresAt = r.Sent.Add(r.Timeout)
 		lease.schedule()
 	}
@@ -131,7 +138,12 @@ func (r *renewal) conclude() {
 		return
 	}
 
-	out := Outcome{Reason: reason, Token: lease.FencingToken(), Margin: r.margin, Nodes: replies(lease.attempt.e.Group, t)}
+	out := Outcome{
+		Reason: reason,
+		Token:  lease.FencingToken(),
+		Margin: r.margin,
+		Nodes:  replies(lease.attempt.e.Group, t),
+	}
 	out.Err = fateError(OpRenew, lease.Key(), fate, out.Nodes)
 	r.observeEnd(out)
 }
@@ -147,16 +159,18 @@ func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 	}
 
 	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
-	ok = ok && lease.remaining() > 0 // a reply that comes after validity extends nothing
-	if ok {
+	confirmed := ok && lease.remaining() > 0 // a reply that comes after the end of trust extends nothing
+	if confirmed {
 		lease.extendTrust(sent, lease.attempt.p)
 	}
-	lease.recordRenewal(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
+	period := sent.Add(lease.renewalPeriod())
+	lease.recordRenewal(confirmed, occupied, soon, period)
 	lease.schedule()
 }
 
 // renewalPeriod is drawn anew each time, so that leases taken together are not renewed together for ever.
 func (lease *Lease) renewalPeriod() time.Duration {
-	tenth := lease.attempt.p.renewEvery / 10
-	return lease.attempt.p.renewEvery - tenth + time.Duration(lease.attempt.e.jitter(int64(2*tenth)+1))
+	every := lease.attempt.p.renewEvery
+	tenth := every / 10
+	return every - tenth + time.Duration(lease.attempt.e.jitter(int64(2*tenth)+1))
 }

@@ -93,11 +93,13 @@ func (w *watchdog) onTimer() {
 
 	var renewals []*renewal
 	for _, lease := range due {
-		if r := lease.inspect(now, until); r != nil {
+		r := lease.inspect(now, until)
+		if r != nil {
 			renewals = append(renewals, r)
 		}
 	}
-	for _, r := range renewals { // now that the leases that are over have ended
+	// Requests are sent last: no lease whose time is over waits for them.
+	for _, r := range renewals {
 		r.start()
 	}
 }
@@ -109,7 +111,8 @@ func (h leaseHeap) Len() int           { return len(h) }
 func (h leaseHeap) Less(i, j int) bool { return h[i].inspectAt < h[j].inspectAt }
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].heapIndex, h[j].heapIndex = i, j
+	h[i].heapIndex = i
+	h[j].heapIndex = j
 }
 
 func (h *leaseHeap) Push(x any) {

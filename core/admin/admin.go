@@ -40,17 +40,31 @@ func Dial(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 // and none of them has ever granted anything: a node without a guard record beside one that is in use, or out of reach,
 // may have forgotten what it granted. Without the restart guard it does nothing.
 func Provision(ctx context.Context, l *core.Locker) error {
-	g, leave, err := inside.Enter(ctx, l, nil)
-	if err == nil {
-		defer leave()
-		for i := 0; err == nil && g.Conf.Guarded && i < len(g.Buckets); i++ {
-			err = provision(ctx, g.Buckets[i])
-		}
-	}
+	err := provisionAll(ctx, l)
 	if err == nil || errors.Is(err, core.ErrInvalid) {
 		return err
 	}
 	return fmt.Errorf("lockkit: provision: %w", err)
+}
+
+// provisionAll provisions every bucket of the nodes. The buckets of a Redis Cluster have a guard record each.
+func provisionAll(ctx context.Context, l *core.Locker) error {
+	g, leave, err := inside.Enter(ctx, l, nil)
+	if err != nil {
+		return err
+	}
+	defer leave()
+
+	if !g.Conf.Guarded {
+		return nil
+	}
+	for _, b := range g.Buckets {
+		err := provision(ctx, b)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
@@ -59,19 +73,27 @@ func provision(ctx context.Context, b *node.Bucket) error {
 	if b.IsClosing() {
 		return core.ErrClosed
 	}
+
 	found, ok := b.Claim(ctx, nil)
-	if ok && !slices.ContainsFunc(found, func(v quorum.Vote) bool { return v.Claim == "" }) {
+	isUnclaimed := func(v quorum.Vote) bool { return v.Claim == "" }
+	allNew := ok && !slices.ContainsFunc(found, isUnclaimed)
+	if allNew {
 		found, ok = b.Claim(ctx, found)
 	}
 	if !ok {
 		return inside.EndOf(ctx)
 	}
+
 	var faults []error
 	for i := range found {
-		switch v := &found[i]; {
+		v := &found[i]
+		switch {
 		case v.Verdict == wire.Granted:
 		case v.Claim != "":
-			faults = append(faults, fmt.Errorf("%v: not declared new, since not all nodes are: it may have forgotten what it granted, and votes by itself after the max TTL", b.Nodes[i]))
+			faults = append(faults, fmt.Errorf(
+				"%v: not declared new, since not all nodes are: it may have forgotten what it granted, "+
+					"and votes by itself after the max TTL", b.Nodes[i],
+			))
 		default:
 			faults = append(faults, fmt.Errorf("%v: %s", b.Nodes[i], v.Why()))
 		}
@@ -88,11 +110,15 @@ var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvali
 
 // A Revocation is the result of ending another process's lease.
 type Revocation struct {
-	Holder core.Holder // who had the key
-	// Left is for how long the old holder may still take itself for the holder, if it hears nothing: until it looks at its
-	// lease's context, or its next renewal is refused, at most. That is when the key is free.
-	Left  time.Duration
-	Nodes []core.NodeReply // VerdictGranted: it had the lease; VerdictGone: it had not, and will refuse it; or why it has not answered
+	Holder core.Holder // the holder whose lease was ended
+
+	// Left is how long the old holder may still act as the holder, at most: until it looks at its lease's context, or until
+	// its next renewal is refused. Then the key is free.
+	Left time.Duration
+
+	// Nodes has the answer of each node. VerdictGranted: it had the lease. VerdictGone: it did not have the lease, and will
+	// refuse it. Any other verdict says why it has not answered.
+	Nodes []core.NodeReply
 }
 
 // Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
@@ -122,20 +148,25 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	if err != nil {
 		return Revocation{}, err
 	}
+
 	q := query{OpError: core.OpError{Op: core.OpRevoke, Key: key}}
-	if err := checkHolder(&state, token); err != nil {
+	err = checkHolder(&state, token)
+	if err != nil {
 		for _, n := range state.Nodes {
 			q.Nodes = append(q.Nodes, n.NodeReply)
 		}
 		return Revocation{}, q.fail(err)
 	}
+
 	h := state.Holder
 	err = q.ask(ctx, l, func(g *node.Group) wire.Request {
 		lock := g.Keys.LockOf(key, h.Attempt)
 		return lock.Revoke(g.Head.Load())
 	})
 	if err != nil {
-		q.logUnconfirmed("lockkit: lease may have been revoked: the call ended before a quorum of nodes had confirmed it", token, err)
+		q.logUnconfirmed(
+			"lockkit: lease may have been revoked: the call ended before a quorum of nodes had confirmed it", token, err,
+		)
 		return Revocation{}, err
 	}
 	r := Revocation{Holder: *h, Nodes: q.Nodes}
@@ -143,34 +174,49 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 		r.Left = max(r.Left, q.Votes[i].Rest)
 	}
 	ended := q.Count(wire.Granted)
-	if ended <= len(q.Votes)-q.Q {
-		// The quorum that confirmed last may be of nodes that have not said for how long: they are away, or have forgotten.
+	tooFew := ended <= len(q.Votes)-q.Q
+	if tooFew {
+		// The quorum that confirmed the lease last may be nodes that have not reported its rest: they are away, or forgot it.
 		r.Left = max(r.Left, q.group.Head.Load().MaxTTL)
 	}
+
 	switch {
 	case ended+q.Count(wire.Gone) < q.Q:
 		err := q.fail(core.ErrUnavailable)
 		q.logUnconfirmed("lockkit: lease may have been revoked: no quorum of nodes has confirmed it", token, err)
 		return Revocation{}, err
-	case ended == 0: // it has ended since the look
+	case ended == 0: // the lease has ended since Inspect
 		return Revocation{}, q.fail(ErrTokenMismatch)
 	}
-	q.group.Conf.Logger.Warn("lockkit: lease revoked", "key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left)
+	q.group.Conf.Logger.Warn(
+		"lockkit: lease revoked",
+		"key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left,
+	)
 	return r, nil
 }
 
 // held is why the lease under that token cannot be ended, nil where it can.
 func checkHolder(state *core.KeyState, token uint64) error {
-	shown := func(n core.KeyOnNode) bool {
-		return n.Holder != nil && n.Holder.Token == token && (state.Holder == nil || n.Holder.Attempt == state.Holder.Attempt)
+	if token == 0 {
+		return ErrTokenMismatch
 	}
-	switch h, known := state.Holder, slices.ContainsFunc(state.Nodes, shown); {
-	case token != 0 && h != nil && (h.Token == token || h.Token == 0 && known):
+
+	h := state.Holder
+	hasToken := func(n core.KeyOnNode) bool {
+		if n.Holder == nil || n.Holder.Token != token {
+			return false
+		}
+		return h == nil || n.Holder.Attempt == h.Attempt
+	}
+	isOnNode := slices.ContainsFunc(state.Nodes, hasToken)
+	switch {
+	case h != nil && (h.Token == token || h.Token == 0 && isOnNode):
 		return nil
-	case token != 0 && h == nil && known && state.Unknown():
+	case h == nil && isOnNode && state.Unknown():
 		return core.ErrUnavailable
+	default:
+		return ErrTokenMismatch
 	}
-	return ErrTokenMismatch
 }
 
 // ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
@@ -183,16 +229,23 @@ func checkHolder(state *core.KeyState, token uint64) error {
 // of, may come back. Look again, and drop it again.
 func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64) error {
 	q := query{OpError: core.OpError{Op: core.OpForget, Key: key}}
-	if err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) }); err != nil {
-		q.logUnconfirmed("lockkit: completion record may have been dropped: the call ended before the nodes had confirmed it", token, err)
+	err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) })
+	if err != nil {
+		q.logUnconfirmed(
+			"lockkit: completion record may have been dropped: the call ended before the nodes had confirmed it", token, err,
+		)
 		return err
 	}
+
 	dropped, other := q.Count(wire.Granted), q.Count(wire.Done)
 	if dropped > 0 {
-		q.group.Conf.Logger.Warn("lockkit: completion record dropped", "key_hash", inside.KeyHash(key), "token", token, "nodes", dropped)
+		q.group.Conf.Logger.Warn(
+			"lockkit: completion record dropped",
+			"key_hash", inside.KeyHash(key), "token", token, "nodes", dropped,
+		)
 	}
 	switch {
-	case dropped+q.Count(wire.Gone)+other < len(q.Votes):
+	case dropped+other+q.Count(wire.Gone) < len(q.Votes):
 		return q.fail(core.ErrUnavailable)
 	case dropped == 0:
 		return q.fail(ErrTokenMismatch)
@@ -217,16 +270,22 @@ func (q *query) ask(ctx context.Context, l *core.Locker, request func(*node.Grou
 		return err
 	}
 	defer leave()
-	asked := request(g)
+
+	req := request(g)
 	var r node.Round
-	r.Init(g.Bucket(q.Key), asked.Op(), g.Conf.Timeout, nil, nil)
-	r.Request, r.Must = asked, true
+	r.Init(g.Bucket(q.Key), req.Op(), g.Conf.Timeout, nil, nil)
+	r.Request = req
+	r.Must = true
 	r.Send(ctx, quorum.All(len(g.Nodes)))
+
+	// From here on, nodes may have acted on the request.
 	q.group = g
-	if !r.Wait(ctx) {
+	answered := r.Wait(ctx)
+	if !answered {
 		return q.fail(inside.EndOf(ctx))
 	}
-	q.Tally, q.Nodes = r.Tally, inside.Replies(g, &r.Tally).([]core.NodeReply)
+	q.Tally = r.Tally
+	q.Nodes = inside.Replies(g, &r.Tally).([]core.NodeReply)
 	return nil
 }
 
