@@ -8,34 +8,35 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
-// closed. ctx governs both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it
-// ends, the lease's context ends with it and the lease is not renewed any more. To bound the wait alone,
-// use MaxWait or Detached.
+// Acquire returns a lease on key. It waits until ctx ends, MaxWait has passed or the Locker is closed. ctx governs both the
+// wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it ends, the lease's context ends with it and the
+// lease is not renewed any more. To limit the wait alone, use MaxWait or Detached.
 //
 // The error is an [*OpError] matching ErrHeld (once MaxWait has passed, or the deadline of ctx), ErrDone (the key is
 // recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline), ErrClosed, or
-// the context's error and cause; with a deadline, both of what was known and context.DeadlineExceeded. Or it matches
-// ErrInvalid. Whatever the error, what nodes that can be reached granted has been released. Nodes in
-// quarantine are waited for.
+// the context's error and cause. If the deadline of ctx ended the wait, the error matches both the reason for the wait, if
+// that is known, and context.DeadlineExceeded. If an argument is invalid, the error matches ErrInvalid. Whatever the error,
+// grants of nodes that can be reached have been released. Acquire waits for nodes in quarantine.
 //
-// A call that has to wait is in a queue on the nodes, which tell it when its turn has come; within a process
-// callers stand in line. Both are in the order in which the calls began, as guarantee 9 of docs/guarantees.md has it.
+// A call that has to wait is in a queue on the nodes, which notify it when its turn has come. Within a process, callers
+// wait in a local queue. Both queues are ordered by when the calls began; see guarantee 9 of docs/guarantees.md.
 //
-// Options are for this call, as for a Locker made by With; one that is not for a single call, or does not suit the
-// others, is an error that says so.
+// The options apply to this call, as those of With apply to a Locker. An option that is not for a single call, or is
+// invalid together with the others, is an error that says so.
 //
-// Acquire is not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once. See Reentrant.
+// Acquire is not reentrant: if ctx runs under a lease on key, the error matches ErrHeld at once. See Reentrant.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, false, opts)
 }
 
-// TryAcquire is Acquire without waiting for a holder: one round, at most the node timeout, and another for each
-// of these that is needed: to settle the fencing token, to settle a completion record, to give back a part of
-// the votes, to ask again with a longer max TTL that a node told of. Where contenders that came at the same time
-// have a part of the votes each, it tries again, after a pause of at most the least retry delay, for five times in
-// all, so that one of them gets the key. A key that anybody holds, that another caller of this process waits for,
-// or whose turn belongs to somebody who has waited, for at most 150 ms after a hold, is ErrHeld.
+// TryAcquire is Acquire without waiting for a holder. It takes one round, of at most the node timeout, and one more for each
+// of these that is needed: to settle the fencing token, to settle a completion record, to release a part of the votes, and
+// to ask again with a longer max TTL that a node has reported. If contenders that came at the same time have a part of the
+// votes each, it tries again, after a pause of at most the least retry delay, up to five times in all, so that one of them
+// gets the key.
+//
+// The error matches ErrHeld if the key is held, if another caller of this process waits for it, or if it is the turn of an
+// earlier waiter, for at most 150 ms after a hold.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, true, opts)
 }
@@ -48,6 +49,7 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 	return l.acquireAs(ctx, key, try, p, errNoSecondLease)
 }
 
+// checkKey returns an error if the length of the key is invalid.
 func checkKey(key string) error {
 	if len(key) >= 1 && len(key) <= wire.MaxKey {
 		return nil
@@ -64,10 +66,10 @@ func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOptio
 	return l.p.withCallOptions(opts)
 }
 
-// acquireAs acquires the key, unless ctx runs under a lease on it: then the error is twice.
-func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, twice error) (*Lease, error) {
+// acquireAs acquires the key. If ctx runs under a lease on it, the error is errNested.
+func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, errNested error) (*Lease, error) {
 	if _, held := l.Holding(ctx, key); held {
-		refused := newOpError(OpAcquire, key, twice)
+		refused := newOpError(OpAcquire, key, errNested)
 		refused.Held = HeldByCaller
 		return nil, refused
 	}
@@ -82,6 +84,8 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
+
+	// The hint is asked for in the context that the observer derived.
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed = end != nil
 	a.metadata = p.metadata
@@ -128,8 +132,9 @@ var (
 	)
 )
 
-// Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
-// from, also through leases on other keys: waiting for key would never end. A lease that is over does not count.
+// Holding returns the lease on key under which ctx runs, directly or through leases on other keys. To wait for key would
+// then never end. The lease may be of l, of a Locker derived from it, or of the Locker from which it was derived. A lease
+// that is over does not count.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	if !l.valid() || ctx == nil {
 		return nil, false

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// A call is one call of Acquire or TryAcquire: what all its attempts have in common.
+// A call is one call of Acquire or TryAcquire. It has the values that its attempts have in common.
 type call struct {
 	e            *engine
 	p            *policy
@@ -24,18 +24,20 @@ type call struct {
 	parent       context.Context
 	tryOnly      bool
 	metadata     string        // the note, name and hint that the lease carries
-	waitingSince time.Time     // when the call began, if it had to stand in line in this process
+	waitingSince time.Time     // when the call began; zero if it never had to wait in the local queue
 	waiter       *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
-	callbacks *callback.Queue // what the observer is told in the background of all attempts, and of the lease; nil until there is one
+	// callbacks orders the background calls of the observer for all attempts and for the lease. It is nil until there is an
+	// attempt.
+	callbacks *callback.Queue
 
-	// Another caller's release takes the first request of the next caller in line with it. Then these are the attempt
-	// and the round of that request. They are nil if the call makes its own.
+	// The first request of the next caller in the local queue leaves with another caller's release. Then prefetched and
+	// prefetchedRound are its attempt and its round. They are nil if the call makes its own.
 	prefetched      *attempt
 	prefetchedRound *node.Round
 }
 
-// newAttempt makes an attempt under a new name. What each node remembers is noted now, before the first request is sent.
+// newAttempt returns an attempt under a new name. It records the memory of each node now, before the first request is sent.
 //
 // The attempt and the lease that it may become are one allocation.
 func (c *call) newAttempt() *attempt {
@@ -59,6 +61,7 @@ func (c *call) newAttempt() *attempt {
 		c.callbacks = &lease.callbacks
 	}
 	a.callbacks = c.callbacks
+
 	a.nodes = slices.Grow(a.inlineNode[:0], len(c.e.Nodes))
 	for i := range c.e.Nodes {
 		a.nodes = append(a.nodes, nodeState{memory: a.bucket.Memory(i)})
@@ -77,24 +80,26 @@ func (c *call) newAttempt() *attempt {
 	return a
 }
 
-// An acquisition is a call under way. It takes the key's turn in this process, and then makes attempts until one becomes
-// a lease, or there is a reason to stop.
+// An acquisition is a call in progress. It waits for the key's turn in this process, and then makes attempts until one
+// becomes a lease or there is a reason to stop. Only the goroutine of the call uses it.
 type acquisition struct {
 	call
 	observed    bool // an observer wants the outcome
-	sharedTurns int  // attempts in a row whose turn was also that of others
+	sharedTurns int  // number of consecutive attempts whose turn was shared with other calls
 
-	recovering bool    // the next attempt settles a completion record that is not decided
-	last       refusal // of the attempt before
-	out        Outcome
+	recovering bool    // the next attempt settles an undecided completion record
+	last       refusal // why the last attempt failed: of this call, or of an earlier call in the local queue
+	out        Outcome // for the observer
 }
 
-// run makes the acquisition. When it fails, it leaves nothing behind: neither in line nor in the queues of the nodes.
+// run acquires the key. If it fails, it leaves nothing behind, neither in the local queue nor in the queues of the nodes.
 func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	e := a.e
 	if ctx.Err() != nil {
 		return nil, a.stopError(ctx)
 	}
+
+	// From here on, Close waits for this call.
 	admitted := e.gate.Enter()
 	if !admitted {
 		return nil, a.stopError(ctx)
@@ -112,17 +117,19 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	if !entered {
 		return nil, a.stopError(ctx)
 	}
-	defer func() { a.leaveLine(ctx, lease != nil) }() // also when what the caller's context has of its own panics
+	// Deferred, because the caller's context is the user's code and may panic.
+	defer func() { a.leaveLine(ctx, lease != nil) }()
 	return a.contend(ctx, waitCtx)
 }
 
-// enterLine takes the key's turn in this process, and reports whether it got it.
+// enterLine waits for the key's turn in this process, and reports whether the call got it.
 func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 	e := a.e
 	first := e.localQueue.TryEnter(a.resource)
 	if first {
 		return true
 	}
+
 	a.out.Contended = true
 	a.setLast(e.localQueue.Why(a.resource))
 	if a.tryOnly || a.cooldownExceedsWait(waitCtx) {
@@ -131,7 +138,9 @@ func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 
 	began := e.Clock.Now()
 	a.waitingSince = time.Now()
-	next := a.call // not a itself, which would leave the stack
+	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call and not a itself,
+	// because then a would be allocated on the heap.
+	next := a.call
 	turn := &queue.Turn{Ask: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
 		next.prefetchedRound = next.prefetched.newAcquireRound(false)
@@ -141,15 +150,16 @@ func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 	entered := e.localQueue.Enter(waitCtx, e.Closing.Done(), a.resource, turn)
 	a.call = next
 
-	// If no quorum could be reached, the call counts that from when it came.
+	// An earlier caller may have found that no quorum can be reached. For this call, the outage counts from its beginning.
 	a.setLast(e.localQueue.Why(a.resource))
 	if a.last.silentSince != 0 {
 		a.last.silentSince = max(a.last.silentSince, began)
 	}
+
 	return entered
 }
 
-// leaveLine ends the waiting. A lease keeps the turn in this process: its release passes it on.
+// leaveLine ends the wait. A lease keeps the turn in this process; its release passes the turn on.
 func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 	e := a.e
 	if a.waiter != nil {
@@ -160,8 +170,8 @@ func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 		return
 	}
 
-	// The call does not wait until the nodes have taken it out of their queues. If one does not, the calls behind it wait
-	// for its turn, once.
+	// The call does not wait until the nodes have removed it from their queues. If a node does not remove it, later waiters
+	// wait once for a turn that is not used.
 	if a.waiter != nil {
 		last := a.newAttempt()
 		last.leaveQueues()
@@ -170,9 +180,9 @@ func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 	e.localQueue.Leave(a.resource)
 }
 
-// contend makes attempts until one becomes a lease, or there is a reason to stop.
+// contend makes attempts until one becomes a lease or there is a reason to stop.
 func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
-	if a.silentForTTL() { // the caller before this one in line found that out for all of them
+	if a.silentForTTL() { // an earlier caller in the local queue found this out for all callers
 		return nil, a.stopError(ctx)
 	}
 	for {
@@ -204,8 +214,10 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 			return nil, a.stopError(ctx)
 		}
 
+		// Callers that wait in this process learn why the attempt failed.
 		a.e.localQueue.Fails(a.resource, a.last)
 		a.recovering = a.recovering && a.last.split()
+
 		slept := a.sleep(waitCtx)
 		if !slept {
 			return nil, a.stopError(ctx)
@@ -213,11 +225,11 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 	}
 }
 
-// try makes one attempt, and leaves nothing behind on the nodes unless it succeeds.
+// try makes one attempt. Unless it succeeds, it leaves nothing behind on the nodes.
 //
-// The order is the protocol's. Trust starts before the first request is sent. The token is the greatest that any granting
-// node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read last, after
-// every wait.
+// The protocol requires the order of the steps. Trust starts before the first request is sent. The token is the greatest
+// that a granting node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read
+// last, after every wait.
 func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 	// The round begins here, and trust with it: the nodes count the TTL from a later moment.
 	own, r := a.ask(ctx)
@@ -249,18 +261,21 @@ func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 		}
 		return own.lease, refusal{}
 	}
+
 	return nil, a.failed(ctx, waitCtx, own, r, lostVotes)
 }
 
+// trustsGrants reports whether grants of a round that began at sent can still be trusted.
 func (a *acquisition) trustsGrants(sent clock.Instant) bool {
 	return sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now()
 }
 
-// ask sends the request for the key to all nodes, unless it left with another caller's release.
+// ask sends the request for the key to all nodes, unless it has already left with another caller's release.
 func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
 	own, r := a.prefetched, a.prefetchedRound
 	a.prefetched = nil
 	a.prefetchedRound = nil
+
 	if own == nil {
 		own = a.newAttempt()
 		r = own.newAcquireRound(a.recovering)
@@ -269,16 +284,18 @@ func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
 	return own, r
 }
 
-// failed ends an attempt that did not get the key, and says why it did not. lostVotes replace the grants of nodes that
-// turned out not to have the lease.
+// failed ends an attempt that did not get the key, and returns the refusal. lostVotes replace the grants of nodes that no
+// longer have the lease.
 func (a *acquisition) failed(ctx, waitCtx context.Context, own *attempt, r *node.Round, lostVotes []node.Reply) refusal {
 	t := &r.Tally
+	// Before abandon releases the key, decide whether the call keeps its place in the queues of the nodes.
 	switch {
-	case a.waiter != nil || a.tryOnly:
+	case a.waiter != nil || a.tryOnly: // it has a waiter already, or never waits
 	case t.Queued() != 0:
 		a.waiter = queue.NewWaiter(own.lock.Waiter(), own.requestedAt, t.Q)
 	default:
-		own.leaveQueues() // a node that has not answered may have queued it, under a name that is not used again
+		// A node that has not answered may have queued the call, under a name that is not used again.
+		own.leaveQueues()
 	}
 	own.abandon(ctx, waitCtx, t)
 
@@ -291,26 +308,29 @@ func (a *acquisition) failed(ctx, waitCtx context.Context, own *attempt, r *node
 	for _, lost := range lostVotes {
 		t.Votes[lost.Node] = lost.Vote
 	}
+
 	return refusalOf(a.e.Group, t)
 }
 
-// done reports that a quorum agrees on a completion record, and hands the record to nodes that lack it.
+// done returns the refusal of a completed key, and sends the record to nodes that lack it.
 func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
 	own.markOver()
+
 	lacking := t.Lacking(rec)
 	if lacking != 0 {
 		r := own.newCompleteRound(rec, rec.Ballot, true)
 		r.Send(ctx, lacking)
 		r.Leave()
 	}
+
 	return refusal{err: ErrDone, record: recordOf(rec), nodes: replies(a.e.Group, t)}
 }
 
-// adopt completes the key with a record that another attempt began to write. The key is done if a quorum accepts the
+// adopt completes the key with a record that another attempt began to write. The key is completed if a quorum accepts the
 // record under the token of this attempt.
 //
-// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so it knows every record
-// that can be decided, and the one with the greatest ballot is that record.
+// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so this quorum knows every
+// record that can be decided. The record with the greatest ballot is the one to propose.
 func (a *acquisition) adopt(ctx, waitCtx context.Context, own *attempt, r *node.Round) refusal {
 	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
 	nodes, err := own.offerRecord(ctx, waitCtx, rec, own.token)
@@ -326,7 +346,7 @@ func (a *acquisition) adopt(ctx, waitCtx context.Context, own *attempt, r *node.
 	return refusal{outcome: quorum.OutOfReach, err: ErrUnavailable, nodes: nodes}
 }
 
-// recordAttempt notes how an attempt ended.
+// recordAttempt records the result of an attempt.
 func (a *acquisition) recordAttempt(lease *Lease, refused refusal) {
 	refused.at = a.e.Clock.Now()
 	if lease != nil {
@@ -339,25 +359,26 @@ func (a *acquisition) recordAttempt(lease *Lease, refused refusal) {
 			refused.silentSince = cmp.Or(a.last.silentSince, refused.at)
 		}
 	}
+
 	a.setLast(refused)
 	a.out.Contended = a.out.Contended || refused.heldKind != HeldUnknown
 }
 
-// setLast notes why the last attempt failed: one of this call, or of a call before it in line.
+// setLast records why the last attempt failed: an attempt of this call, or of an earlier call in the local queue.
 func (a *acquisition) setLast(refused refusal) {
 	a.last = refused
 	a.out.HolderHint = cmp.Or(refused.hint, a.out.HolderHint)
 }
 
-// stopError is the error of an acquisition that stops without a lease.
+// stopError returns the error of an acquisition that stops without a lease.
 func (a *acquisition) stopError(ctx context.Context) error {
 	return a.last.stopError(ctx, a.e.Group, OpAcquire, a.key)
 }
 
-// maxTries bounds how often TryAcquire asks while the votes are split, so that no contender may have got the key.
+// maxTries limits the attempts of TryAcquire while the votes are split, so that no contender may have got the key.
 const maxTries = 5
 
-// shouldStop reports whether what the nodes said ends the call.
+// shouldStop reports whether the answers of the nodes end the call.
 func (a *acquisition) shouldStop(waitCtx context.Context) bool {
 	if a.tryOnly {
 		mayRetry := a.last.split() && a.out.Attempts < maxTries
@@ -366,28 +387,29 @@ func (a *acquisition) shouldStop(waitCtx context.Context) bool {
 		}
 	}
 
-	done := a.last.err == ErrDone //nolint:errorlint // of the table
+	done := a.last.err == ErrDone //nolint:errorlint // refusalErrors has the sentinel itself
 	return done || a.silentForTTL() || a.cooldownExceedsWait(waitCtx)
 }
 
-// cooldownExceedsWait reports whether the key is kept for nobody for longer than the call may wait.
+// cooldownExceedsWait reports whether the key's cooldown lasts longer than the call may wait.
 func (a *acquisition) cooldownExceedsWait(waitCtx context.Context) bool {
 	until, ends := waitCtx.Deadline()
 	if !ends || a.last.cooldown <= 0 {
 		return false
 	}
+
 	left := a.last.cooldown - a.e.Clock.Now().Since(a.last.at)
 	return left > time.Until(until)
 }
 
-// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then, so
-// a waiter gives up, too.
+// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then, so a
+// waiter gives up, too.
 func (a *acquisition) silentForTTL() bool {
 	isSilent := a.last.silentSince != 0
 	return isSilent && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl
 }
 
-// maxSharedTurns bounds how often a call asks again at once: turns last for 150 ms at most.
+// maxSharedTurns limits how often a call asks again at once, because a turn lasts for at most 150 ms.
 const maxSharedTurns = 50
 
 // sleep pauses before the next attempt, until the nodes notify the call. It reports false when the wait is over.

@@ -10,19 +10,20 @@ import (
 )
 
 // An attempt ends on the nodes by a release or by a completion, whether or not it became a lease. A node that has not
-// answered yet is told only if it turns out to have granted the key. On three nodes that saves a tenth of the requests of an
-// acquisition: 3.0 instead of 3.3.
+// answered yet is sent a release only if it turns out to have granted the key. On three nodes this saves a tenth of the
+// requests of an acquisition: 3.0 instead of 3.3.
 
-// abandon ends an attempt that did not become a lease, and releases what nodes have granted or may still grant. If none
-// has granted, nodes that have not answered need not be told yet. The call keeps its place in their queues until wait is
-// over.
+// abandon ends an attempt that did not become a lease, and releases the key on the nodes that granted it or may still
+// grant it. If no node has granted it, nodes that have not answered are not sent a release yet. The call keeps its place in
+// the queues until waitCtx ends.
 //
-// abandon waits for the nodes that have granted, because the next attempt would find the traces of this one there. It does
-// not wait once wait is over.
+// abandon waits for the nodes that have granted the key, because otherwise the next attempt of the call would be refused
+// there. It does not wait once waitCtx has ended.
 func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	mayHold, granted := t.MayHold(), t.With(wire.Granted)
 	waitOver := waitCtx.Err() != nil
 
+	// The attempt is over before its release is made: a grant that arrives from now on is released by onAcquireReply.
 	a.mu.Lock()
 	a.phase = attemptOver
 	// A quorum of nodes may have granted the key, so Inspect may have shown the token.
@@ -30,9 +31,11 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	if a.exposure == tokenUnseen && mayBeVisible {
 		a.exposure = tokenVisible
 	}
+
 	if a.waiter != nil && waitOver {
 		a.place = leaving
 	}
+
 	canPostpone := granted == 0 && a.place != leaving && !waitOver
 	if canPostpone {
 		mayHold &^= a.postponeRelease(t.Unanswered())
@@ -42,6 +45,7 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	r := a.newReleaseRound(0)
 	r.Decided = func(r *node.Round) bool { return granted&r.Unanswered() == 0 }
 	r.Send(ctx, mayHold)
+
 	if granted == 0 {
 		r.Leave()
 	} else {
@@ -49,9 +53,8 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	}
 }
 
-// awaiting returns those of the nodes that need not be told now. Most likely they will answer that they did not grant the
-// key, or they have answered so. A node that has granted it after all, or has not answered within the node timeout, is told
-// then. Called with the lock.
+// postponeRelease returns the nodes that need no release now. They have refused the key, or most likely will. A node that
+// has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be held.
 func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
 		n := &a.nodes[i]
@@ -59,6 +62,7 @@ func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 		if !nodes.Has(i) || hasGranted {
 			continue
 		}
+
 		if n.unanswered > 0 {
 			a.scheduleRelease(i, releasePostponed, a.p.nodeTimeout)
 		}
@@ -70,8 +74,8 @@ func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	return s
 }
 
-// leaveQueues ends the attempt, and makes its end take the call out of the queues, in which it may be under the attempt's
-// name.
+// leaveQueues ends the attempt, and makes its release remove the call from the queues of the nodes, in which the call may
+// stand under the attempt's name.
 func (a *attempt) leaveQueues() {
 	a.mu.Lock()
 	a.place = leaving
@@ -79,8 +83,8 @@ func (a *attempt) leaveQueues() {
 	a.mu.Unlock()
 }
 
-// leavingWaiter returns the name that the nodes take out of their queues. It is empty while the call goes on waiting, and if
-// it is in no queue. Called with the lock.
+// leavingWaiter returns the name that the nodes must remove from their queues. It is the zero Waiter while the call goes on
+// waiting, and if the call is in no queue. a.mu must be held.
 func (a *attempt) leavingWaiter() wire.Waiter {
 	switch {
 	case a.place != leaving:
@@ -92,7 +96,7 @@ func (a *attempt) leavingWaiter() wire.Waiter {
 	}
 }
 
-// releasing returns a round that ends the attempt, and keeps the resource taken for the cooldown, rounded up to whole
+// newReleaseRound returns a round that ends the attempt and keeps the resource taken for the cooldown, rounded up to whole
 // milliseconds. A call that goes on waiting gets its place in the queues back.
 func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	a.mu.Lock()
@@ -120,8 +124,8 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	return r
 }
 
-// ending returns what the nodes are told at the end, and notes that they are told. It also returns the nodes that need no
-// tombstone: nothing of the attempt can arrive there any more if they find the lease. Called with the lock.
+// newRelease returns the request that ends the attempt, and records that it is sent. It also returns the nodes that need no
+// tombstone: if they find the lease, no request of the attempt can arrive there any more. a.mu must be held.
 func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
 		clientRepeats := a.e.Nodes[i].Repeats
@@ -138,11 +142,12 @@ func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived 
 		Waiter:   a.leavingWaiter(),
 	}
 	a.releaseSent = true
+
 	switch {
 	case a.exposure == tokenReported:
-		end.DropBelow = a.token // no record with a smaller ballot can be decided any more
+		end.DropBelow = a.token // a record with a smaller ballot cannot be decided any more
 	case a.exposure == tokenUnseen && !a.completionSent:
-		end.Undo = true // the node may give the token out again
+		end.Undo = true // the node may grant the token again
 	}
 
 	// The release of an attempt whose call goes on waiting gives the call its place back.
@@ -153,14 +158,15 @@ func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived 
 	return end, arrived
 }
 
-// free tells all nodes that the attempt is over, and does not wait for them.
+// releaseAll sends the end of the attempt to all nodes, and does not wait for their answers.
 func (a *attempt) releaseAll(ctx context.Context) {
 	r := a.newReleaseRound(0)
 	r.Send(ctx, quorum.All(len(a.nodes)))
 	r.Leave()
 }
 
-// tellLater makes a node be told that the attempt is over, in the background and after a delay. Called with the lock.
+// scheduleRelease sends a release to a node in the background, after a delay. It does nothing if the Locker is closed. a.mu
+// must be held.
 func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) {
 	scheduled := a.e.Later(after, func() { a.sendScheduledRelease(i) })
 	if scheduled {
@@ -168,8 +174,8 @@ func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) 
 	}
 }
 
-// repeatEnd tells a node that the attempt is over, if that is still owed. If telling it again fails, too, the lease runs out
-// by itself, and the clock window refuses what is still under way.
+// sendScheduledRelease sends a node the release that the attempt still owes it, if any. If this one is not confirmed
+// either, the lease runs out on the node, and the clock window rejects requests that are still in flight.
 func (a *attempt) sendScheduledRelease(node int) {
 	a.mu.Lock()
 	isDue, isFirst := a.nodes[node].takeDue()
@@ -182,40 +188,46 @@ func (a *attempt) sendScheduledRelease(node int) {
 	r := a.newReleaseRound(a.lease.cooldownLeft())
 	r.Must = isFirst // a retry is not sent to a node in trouble
 	r.OnOver = a.e.Tasks.Leave
-	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // a release is sent even if its caller has gone
 }
 
-// offer asks all nodes to accept a record under a ballot. A nil error means that a quorum did: only then is the record
-// decided. If wait ends first, the record may still come to be decided.
+// offerRecord asks all nodes to accept a record under a ballot. A nil error means that a quorum accepted it: only then is
+// the record decided. If waitCtx ends first, the record may still be decided later.
 func (a *attempt) offerRecord(ctx, waitCtx context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
 	r := a.newCompleteRound(rec, ballot, false)
 	to := a.addPendingCompletions(quorum.All(len(a.nodes)))
 	r.Send(ctx, to)
 	r.Wait(waitCtx)
+
+	// A node that still has an earlier completion in its lane was not asked. It counts as a timeout.
 	for i := range r.Votes {
 		if !to.Has(i) {
 			r.Votes[i] = quorum.Said(wire.TimedOut, a.bucket.NoAnswer(i))
 		}
 	}
+
 	nodes := replies(a.e.Group, &r.Tally)
 	return nodes, fateError(OpComplete, a.lock.Key, r.Recorded(rec.Token), nodes)
 }
 
-// completes returns those of the nodes for which no completion of the attempt waits to be sent, and notes that one does: a
-// completion that is repeated does not pile up for a node that hangs.
+// addPendingCompletions returns the nodes for which no completion of the attempt waits in the lane, and records that one
+// does now. Thus repeated completions do not pile up for a node that hangs.
 func (a *attempt) addPendingCompletions(nodes quorum.Set) (to quorum.Set) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+
 	to = nodes &^ a.pendingCompletions
 	a.pendingCompletions |= to
+
 	return to
 }
 
-// offering returns the round that hands a record to nodes, and ends the attempt there. A record that is known to be decided
-// is accepted also by nodes that have promised a later token, or have forgotten one.
+// newCompleteRound returns the round that offers a record to the nodes and ends the attempt there. A record that is known
+// to be decided is also accepted by nodes that have promised a later token or have forgotten one.
 func (a *attempt) newCompleteRound(rec *wire.Record, ballot uint64, decided bool) *node.Round {
 	a.mu.Lock()
 	a.completionSent = true
+
 	each := a.lock.Complete(len(a.nodes), func(i int) wire.Complete {
 		return wire.Complete{
 			Ballot:  ballot,

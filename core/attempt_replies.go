@@ -7,12 +7,12 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// An attempt asks for all rounds of its own: it notes each request as it leaves, and each reply, also those that come when
-// the round is over.
+// An attempt is the Asker of its rounds: it records each request when the request leaves, and each reply, even after the
+// round is over.
 var _ node.Asker = (*attempt)(nil)
 
-// Sends notes a request that is about to leave for a node, and reports whether it may leave. What the nodes are told at the
-// end depends on what they were sent before.
+// Sends records a request that is about to leave for a node, and reports whether it may leave. The end of the attempt
+// depends on the requests that the nodes were sent.
 func (a *attempt) Sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -27,12 +27,13 @@ func (a *attempt) Sends(op wire.Op, node int) bool {
 	return true
 }
 
-// Callbacks is what the observer is told in the background of the attempt, of others of its call, and of the lease.
+// Callbacks returns the queue of the observer's background calls, for all attempts of the call and for the lease.
 func (a *attempt) Callbacks() *callback.Queue { return a.callbacks }
 
-// Hear notes a reply to a request of the attempt. One node that knows of a revocation is enough: the others may have
-// forgotten it.
+// Hear records a reply to a request of the attempt. One node that reports a revocation is enough, because the others may
+// have forgotten it.
 func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
+	// Before the lock is taken, because declareLost takes it.
 	if got.Revoked {
 		a.lease.declareLost(LossRevoked)
 	}
@@ -53,15 +54,15 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	case wire.OpRelease:
 		return a.onReleaseReply(n, got), false
 	case wire.OpComplete:
-		if got.Verdict == wire.CircuitOpen { // it is not sent
+		if got.Verdict == wire.CircuitOpen { // the request is not sent
 			a.pendingCompletions = a.pendingCompletions.Without(got.Node)
 		}
-	default: // the caller of any other round keeps what the nodes said
+	default: // senders of other requests handle their replies themselves
 	}
 	return got.Verdict, slept
 }
 
-// hearAcquire notes a reply to the request for the key. Called with the lock.
+// onAcquireReply records a reply to the request for the key. a.mu must be held.
 func (a *attempt) onAcquireReply(n *nodeState, got node.Reply) {
 	if got.Place > 0 {
 		a.recordQueued()
@@ -70,17 +71,19 @@ func (a *attempt) onAcquireReply(n *nodeState, got node.Reply) {
 		return
 	}
 	n.recordGrant(got)
+
+	// The attempt may have ended without releasing this node.
 	debt, now := n.lateGrant()
 	if now && a.phase == attemptOver {
 		a.scheduleRelease(got.Node, debt, 0)
 	}
 }
 
-// noteQueued notes that a node has the call in its queue. The answer of a slow node may come after the grant. Called with
-// the lock.
+// recordQueued records that a node has the call in its queue. The reply of a slow node may arrive after the grant. a.mu must
+// be held.
 func (a *attempt) recordQueued() {
 	switch {
-	case a.place != unqueued:
+	case a.place != unqueued: // it is known already
 	case a.exposure == tokenReported:
 		a.place = leaving
 	default:
@@ -88,13 +91,13 @@ func (a *attempt) recordQueued() {
 	}
 }
 
-// hearRenew notes a reply to a renewal, and reports whether it shows that this machine's clock stood still. Called with the
-// lock.
+// onRenewReply records a reply to a renewal, and reports whether it shows that this machine's clock stood still. a.mu must be
+// held.
 func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
 	has, slept := n.recordRenewal(got, a.p.Window)
 
-	// A node that has the lease again may have forgotten another grant of the key meanwhile. Nobody could act on that
-	// grant, if this lease is still trusted when the reply comes.
+	// A node that has the lease again may have forgotten another grant of the key. If this lease is still trusted when the
+	// reply arrives, no holder could act on that grant.
 	vouches := has && !a.completionSent && a.lease.isTrusted()
 	if vouches {
 		n.memory = got.Memory
@@ -102,7 +105,7 @@ func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
 	return slept
 }
 
-// hearRelease notes a reply to a release, and returns what its verdict amounts to. Called with the lock.
+// onReleaseReply records a reply to a release, and returns the verdict that counts. a.mu must be held.
 func (a *attempt) onReleaseReply(n *nodeState, got node.Reply) wire.Verdict {
 	verdict, again := n.recordRelease(got, a.lease.cooldownLeft() > 0)
 	if again {

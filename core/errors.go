@@ -16,10 +16,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
+// Each sentinel asks for a different reaction. Match them with [errors.Is]; [OpError] describes the failure.
 var (
-	// ErrHeld: somebody else holds the key, or has waited for it and comes first. Skip, or try again after
-	// OpError.RetryAfter, or a pause of your own where that is 0.
+	// ErrHeld: another holder has the key, or an earlier waiter gets it first. Skip, or try again after OpError.RetryAfter,
+	// or after a pause of your own if that is 0.
 	ErrHeld = errors.New("held by another holder")
 	// ErrDone: the key is recorded as completed (OpError.Record). Nothing is left to do.
 	ErrDone = errors.New("already completed")
@@ -27,15 +27,15 @@ var (
 	ErrUnavailable = errors.New("no quorum of nodes available")
 	// ErrLost: the lease ended before its holder ended it. Stop acting on it.
 	ErrLost = errors.New("lease lost")
-	// ErrReleased is the cause of a lease's context that ended by Release or Complete. Nothing returns it
-	// but an operation on a lease that is over.
+	// ErrReleased is the cause of a lease's context after Release or Complete. Only operations on a lease that is over
+	// return it.
 	ErrReleased = errors.New("lease released")
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
 
-	// ErrInvalid: an argument is unfit: a key that is empty or longer than 512 bytes, a result of more than 64 KiB, options,
-	// the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The error names every
-	// fault, and nothing has changed.
+	// ErrInvalid: an argument is invalid: a key that is empty or longer than 512 bytes, a result of more than 64 KiB,
+	// options, the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The error
+	// names every fault, and nothing has changed.
 	ErrInvalid = errors.New("invalid argument")
 )
 
@@ -45,61 +45,62 @@ type LossReason string
 const (
 	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or there is no watchdog
 	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
-	// LossForgotten: so many nodes lost their memory since they last confirmed the lease in time that too few can
-	// tell whether somebody else was granted the key. Only of Complete.
+	// LossForgotten: too many nodes lost their memory since they last confirmed the lease in time to tell whether the key
+	// was granted to another caller. Only Complete returns it.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it
 	LossClosed    LossReason = "closed"   // the Locker was closed
-	LossRevoked   LossReason = "revoked"  // somebody ended it: see package admin
+	LossRevoked   LossReason = "revoked"  // an operator ended it: see package admin
 )
 
 // A Record is a completion record: the proof that a key is done.
 type Record struct {
 	Token  uint64 // fencing token of the lease that completed the key
-	Result []byte // what it passed to Complete
+	Result []byte // the result passed to Complete
 }
 
-// recordOf is a record for the caller, who may change it while requests that carry it are under way.
+// recordOf returns a copy of a record for the caller, who may change it while requests that carry the record are in flight.
 func recordOf(r *wire.Record) *Record {
 	return &Record{r.Token, slices.Clone(r.Result)}
 }
 
-// An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Detail and Ended where they are
+// An OpError describes the failure of an operation, node by node. By [errors.Is] it matches Err, Detail and Ended if they are
 // set, and the errors of the nodes.
 //
-// Err is exactly one of the sentinels of this package, or the error of the caller's context, so that it can be compared.
-// Detail says more of it where more is known, such as the cause of the context. Where the deadline of that
-// context ended a wait, Ended has its error and Err what was known by then: a call that waited for a holder until its
-// deadline matches ErrHeld and context.DeadlineExceeded, one that met no quorum of nodes ErrUnavailable and
-// context.DeadlineExceeded. A context that was cancelled is the only thing its error matches: a caller that leaves is no
-// outage. [ClassOf] has the table.
+// Err is exactly one of the sentinels of this package, or the error of the caller's context, so it can be compared. Detail
+// says more if more is known, such as the cause of the context. If the deadline of that context ended a wait, Ended has the
+// context's error, and Err the reason for the wait as far as it was known: a call that waited for a holder until its
+// deadline matches ErrHeld and context.DeadlineExceeded, and a call that found no quorum of nodes matches ErrUnavailable and
+// context.DeadlineExceeded. If the context was cancelled, the error matches only the error of the context: a caller that
+// leaves is no outage. [ClassOf] has the table.
 //
-// RetryAfter comes with ErrHeld: the time until the nodes free the key if its holder vanishes now, the same
-// for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner, and who waits
-// may come first. With ErrUnavailable it is the time until a quorum of nodes votes again, or until a key frees
-// itself whose release could not be confirmed. With any other error it is 0.
+// With ErrHeld, RetryAfter is the time until the nodes free the key if its holder vanishes now; it is the same for every
+// caller. A holder that renews keeps the key for longer, a holder that releases frees it sooner, and waiters may come first.
+// With ErrUnavailable, it is the time until a quorum of nodes votes again, or until a key whose release could not be
+// confirmed frees itself. With any other error it is 0.
 type OpError struct {
 	Op         OpKind
-	Key        string        // empty of OpReady
+	Key        string        // empty for OpReady
 	Err        error         // the sentinel, or the context's error
-	Detail     error         // an error that wraps Err and says more; nil = there is no more to say
-	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
+	Detail     error         // an error that wraps Err and says more; nil = there is none
+	Ended      error         // the context's error and cause, if its deadline ended the wait and Err is a sentinel
 	Reason     LossReason    // with ErrLost
 	RetryAfter time.Duration // see above; 0 = unknown
-	Held       HeldKind      // with ErrHeld: what that means here
+	Held       HeldKind      // with ErrHeld: what keeps the key from the caller
 	Record     *Record       // with ErrDone
-	Nodes      []NodeReply   // what each node said in the last round
+	Nodes      []NodeReply   // the reply of each node in the last round
 }
 
+// Error returns the text of the error, with the key.
 func (e *OpError) Error() string { return e.text(strconv.Quote(e.Key)) }
 
-// LogValue is the text for package slog, with a hash in place of the key: keys may be secrets of clients.
+// LogValue returns the text for package slog, with a hash in place of the key, because keys may be secrets of clients.
 func (e *OpError) LogValue() slog.Value {
 	return slog.StringValue(e.text("key_hash=" + keyHash(e.Key)))
 }
 
-// text is the error, with the key written like that.
+// text returns the text of the error, with the key in the given form.
 func (e *OpError) text(key string) string {
 	var b strings.Builder
 	add := func(isSet bool, format string, arg any) {
@@ -108,6 +109,7 @@ func (e *OpError) text(key string) string {
 		}
 	}
 	showsKind := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // Err is the sentinel itself
+
 	add(true, "lockkit: %s", e.Op)
 	add(e.Key != "", " %s", key)
 	add(showsKind, ": held %v", e.Held)
@@ -127,7 +129,7 @@ func (e *OpError) text(key string) string {
 	return b.String()
 }
 
-// most is what says most of why the operation failed.
+// mostSpecific returns the error that says most about the failure.
 func (e *OpError) mostSpecific() error {
 	if e.Detail != nil {
 		return e.Detail
@@ -135,7 +137,8 @@ func (e *OpError) mostSpecific() error {
 	return e.Err
 }
 
-// Unwrap returns the sentinel or context error, and those of the nodes, but for those that read like the end of the caller's context.
+// Unwrap returns the sentinel or the context's error, and the errors of the nodes. It leaves out errors of nodes that look
+// like the end of the caller's context.
 func (e *OpError) Unwrap() []error {
 	errs := append(make([]error, 0, 2+len(e.Nodes)), e.Err)
 	if e.Detail != nil {
@@ -144,8 +147,9 @@ func (e *OpError) Unwrap() []error {
 	if e.Ended != nil {
 		errs = append(errs, e.Ended)
 	}
+
 	for _, n := range e.Nodes {
-		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.
+		// The timeout of a dial is a context.DeadlineExceeded, too, but not of the caller's context.
 		if n.Err != nil && !goredis.TimedOut(n.Err) {
 			errs = append(errs, n.Err)
 		}
@@ -157,16 +161,16 @@ func (e *OpError) Unwrap() []error {
 type OpKind uint8
 
 const (
-	OpAcquire  OpKind = iota // from the call to the grant or the error, waiting included
+	OpAcquire  OpKind = iota // from the call to the grant or the error, including the wait
 	OpHold                   // from the grant to the release, completion or loss
 	OpRenew                  // one round of renewal
 	OpRelease                // one release
 	OpComplete               // one completion
-	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
-	OpInspect                // one look; only errors name it
+	OpTouch                  // one request to a node that has not been asked for a while, or of Ready; only Observer.Node gets it
+	OpInspect                // one call of Inspect; only errors name it
 	OpReady                  // one call of Ready; only errors name it
-	OpRevoke                 // one revocation by package admin, likewise
-	OpForget                 // one completion record dropped by it, likewise
+	OpRevoke                 // one revocation by package admin; only errors name it
+	OpForget                 // one completion record dropped by package admin; only errors name it
 )
 
 // String returns the operation's name in lower case.
@@ -174,7 +178,7 @@ func (k OpKind) String() string {
 	return wordAt(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
 }
 
-// word is the k-th.
+// wordAt returns the word at index k, or "unknown".
 func wordAt[K ~uint8](k K, words ...string) string {
 	if int(k) < len(words) {
 		return words[k]
@@ -182,19 +186,19 @@ func wordAt[K ~uint8](k K, words ...string) string {
 	return "unknown"
 }
 
-// A NodeReply is what one node made of the last round of an operation.
+// A NodeReply is the reply of one node in the last round of an operation.
 type NodeReply struct {
 	Node    int    // index in the list given to New
-	Addr    string // its address, where the client tells
+	Addr    string // its address, if the client tells it
 	Verdict Verdict
 	Rest    time.Duration // VerdictHeld, VerdictQuarantined: time left
 	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
 	Latency time.Duration // from request to answer
-	Err     error         // VerdictFailed, VerdictTimedOut, VerdictCircuitOpen: why, with what the node failed with before where that is known
+	Err     error         // VerdictFailed, VerdictTimedOut, VerdictCircuitOpen: the cause, and the node's earlier failure if known
 
-	// For Observer.Node alone, so that an observer of several Lockers can tell their nodes apart.
-	Locker uint64 // a number that no other Locker of the process has; those that With derives have it in common
-	Of     int    // how many nodes the Locker has
+	// Only for Observer.Node, so that an observer of several Lockers can tell their nodes apart.
+	Locker uint64 // a number for the Locker, unique in the process; Lockers derived by With share it
+	Of     int    // the number of nodes of the Locker
 }
 
 // String describes the reply for a log line.
@@ -214,25 +218,25 @@ var (
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
 )
 
-// fit reports what makes a call impossible, whatever it is for. unmade is the error of what this package did not make.
-func checkCall(ctx context.Context, made bool, unmade error) error {
+// checkCall returns errUnmade if the receiver of a call was not made by this package, and errNoContext for a nil context.
+func checkCall(ctx context.Context, made bool, errUnmade error) error {
 	switch {
 	case !made:
-		return unmade
+		return errUnmade
 	case ctx == nil:
 		return errNoContext
 	}
 	return nil
 }
 
-// opError is the error of an operation that failed with err, which wraps a sentinel, or the error of a context that ended.
+// newOpError returns the error of an operation that failed with err, which wraps a sentinel or is the error of a context.
 func newOpError(op OpKind, key string, err error) *OpError {
 	e := &OpError{Op: op, Key: key}
 	e.setErr(err)
 	return e
 }
 
-// set notes why the operation failed: the sentinel, or the error of the context, and what says more.
+// setErr sets Err to the sentinel or context error that err matches, and Detail to err if it says more.
 func (e *OpError) setErr(err error) {
 	e.Err = err
 	e.Detail = nil
@@ -248,13 +252,14 @@ func (e *OpError) setErr(err error) {
 	}
 }
 
-// namedErrors are what Err of an OpError may be. Those of contexts come first, since the cause of a context is any error.
+// namedErrors are the possible values of OpError.Err. Those of contexts come first, because the cause of a context can be any
+// error.
 var namedErrors = []error{
 	context.DeadlineExceeded, context.Canceled,
 	ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed,
 }
 
-// endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
+// contextError returns the error of ctx, with its cause if that says more. It returns nil if ctx has not ended.
 func contextError(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	class := ClassOf(cause)
@@ -269,19 +274,19 @@ func contextError(ctx context.Context) error {
 	return err
 }
 
-// A HeldKind says what keeps a key from who asks for it, as far as the nodes that answered tell.
+// A HeldKind says what keeps a key from the caller, as far as the nodes that answered know.
 type HeldKind uint8
 
 const (
-	HeldUnknown   HeldKind = iota // the error is not ErrHeld, or nobody can tell
-	HeldByOther                   // somebody else has it on a quorum of nodes, or in this process
-	HeldSplit                     // others ask for it at the same time, and none is known to have a quorum: try again soon
-	HeldRests                     // nobody has it: it stays taken after its release or revocation for OpError.RetryAfter (Cooldown, Revoke)
-	HeldByCaller                  // the caller itself: its context runs under a lease on the key
-	HeldForWaiter                 // it may be free, but it is the turn of somebody who has waited for longer
+	HeldUnknown   HeldKind = iota // the error is not ErrHeld, or the kind is unknown
+	HeldByOther                   // another holder has it on a quorum of nodes, or in this process
+	HeldSplit                     // several callers ask for it, and none is known to have a quorum: try again soon
+	HeldRests                     // it has no holder, and stays taken for OpError.RetryAfter (after Cooldown or Revoke)
+	HeldByCaller                  // the caller's context runs under a lease on the key
+	HeldForWaiter                 // it may be free, but an earlier waiter gets it first
 )
 
-// String says it in plain words, as an error does after "held".
+// String returns the text that an error has after "held".
 func (k HeldKind) String() string {
 	return wordAt(
 		k,
@@ -294,7 +299,7 @@ func (k HeldKind) String() string {
 	)
 }
 
-// A Verdict is what one node made of one request.
+// A Verdict classifies the answer of one node to one request.
 type Verdict uint8
 
 const (
@@ -302,16 +307,16 @@ const (
 	VerdictPending                    // not answered when the outcome was decided without it
 	VerdictGranted                    // yes: granted, renewed, released or recorded
 	VerdictHealed                     // renewed, after the node had lost its memory or the lease
-	VerdictPassed                     // renewed, where others have been granted the key since: Complete does not count there
-	VerdictUnconfirmed                // promoted so lately that the old primary may still serve: not counted
+	VerdictPassed                     // renewed, but the key was granted to others since: a Complete does not count there
+	VerdictUnconfirmed                // not counted: the node was promoted recently, and the old primary may still serve
 	VerdictHeld                       // another attempt holds the key
-	VerdictReserved                   // the key is free, and it is the turn of somebody who has waited for longer
+	VerdictReserved                   // the key is free, but an earlier waiter gets it first
 	VerdictDone                       // a completion record stands
 	VerdictGone                       // the lease is not, or no longer, on this node
 	VerdictForgotten                  // cannot record a completion: the node may have forgotten a later holder
 	VerdictQuarantined                // the node lost its memory and waits until every lease it may have forgotten is over
 	VerdictClockSkewed                // the clocks of node and client differ by more than the clock window
-	VerdictTooLate                    // the request was under way for longer than the clock window, or came when no cooldown could begin any more
+	VerdictTooLate                    // the request was in flight for longer than the clock window, or too late for a cooldown
 	VerdictReplica                    // the node is not a master
 	VerdictUnguarded                  // the server does not report its replication history
 	VerdictTimedOut                   // no answer within the node timeout
@@ -321,7 +326,7 @@ const (
 // String returns the verdict in snake_case, fit for a metric attribute.
 func (v Verdict) String() string { return wire.Verdict(v).String() }
 
-// replies are all votes, for errors and observers.
+// replies returns all votes, for errors and observers.
 func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 	replies := make([]NodeReply, len(t.Votes))
 	for i := range t.Votes {
@@ -330,6 +335,7 @@ func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 	return replies
 }
 
+// replyOf returns the vote of a node, for errors and observers.
 func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
 	return NodeReply{
 		Node:    n.Index,
@@ -342,19 +348,19 @@ func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
 	}
 }
 
-// A Class is what an error of this package means to whoever has to decide what to do next.
+// A Class says how to react to an error of this package.
 type Class uint8
 
 const (
 	ClassNone        Class = iota // no error
-	ClassInvalid                  // a key, a result or options that are unfit: mend the program
+	ClassInvalid                  // a key, a result or options are invalid: fix the program
 	ClassClosed                   // the Locker is closed: this process is ending
 	ClassDone                     // the key is recorded as completed: nothing is left to do
-	ClassHeld                     // somebody else holds the key: skip, or try again
-	ClassLost                     // the lease ended before its holder ended it: stop, find out what became of the work
+	ClassHeld                     // the key is held: skip, or try again
+	ClassLost                     // the lease ended before its holder ended it: stop, and check the state of the work
 	ClassUnavailable              // no quorum of nodes: alert, try again later
 	ClassCancelled                // the caller's context ended, and nothing else is known
-	ClassOther                    // none of this package's, such as that of a function given to Do
+	ClassOther                    // an error of another package, such as that of a function given to Do
 )
 
 // String returns the class in lower case.
@@ -362,9 +368,9 @@ func (c Class) String() string {
 	return wordAt(c, "none", "invalid", "closed", "done", "held", "lost", "unavailable", "cancelled", "other")
 }
 
-// ClassOf returns the class of err, whatever it is wrapped in. An error that matches several is of the first of:
-// lost, done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than what its
-// holder returned, and what is known of a key for more than the deadline that ended the wait for it.
+// ClassOf returns the class of err, however it is wrapped. If err matches several classes, the first of these counts: lost,
+// done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than the error of its holder,
+// and the state of a key for more than the deadline that ended the wait for it.
 func ClassOf(err error) Class {
 	for _, c := range classTable {
 		if errors.Is(err, c.sentinel) {
@@ -374,6 +380,7 @@ func ClassOf(err error) Class {
 	return ClassOther
 }
 
+// classTable has the class of each sentinel, in the order in which ClassOf tries them.
 var classTable = []struct {
 	class    Class
 	sentinel error

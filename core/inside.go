@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// What operators' calls get of a Locker, in package admin and in lockctl, and what the packages built on this one get.
+// init gives packages that are built on core access to the internals of a Locker: admin and lockctl through inside, the
+// others through callback.
 func init() {
 	callback.Of = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {

@@ -20,31 +20,31 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
-// another policy is another Locker, see With.
+// A Locker acquires leases on a set of nodes. It is safe for concurrent use. Its options never change; With derives a Locker
+// with other options.
 type Locker struct {
 	e *engine
 	p policy
 }
 
-// New returns a Locker over nodes, which must be independent Redis masters; the caller keeps owning the
-// clients, which may have any options. Before it returns it asks each node, for at most the node timeout,
-// whether it is fit. What lasts until somebody mends it is an error: the same server twice, a replica, a
-// server that may evict keys or is older than Redis 6.2.7, wrong credentials, missing rights, a certificate
-// that nobody vouches for, a Redis Cluster behind a plain client, a Lua that lacks what scripts need. What passes, such as a node that does not
-// answer or is busy, is logged, and the node is asked again later: New needs no quorum. The error names every
-// fault of the options, or, where there is none, of the nodes.
+// New returns a Locker over nodes, which must be independent Redis masters. The caller owns the clients, which may have any
+// options. Before New returns, it checks that each node is suitable, for at most the node timeout. A problem that will not
+// go away on its own is an error: the same server twice, a replica, a server that may evict keys or is older than Redis
+// 6.2.7, wrong credentials, missing rights, a certificate that cannot be verified, a Redis Cluster behind a plain client, or
+// a Lua that lacks functions that the scripts need. Any other problem, such as a node that does not answer or is busy, is
+// logged, and the node is checked again later: New needs no quorum. The error names every invalid option or, if the options
+// are valid, every problem of the nodes.
 //
-// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (those of a Cluster within
-// 16 seconds), and nodes that have not been asked for a while are asked until Close: so they vote again soon, also where
-// nobody takes a lock.
+// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (nodes that are a Cluster
+// within 16 seconds). Nodes that have not been asked for a while are asked until Close. Thus they vote again soon, even if
+// no lock is taken.
 //
-// Whatever retries and backoffs a client has, a call of it ends with the node timeout, or a little later. A read or a dial
-// that has begun keeps a connection of its pool for as long as its own timeouts say. A server that answers that it is
-// not the one to ask, such as a replica, has its idle connections closed, so that its name is looked up again.
+// A client's call ends with the node timeout, or a little later, whatever its retries and backoffs. A read or a dial that
+// has begun keeps a connection of its pool until its own timeouts end it. If a server answers that it is the wrong server,
+// for instance because it is a replica, its idle connections are closed, so that its name is resolved again.
 //
-// A redis.Client without a read timeout is used with the node timeout as one, so that a connection that swallows requests is
-// given back. Give a Cluster client a ReadTimeout.
+// A redis.Client without a read timeout is used with the node timeout as its read timeout, so that a connection that never
+// answers is given back. Give a Cluster client a ReadTimeout.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	p, err := policyFor(nodes, opts)
 	if err != nil {
@@ -69,7 +69,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// policyFor is what opts say of nodes, if both are fit.
+// policyFor returns the policy that the options make for nodes. The error names every invalid option and every invalid node.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
 	p, err := newPolicy(opts, len(nodes))
 	nodeErrs := goredis.Check(nodes, quorum.MaxNodes)
@@ -80,20 +80,20 @@ func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
 	return p, err
 }
 
-// Open is New with clients of its own, which Close closes. Their settings suit locks: no retries, contexts heeded, timeouts of
-// the order of the node timeout, which follows from the TTL; of Sentinels and servers of a Redis Cluster as well. Each URL is
-// one node, which is
+// Open is New with clients that it makes, and that Close closes. Their settings suit locks: no retries, respect for
+// contexts, and timeouts of the order of the node timeout, which follows from the TTL. The same holds for the clients of
+// Sentinels and of servers of a Redis Cluster. Each URL is one node, which is
 //
 //   - a server: "redis://user:password@host:6379/0", as redis.ParseURL reads it;
 //   - a primary that Sentinels watch: "redis-sentinel://host1:26379/0?addr=host2:26379&addr=host3:26379&master_name=mymaster",
 //     as redis.ParseFailoverURL reads it: a user and a password before the host are for the Sentinels, and those for the
 //     servers are parameters, &username=user&password=secret;
 //   - a Redis Cluster, all of it: "redis-cluster://user:password@host1:7000?addr=host2:7000", as redis.ParseClusterURL reads
-//     it, some of its servers being enough.
+//     it; some of its servers are enough.
 //
-// "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. The error names every fault of
-// URLs and options, which match ErrInvalid, and shows nothing of what an unreadable URL contains. A parameter that is not known,
-// or would make clients ask a replica, is a fault.
+// "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. If a URL or an option is
+// invalid, the error names each of them, matches ErrInvalid, and does not show any part of a URL that cannot be parsed. A
+// parameter that is unknown, or would make clients ask a replica, is invalid.
 func Open(urls []string, opts ...Option) (*Locker, error) {
 	clients, err := dial(urls, opts)
 	if err != nil {
@@ -107,23 +107,23 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// dial makes the clients of Open.
+// dial returns the clients of Open, one for each URL.
 func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	p, err := newPolicy(opts, len(urls))
 	d := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}
 	clients := make([]redis.UniversalClient, 0, len(urls))
-	wrong := make([]error, len(urls))
+	dialErrs := make([]error, len(urls))
 	for i, address := range urls {
 		client, err := d.Dial(address)
 		if err != nil {
-			wrong[i] = err
+			dialErrs[i] = err
 			continue
 		}
 		clients = append(clients, client)
 	}
 
 	var f faults.List
-	f.Each("node", wrong)
+	f.Each("node", dialErrs)
 	err = errors.Join(append([]error{err}, f...)...)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))
@@ -138,7 +138,7 @@ func closeClients(clients []redis.UniversalClient) (err error) {
 	return err
 }
 
-// With derives a Locker with other defaults for its calls, which shares nodes, local queue, watchdog and Close with l.
+// With derives a Locker with other defaults for its calls. It shares nodes, local queue, watchdog and Close with l.
 func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	if !l.valid() {
 		return nil, errNoLocker
@@ -152,9 +152,10 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 
 func (l *Locker) checkCall(ctx context.Context) error { return checkCall(ctx, l.valid(), errNoLocker) }
 
+// valid reports whether l was made by New, Open or With.
 func (l *Locker) valid() bool { return l != nil && l.e != nil }
 
-// set is how l was set up; as little as can be where it was not made.
+// config returns the settings of l, or the fewest possible if l was not made by New, Open or With.
 func (l *Locker) config() *settings {
 	if !l.valid() {
 		return &settings{Config: node.Config{Logger: slog.Default()}}
@@ -162,14 +163,14 @@ func (l *Locker) config() *settings {
 	return l.p.settings
 }
 
-// KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
-// keys of its own in the same Redis.
+// KeyPrefix returns the prefix of all Redis keys of l, see WithKeyPrefix. It is for packages whose host library has keys in
+// the same Redis.
 func (l *Locker) KeyPrefix() string { return l.config().Prefix }
 
-// Logger returns where l logs, see WithLogger. It is for packages built on this one, which log there as well.
+// Logger returns the logger of l, see WithLogger. Packages built on this one log to it, too.
 func (l *Locker) Logger() *slog.Logger { return l.config().Logger }
 
-// TTL returns how long a key stays taken after the death of its holder.
+// TTL returns how long a key stays taken after its holder dies.
 func (l *Locker) TTL() time.Duration {
 	if !l.valid() {
 		return 0
@@ -177,9 +178,9 @@ func (l *Locker) TTL() time.Duration {
 	return l.p.ttl
 }
 
-// ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
-// the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
-// took. It is false before any node has replied.
+// ClockOffset returns how far the nodes' wall clocks are ahead of this process's: the median over the nodes, each estimated
+// from the fastest of its last eight replies, with an error of at most half its round trip. It returns false if no node has
+// replied yet.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
 	if !l.valid() {
 		return 0, false
@@ -197,7 +198,7 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 	return offsets[len(offsets)/2], true
 }
 
-// Event calls the Event of the Locker's [Observer]. It is for packages that translate a lock into the words of
+// Event calls the Event function of the Locker's [Observer]. It is for packages that translate a lock into the terms of
 // another library.
 func (l *Locker) Event(ctx context.Context, ev Event) {
 	onEvent := l.config().observer.Event
@@ -206,8 +207,8 @@ func (l *Locker) Event(ctx context.Context, ev Event) {
 	}
 }
 
-// Closing returns a channel that is closed when Close is called. It is for packages that wait for something else than a lock,
-// and end with the Locker.
+// Closing returns a channel that is closed when Close is called. It is for packages that wait for events other than a lock
+// and must end with the Locker.
 func (l *Locker) Closing() <-chan struct{} {
 	if !l.valid() {
 		return nil
@@ -220,14 +221,15 @@ var (
 	errCallbackRunning = errors.New("the observer or the logger has not returned")
 )
 
-// Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
-// ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
-// are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
-// ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
-// closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
-// it waits for requests under way: when ctx has ended, until for the node timeout no node has
-// answered any. Close also waits for the observer and the logger. If ctx has ended and they do not return, it returns an
-// error that says so.
+// Close closes l, every Locker derived from it, and the Locker from which it was derived. New acquisitions fail with
+// ErrClosed at once. Acquisitions that wait fail as soon as their current round is over. Close waits until all leases are
+// released, and meanwhile logs which are not: a lease that is never released keeps Close from returning. So give ctx a
+// deadline.
+//
+// If ctx ends first, Close ends the leases (their contexts end with ErrLost, reason closed), frees their keys, and returns
+// an error that matches the cause of ctx and names the keys. In either case it waits for requests in flight: once ctx has
+// ended, until no node has answered any for the node timeout. Close also waits for the observer and the logger. If ctx has
+// ended and they do not return, Close returns an error that says so.
 func (l *Locker) Close(ctx context.Context) error {
 	if err := l.checkCall(ctx); err != nil {
 		return err
@@ -292,7 +294,8 @@ func (l *Locker) endLeases(ctx context.Context) error {
 	return err
 }
 
-// drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
+// waitUntilIdle waits until there are no leases and no calls, and reports whether this came before the end of ctx. It logs
+// the leases that are left once, after ten seconds.
 func (l *Locker) waitUntilIdle(ctx context.Context) bool {
 	e := l.e
 	timer := time.NewTimer(10 * time.Second)
@@ -321,13 +324,14 @@ func nameForLog(lease *Lease) string {
 	return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key()))
 }
 
-// maxNamed is how many of the leases that Close waits for it names.
+// maxNamed is how many unreleased leases Close names.
 const maxNamed = 10
 
-// unfinished returns the leases that are still held, sorted by key, the names of the first of them, and the number of calls
-// under way.
+// unfinished returns the leases that are still held, sorted by key, the names of the first maxNamed of them, and the number
+// of calls in progress.
 func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []string, calls int) {
 	e := l.e
+
 	e.watchdog.mu.Lock()
 	defer e.watchdog.mu.Unlock()
 	byKey := func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) }

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A ReleaseOption is for a single Release.
+// A ReleaseOption applies to a single Release.
 type ReleaseOption func(*releaseOptions)
 
 type releaseOptions struct{ cooldown time.Duration }
@@ -40,14 +40,14 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 	return o.cooldown, nil
 }
 
-// Release gives the key back, with Cooldown when that is over. The lease's context ends at once, with
-// cause ErrReleased. Release works with a cancelled ctx, which only lends its values; it takes at most the node
-// timeout and may be repeated. After it, or Complete, has succeeded there is nothing left to do.
+// Release releases the key, with Cooldown when that has passed. The lease's context ends at once, with cause ErrReleased.
+// Release works even if ctx has ended, because it uses only the values of ctx. It takes at most the node timeout and may
+// be repeated. After Release or Complete has succeeded, nothing is left to do.
 //
-// A nil error means that a quorum confirmed it. ErrLost: the lease had ended before, or a Complete of it was refused with
-// ErrLost, so the holder was not alone to its end. ErrUnavailable: no quorum confirmed it; the key may stay taken until its TTL is over,
-// and Release is still being tried in the background. An error
-// matching ErrInvalid changes nothing: the lease goes on. ErrClosed: it was not confirmed before the Locker was closed.
+// A nil error means that a quorum confirmed the release. ErrLost: the lease had ended before, or its Complete was refused
+// with ErrLost, so the holder was not alone until its end. ErrUnavailable: no quorum confirmed the release. The key may
+// stay taken until its TTL ends, and the release is still being tried in the background. ErrClosed: the release was not
+// confirmed before the Locker was closed. An error matching ErrInvalid changes nothing: the lease goes on.
 func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	keep, err := cooldownOf(opts)
 	err = cmp.Or(lease.checkCall(ctx), err)
@@ -55,12 +55,20 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		return err
 	}
 
+	// A lease whose time is over ended as lost, even if the process was paused and nothing has looked at the clock since.
 	lease.expire()
+
+	// The context ends before any request is sent: no other caller may get the key while the context is live.
 	held, life := lease.endByHolder()
+
+	// Deferred before the observer is called: the turn of this process is passed on even if the observer ends the
+	// goroutine. If the next caller's request leaves with the release, it has the turn already.
 	var next *queue.Turn
 	defer func() { lease.passTurn(held, next != nil) }()
+
 	lease.observeEnd(held)
 
+	// A repeated call is answered without a request. A call that was not confirmed asks the nodes again.
 	e := lease.attempt.e
 	over := life.releaseConfirmed || life.completed
 	switch {
@@ -72,6 +80,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		return nil
 	}
 
+	// Close waits for calls that have joined. A held lease can always join, because the lease itself keeps the gate open
+	// until passTurn.
 	joined := e.gate.Join()
 	switch {
 	case joined:
@@ -83,10 +93,14 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	}
 
 	ctx, end := lease.attempt.p.observe(ctx, OpRelease, lease.Key(), false, lease.FencingToken())
+
+	// The cooldown starts before the round is made, because the round carries it.
 	to := lease.markReleased(keep)
 	cooldown := lease.cooldownLeft()
 	r := lease.attempt.newReleaseRound(cooldown)
 	r.Begin(ctx, to)
+
+	// The next caller of this process can get the key now only if this call had the turn and leaves no cooldown.
 	passesOn := held && cooldown == 0 && !e.IsClosing()
 	if passesOn {
 		next = e.localQueue.Next(lease.attempt.lock.Resource())
@@ -105,29 +119,31 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	return out.Err
 }
 
-// markReleased notes the release, and its cooldown unless there was a release before. It returns the nodes to ask.
+// markReleased records the release and starts the cooldown, unless there was a release before. It returns the nodes to ask.
 func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
+
 	begins := lease.recordRelease()
 	if begins && keep > 0 {
 		lease.startCooldown(keep)
 	}
+
 	return lease.askedNodes
 }
 
-// A key that callers of this process stand in line for goes from hand to hand in one round trip: the release and the next
-// caller's request leave in one batch. They obey the queues of the nodes like any other requests. These lines and a part of
-// the line pay by 1.3 times the holds per second of a hot key next door, and twice as many over a network.
-
-// handOver sends the release, and lets the next caller's request leave with it.
+// handOver sends the release together with the request of the next caller in this process, so that the key changes hands
+// in one round trip and one batch. Both obey the queues of the nodes like any other requests. On a contended key this is
+// worth 1.3 times the holds per second if the nodes are close, and twice as many over a network.
+//
+// The next caller wakes up even if Ask panics, because Ask uses the caller's context.
 func handOver(next *queue.Turn, release *node.Round) {
 	defer close(next.Come)
 	next.Asked = true
 	next.Ask(release)
 }
 
-// concludeRelease returns the outcome of a release, by the votes of its round.
+// concludeRelease records the result of a release and returns its outcome, given the votes of its round.
 func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcome {
 	lease.attempt.mu.Lock()
 	lease.releaseConfirmed = lease.releaseConfirmed || t.Confirmed()
@@ -139,6 +155,7 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcom
 	if unnoticed {
 		lease.logLoss(reason)
 	}
+
 	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.FencingToken()}
 	// The replies are copied only for an error or an observer.
 	needsReplies := observed || reason != "" || !t.Confirmed()

@@ -10,22 +10,28 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A renewal is a round that extends a lease. Nobody waits for it: the goroutine that brings the deciding vote goes on from
-// there, and the watchdog ends the round when its time is up.
+// A renewal is a round that extends a lease. No goroutine waits for it: the goroutine that brings the deciding vote
+// concludes it, and the watchdog ends the round at its timeout.
 type renewal struct {
 	node.Round
-	lease       *Lease
-	margin      time.Duration // of the lease when the round began
-	observed    bool          // the observer is told of it
-	observerEnd func(Outcome) // what the observer returned; only what is told after the beginning looks at it
-	expiresAt   clock.Instant // when the round has had its time; Never: it is not under way. The lease's lock guards it
+	lease    *Lease
+	margin   time.Duration // the lease's trusted time when the round began
+	observed bool          // the observer is called for this round
+
+	// observerEnd is the function that Observer.Start returned. Only the callback queue of the lease uses it.
+	observerEnd func(Outcome)
+
+	// expiresAt is the timeout of the round; Never until the round has been sent, and after the timeout. The lease's lock
+	// guards it.
+	expiresAt clock.Instant
 }
 
-// renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
+// isRenewable reports whether the lease needs a renewal to live on, and its holder's context is live. The lease's lock must
+// be held.
 func (lease *Lease) isRenewable() bool { return lease.outlivesTrust() && lease.isWanted() }
 
-// plan makes the watchdog look at the lease when it must be renewed, when the renewal under way has had its time, or when the
-// lease's trusted time is over. Called with the lock.
+// schedule sets the next inspection: at the next renewal, at the timeout of the current one, or when trust ends. The lease's
+// lock must be held.
 func (lease *Lease) schedule() {
 	at := lease.liveUntil.Load()
 	if r := lease.renewal; r != nil {
@@ -36,8 +42,10 @@ func (lease *Lease) schedule() {
 	lease.attempt.e.watchdog.reschedule(lease, at)
 }
 
-// inspect does what is due now, and returns the renewal that is due by then, for the watchdog to send.
+// inspect expires the lease if its time is over, ends a renewal that has timed out, and returns the renewal to send if one
+// is due by then.
 func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
+	// First, because a lease whose time is over must end even if its renewal could still be confirmed.
 	lease.expire()
 
 	lease.attempt.mu.Lock()
@@ -45,6 +53,7 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 		lease.attempt.mu.Unlock()
 		return nil
 	}
+
 	var late *renewal
 	r := lease.renewal
 	switch {
@@ -67,7 +76,7 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 	return due
 }
 
-// newRenewal makes the round of a renewal. From now on a release must reach all nodes. Called with the lock.
+// beginRenewal returns a new renewal. From now on a release must reach all nodes. The lease's lock must be held.
 func (lease *Lease) beginRenewal() *renewal {
 	r := &renewal{lease: lease, expiresAt: clock.Never}
 	lease.attempt.initRenewRound(&r.Round)
@@ -75,19 +84,21 @@ func (lease *Lease) beginRenewal() *renewal {
 	return r
 }
 
-// start sends the round for the watchdog. The watchdog's timer does not wait for the observer.
+// start sends the round. It does not wait for the observer, because the watchdog's timer calls it.
 func (r *renewal) start() {
 	entered := r.Tasks.Enter()
 	if !entered {
 		return
 	}
 	defer r.Tasks.Leave()
+
+	// Set before the round is sent: any reply may end it.
 	r.OnOver = r.conclude
 	r.observeStart()
 	r.sendRound()
 }
 
-// observeStart has the observer told that the round begins.
+// observeStart posts the beginning of the round to the observer.
 func (r *renewal) observeStart() {
 	lease, p := r.lease, r.lease.attempt.p
 	if p.observer.Start == nil {
@@ -99,7 +110,7 @@ func (r *renewal) observeStart() {
 	})
 }
 
-// observeEnd has the observer told how the round ended, after it was told of the beginning.
+// observeEnd posts the end of the round to the observer. The callback queue calls it after the beginning.
 func (r *renewal) observeEnd(out Outcome) {
 	r.Group.Callbacks.PostAlways(r.lease.attempt.callbacks, func() {
 		if r.observerEnd != nil {
@@ -108,15 +119,17 @@ func (r *renewal) observeEnd(out Outcome) {
 	})
 }
 
-// sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
-// elsewhere, or paused.
+// sendRound sends the round. Trust and timeout count from now and not from when the renewal was made, because the process
+// may have been busy or paused in between.
 func (r *renewal) sendRound() {
 	lease := r.lease
 	r.margin = lease.remaining()
 	r.Send(lease.ctx.parent, quorum.All(len(r.Group.Nodes)))
 
+	// The round may be over already. Then onRenewalOver has scheduled the next one.
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
+
 	isCurrent := lease.renewal == r && lease.state == leaseHeld
 	if isCurrent {
 		r.expiresAt = r.Sent.Add(r.Timeout)
@@ -124,15 +137,18 @@ func (r *renewal) sendRound() {
 	}
 }
 
-// conclude ends the round. If a quorum confirms the lease, it is extended from the moment the round began. If no quorum can,
-// the lease is lost. Otherwise it is renewed again soon.
+// conclude ends the renewal. If a quorum confirms the lease, the lease is extended from the moment the round began. If no
+// quorum can confirm it, the lease is lost. Otherwise it is renewed again soon.
 func (r *renewal) conclude() {
 	lease, t := r.lease, &r.Tally
 	fate := t.Renewed()
+
+	// A loss comes first, because it ends the lease's context. onRenewalOver then schedules nothing.
 	reason := fateErrors[fate].reason
 	if reason != "" {
 		lease.declareLost(reason)
 	}
+
 	lease.onRenewalOver(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
 	if !r.observed {
 		return
@@ -148,8 +164,8 @@ func (r *renewal) conclude() {
 	r.observeEnd(out)
 }
 
-// replan notes the end of a round that was sent at that time, and plans the next one. A node that others were in keeps a turn
-// for this lease.
+// onRenewalOver extends the lease if the renewal was confirmed, and schedules the next renewal. sent is when the round
+// began. occupied reports that a node had been granted to others; it keeps a turn for this lease.
 func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
@@ -168,7 +184,8 @@ func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 	lease.schedule()
 }
 
-// renewalPeriod is drawn anew each time, so that leases taken together are not renewed together for ever.
+// renewalPeriod returns the time until the next renewal. It is random, so that leases acquired together are not renewed
+// together for ever.
 func (lease *Lease) renewalPeriod() time.Duration {
 	every := lease.attempt.p.renewEvery
 	tenth := every / 10

@@ -11,24 +11,28 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// A watchdog looks after all leases of an engine, and is the list of them. It has one timer, set for the lease that is due
-// first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O and waits
-// for none: the lanes send its requests, and the goroutine that brings the last reply ends the round.
+// A watchdog watches all leases of an engine, and is the list of them. It has one timer, set for the lease that is due
+// first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O and does
+// not wait for any: the lanes send its requests, and the goroutine that brings the last reply ends the round.
 type watchdog struct {
-	e      *node.Group
+	e *node.Group
+
+	// mu guards the fields below, and inspectAt and heapIndex of each lease. It is taken with the lock of a lease held, and
+	// never the other way round.
 	mu     sync.Mutex
 	leases leaseHeap
-	timer  *time.Timer
+	timer  *time.Timer // nil until a lease is scheduled
 }
 
-// With manyLeases, renewals that are due within lookAhead go together: a little early, and in fewer batches.
+// From manyLeases leases on, renewals that are due within lookAhead leave together: a little early, and in fewer batches.
 const (
 	manyLeases = 1000
 	lookAhead  = 20 * time.Millisecond
 )
 
-// add takes a lease that the gate lets in, and reports whether it did. The lease is not looked at before it is planned. A
-// caller that closes the gate and then takes the lock sees every lease that was let in.
+// add adds a lease if the gate admits it, and reports whether it did. The lease is not inspected before it is scheduled.
+//
+// Both happen under one lock: a caller that closes the gate and then takes the lock sees every lease that was admitted.
 func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -41,7 +45,7 @@ func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
 	return true
 }
 
-// watch makes the watchdog look at a lease at that time.
+// reschedule sets when the lease is inspected next.
 func (w *watchdog) reschedule(lease *Lease, at clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -52,15 +56,15 @@ func (w *watchdog) reschedule(lease *Lease, at clock.Instant) {
 	}
 }
 
-// remove drops a lease that is over.
+// remove removes a lease that has ended.
 func (w *watchdog) remove(lease *Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	heap.Remove(&w.leases, lease.heapIndex)
 }
 
-// set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
-// for long.
+// resetTimer sets the timer for the lease that is due first. A timer runs for at most clock.MaxTimer, because timers stop
+// while the machine is suspended. w.mu must be held, and there must be a lease.
 func (w *watchdog) resetTimer() {
 	d := min(max(w.leases[0].inspectAt.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
 	if w.timer == nil {
@@ -70,9 +74,10 @@ func (w *watchdog) resetTimer() {
 	}
 }
 
-// run looks at every lease that is due.
+// onTimer inspects every lease that is due.
 func (w *watchdog) onTimer() {
 	stall.At(stall.Timer, stall.Anywhere, w)
+
 	w.mu.Lock()
 	now := w.e.Clock.Now()
 	until := now
@@ -83,7 +88,7 @@ func (w *watchdog) onTimer() {
 	var due []*Lease
 	for len(w.leases) > 0 && w.leases[0].inspectAt <= until {
 		due = append(due, w.leases[0])
-		w.leases[0].inspectAt = clock.Never // until it is planned again
+		w.leases[0].inspectAt = clock.Never // until inspect schedules it again
 		heap.Fix(&w.leases, 0)
 	}
 	if len(w.leases) > 0 {
@@ -91,6 +96,7 @@ func (w *watchdog) onTimer() {
 	}
 	w.mu.Unlock()
 
+	// Leases are inspected without w.mu, because inspect takes the lock of the lease first.
 	var renewals []*renewal
 	for _, lease := range due {
 		r := lease.inspect(now, until)
@@ -104,7 +110,7 @@ func (w *watchdog) onTimer() {
 	}
 }
 
-// leaseHeap orders leases by when they are due.
+// A leaseHeap is a heap of leases, ordered by inspectAt.
 type leaseHeap []*Lease
 
 func (h leaseHeap) Len() int           { return len(h) }

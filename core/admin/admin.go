@@ -24,21 +24,23 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Dial makes the clients that core.Open makes for these URLs. It sends nothing, and the caller closes the clients. The error
-// matches core.ErrInvalid.
+// Dial returns the clients that core.Open makes for these URLs. It sends nothing. The caller must close the clients. The
+// error matches core.ErrInvalid.
 func Dial(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 	return inside.Dial(urls, opts)
 }
 
-// Provision declares nodes that have never been used to be new, so that they vote at once instead of after the
-// max TTL. Call it when nodes are set up, before anything locks on them; never for nodes that may have lost
-// their memory. It may be called by several processes at once, and again.
+// Provision declares nodes that have never been used to be new, so that they vote at once instead of after the max TTL. Call
+// it when nodes are set up, before any process locks on them. Never call it for nodes that may have lost their memory. It
+// may be called by several processes at once, and again.
 //
-// A nil error means that every node votes. Any other matches core.ErrUnavailable, core.ErrClosed, or the error and cause of ctx.
-// A node that does not answer within the node timeout is an error: call it again. Nodes that do not vote yet wait for the
-// max TTL, as they would have without, or for another call. Provision declares no node new unless every node was reached
-// and none of them has ever granted anything: a node without a guard record beside one that is in use, or out of reach,
-// may have forgotten what it granted. Without the restart guard it does nothing.
+// A nil error means that every node votes. Any other error matches core.ErrUnavailable, core.ErrClosed, core.ErrInvalid, or
+// the error and cause of ctx. A node that does not answer within the node timeout is an error: call Provision again. Nodes
+// that do not vote yet wait for the max TTL, as they would without Provision, or for another call.
+//
+// Provision declares no node new unless every node was reached and none has ever granted a key: a node without a guard
+// record may have forgotten its grants if another node is in use or out of reach. Without the restart guard, Provision does
+// nothing.
 func Provision(ctx context.Context, l *core.Locker) error {
 	err := provisionAll(ctx, l)
 	if err == nil || errors.Is(err, core.ErrInvalid) {
@@ -67,8 +69,8 @@ func provisionAll(ctx context.Context, l *core.Locker) error {
 	return nil
 }
 
-// provision claims all nodes, and, if all of them are new, declares them so. A node keeps its claim until it
-// forgets or grants something, so what all of them said when they were claimed still holds where it is declared.
+// provision claims all nodes and, if all are new, declares them new. A node keeps its claim until it forgets or grants
+// something, so the answers to the claims still hold when the nodes are declared new.
 func provision(ctx context.Context, b *node.Bucket) error {
 	if b.IsClosing() {
 		return core.ErrClosed
@@ -104,8 +106,8 @@ func provision(ctx context.Context, b *node.Bucket) error {
 	return nil
 }
 
-// ErrTokenMismatch means that the key is not held, or not recorded as completed, under that token: it has changed
-// meanwhile. The call has changed nothing; look again. The error matches [core.ErrInvalid].
+// ErrTokenMismatch means that the key is not held, or not recorded as completed, under that token: it has changed since the
+// token was read. The call has changed nothing; look again. The error matches [core.ErrInvalid].
 var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvalid)
 
 // A Revocation is the result of ending another process's lease.
@@ -121,25 +123,27 @@ type Revocation struct {
 	Nodes []core.NodeReply
 }
 
-// Revoke ends the lease on key that has this fencing token, so that it is renewed no more: the key is free when what was
-// confirmed last has run out, after Revocation.Left at most, so that it is not granted while the old holder may still
-// act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the first node tells it; its
-// release and completion are refused. The next fencing token is greater, as ever.
+// Revoke ends the lease on key that has this fencing token, so that it is not renewed any more. The key is free when the
+// last confirmed lease time has passed, after Revocation.Left at most. Thus the key is not granted while the old holder may
+// still act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the first node reports
+// the revocation. Its release and completion are refused. The next fencing token is greater, as always.
 //
-// It is for operators: a holder that is stuck and renews for ever. The token is the one that [core.Locker.Inspect] shows, as
-// proof that the lease is the one that was looked at; where the nodes do not agree on one, any that a node has for this
+// Revoke is for operators, if a holder is stuck and renews for ever. The token is the one that [core.Locker.Inspect] returns,
+// as proof that the caller has looked at this lease. If the nodes do not agree on a token, use any that a node has for this
 // holder.
 //
-// A nil error means that a quorum of nodes has ended it, or does not have it. A [*core.OpError] matches ErrTokenMismatch: the key is not held under
-// that token, and nothing has changed; ErrUnavailable: no quorum has confirmed it, but some nodes may have ended it: look,
-// and call again; ErrClosed, or the context's error and cause, after which some nodes may have ended it, too. Or the error
-// matches ErrInvalid. ctx ends
-// the call, which takes two node timeouts at most. The revocation is logged, with the hash of the key; observers hear
-// nothing of it.
+// A nil error means that a quorum of nodes has ended the lease or does not have it. A [*core.OpError] matches one of these:
 //
-// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and
-// those that forget it before Left is over are no quorum together, and as the clocks of nodes are within the clock window.
-// Where too few nodes have the lease to tell, it is the max TTL.
+//   - ErrTokenMismatch: the key is not held under that token, and nothing has changed.
+//   - ErrUnavailable: no quorum has confirmed the revocation, but some nodes may have ended the lease: look, and call again.
+//   - ErrClosed, or the context's error and cause: some nodes may have ended the lease, too.
+//
+// Otherwise the error matches ErrInvalid. ctx ends the call, which takes two node timeouts at most. The revocation is logged,
+// with the hash of the key. Observers are not called.
+//
+// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and the
+// nodes that forget it before Left has passed are no quorum together, and as the clocks of nodes are within the clock
+// window. If too few nodes have the lease to tell, Left is the max TTL.
 func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revocation, error) {
 	state, err := l.Inspect(ctx, key)
 	if op, ok := errors.AsType[*core.OpError](err); ok {
@@ -169,6 +173,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 		)
 		return Revocation{}, err
 	}
+
 	r := Revocation{Holder: *h, Nodes: q.Nodes}
 	for i := range q.Votes {
 		r.Left = max(r.Left, q.Votes[i].Rest)
@@ -195,7 +200,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	return r, nil
 }
 
-// held is why the lease under that token cannot be ended, nil where it can.
+// checkHolder returns an error if the lease under that token cannot be ended.
 func checkHolder(state *core.KeyState, token uint64) error {
 	if token == 0 {
 		return ErrTokenMismatch
@@ -219,14 +224,18 @@ func checkHolder(state *core.KeyState, token uint64) error {
 	}
 }
 
-// ForgetRecord drops the completion record of key that has this fencing token, so that the work is done again by who
-// comes next. It is for operators who know that what is recorded as done has to be done again.
+// ForgetRecord drops the completion record of key that has this fencing token, so that the next caller does the work again.
+// It is for operators who know that work recorded as done must be repeated.
 //
-// A nil error means that no node has the record. A [*core.OpError] matches ErrTokenMismatch: the nodes have no record, or
-// another; nothing has changed. ErrUnavailable: not all nodes have answered. One that has not may have the record still,
-// and who asks for the key then takes it for decided and brings it back: call again when the node is back. Else as
-// Revoke. Whoever is told of the record brings it to nodes that lack it, so one that others are just settling, or being told
-// of, may come back. Look again, and drop it again.
+// A nil error means that no node has the record. A [*core.OpError] matches one of these:
+//
+//   - ErrTokenMismatch: the nodes have no record, or another one; nothing has changed.
+//   - ErrUnavailable: not all nodes have answered. A node that has not may still have the record, and a caller that asks for
+//     the key then takes the record for decided and brings it back: call again when the node is back.
+//   - ErrClosed, or the context's error and cause, as for Revoke.
+//
+// Otherwise the error matches ErrInvalid. A caller that gets the record brings it to nodes that lack it. So if callers are
+// settling the record or getting it at the moment, it may come back. Look again, and drop it again.
 func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64) error {
 	q := query{OpError: core.OpError{Op: core.OpForget, Key: key}}
 	err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) })
@@ -244,6 +253,7 @@ func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64)
 			"key_hash", inside.KeyHash(key), "token", token, "nodes", dropped,
 		)
 	}
+
 	switch {
 	case dropped+other+q.Count(wire.Gone) < len(q.Votes):
 		return q.fail(core.ErrUnavailable)
@@ -253,14 +263,14 @@ func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64)
 	return nil
 }
 
-// A question is one request to all nodes, those in trouble too.
+// A query is one request to all nodes, including those in trouble.
 type query struct {
-	core.OpError // that it would end with
+	core.OpError // the error of the operation, if it fails
 	quorum.Tally
 	group *node.Group // nil: no node was asked
 }
 
-// ask waits for the answer of each node.
+// ask sends the request to all nodes, and waits until each has answered or the node timeout has passed.
 func (q *query) ask(ctx context.Context, l *core.Locker, request func(*node.Group) wire.Request) error {
 	g, leave, err := inside.Enter(ctx, l, &q.Key)
 	switch {
@@ -289,14 +299,14 @@ func (q *query) ask(ctx context.Context, l *core.Locker, request func(*node.Grou
 	return nil
 }
 
-// logUnconfirmed logs what nodes may have done, if they were asked.
-func (q *query) logUnconfirmed(what string, token uint64, err error) {
+// logUnconfirmed logs that the operation may have taken effect, if any node was asked.
+func (q *query) logUnconfirmed(msg string, token uint64, err error) {
 	if q.group != nil {
-		q.group.Conf.Logger.Warn(what, "key_hash", inside.KeyHash(q.Key), "token", token, "err", err)
+		q.group.Conf.Logger.Warn(msg, "key_hash", inside.KeyHash(q.Key), "token", token, "err", err)
 	}
 }
 
-// fails is the error of a question that ended so.
+// fail returns the error of the operation that failed with err.
 func (q *query) fail(err error) error {
 	inside.Fail(&q.OpError, err)
 	return &q.OpError

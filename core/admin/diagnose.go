@@ -20,28 +20,28 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A Diagnosis is what [Diagnose] found out.
+// A Diagnosis is the result of [Diagnose].
 type Diagnosis struct {
 	Nodes    []NodeDiagnosis // in the order given; of a Redis Cluster, one for each master
 	Findings []Finding       // about several nodes, or all
 }
 
-// Diagnose examines the servers behind nodes, and says what is wrong with them and how to fix it: whether they can be
-// reached and may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they take
-// writes, and what a restart would forget. It is for people and checks that look at the nodes before, or while, Lockers are
-// at work on them: it needs no Locker, so also servers that New refuses can be looked at. opts are those of the Lockers:
-// prefix, TTLs, clock window and guard are what nodes are held against.
+// Diagnose examines the servers behind nodes, and reports their problems and how to fix them: whether they can be reached and
+// may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they accept writes, and
+// what a restart would forget. It is for people and checks, before Lockers use the nodes or while they do. It needs no
+// Locker, so it can also examine servers that New rejects. opts are the options of the Lockers: the nodes are compared with
+// their prefix, TTLs, clock window and guard.
 //
-// It asks all servers at once, each about a dozen short requests, and does not wait for the answer to any of them for longer
-// than the node timeout; of a server that does not answer one, nothing more is asked. Where servers are slow it takes ten node
+// Diagnose asks all servers at once, each about a dozen short requests. It waits for each answer for at most the node
+// timeout. If a server does not answer a request, it is not asked again. If servers are slow, Diagnose takes ten node
 // timeouts at most. A client that ignores contexts may continue such a request until its own timeouts.
 //
-// It begins no quarantine and changes nothing, but that it tries the rights of the client's user on a key of its own, which
-// it deletes, and subscribes once. What the user may not ask (CONFIG GET) is not known then; the rights are those of the
-// client's user: to check those of a service, run it with the service's.
+// Diagnose begins no quarantine and changes nothing, except that it tries the rights of the client's user on a key of its
+// own, which it deletes, and subscribes once. Facts that the user may not read (CONFIG GET) are unknown then. The rights are
+// those of the client's user: to check the rights of a service, run Diagnose with the service's user.
 //
-// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid, where options or
-// clients are unfit, or is the error and cause of ctx, when that has ended.
+// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid if options or clients are
+// invalid, or is the error and cause of ctx if ctx has ended.
 func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.Option) (Diagnosis, error) {
 	if ctx == nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w: the context is nil", core.ErrInvalid)
@@ -86,50 +86,51 @@ func diagnosisOf(x *node.Examination) NodeDiagnosis {
 	return d
 }
 
-// How bad a [Finding] is.
+// Severities of a [Finding].
 const (
 	SeverityFault   = "fault"   // the node cannot take part until it is fixed, or no key can be granted
 	SeverityRisk    = "risk"    // everything works, but an expected fault can make two holders of a key
-	SeverityWarning = "warning" // something works less well than it could, or passes by itself
+	SeverityWarning = "warning" // something works less well than it could, or will go away without action
 )
 
-// Kinds of a [Finding], for programs: they do not change, while texts may.
+// Kinds of a [Finding], for programs. They do not change; texts may.
 const (
 	CodeUnreachable    = "unreachable"     // no answer: refused, timed out, no such host
 	CodeCredentials    = "credentials"     // user or password are refused
 	CodeTLS            = "tls"             // the TLS handshake fails
 	CodeRefused        = "refused"         // it answers with an error: busy, loading, no such database
-	CodeNoNode         = "no_node"         // a Sentinel, a server of a Redis Cluster behind a plain client, or one without replication history
+	CodeNoNode         = "no_node"         // a Sentinel, a server of a Cluster behind a plain client, or no replication history
 	CodeReplica        = "replica"         // a replica of another server
 	CodeEvicting       = "evicting"        // may evict a held lock
 	CodeTooOld         = "too_old"         // older than Redis 6.2.7
 	CodeSameServer     = "same_server"     // listed twice
-	CodeRights         = "rights"          // commands are denied that nothing works without
+	CodeRights         = "rights"          // denied commands without which nothing works
 	CodeWritesRefused  = "writes_refused"  // out of memory, too few replicas, a disk that fails
 	CodeClockOff       = "clock_off"       // beyond the clock window
 	CodeNotProvisioned = "not_provisioned" // no node has a guard record
 	CodeQuarantined    = "quarantined"     // does not vote until every lease that it may have forgotten is over
 	CodeNotDurable     = "not_durable"     // a restart forgets held locks, and nothing guards against that
 	CodeUnguarded      = "unguarded"       // replicas, and no restart guard
-	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short, or a primary that serves without them
+	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short, or a primary that serves alone
 	CodeNoQuorum       = "no_quorum"       // too few nodes vote
-	CodeLongerMaxTTL   = "longer_max_ttl"  // nodes have heard of a longer max TTL than that of the options
+	CodeLongerMaxTTL   = "longer_max_ttl"  // nodes know a longer max TTL than that of the options
 )
 
-// A Finding is something that an operator should know, and what to do about it.
+// A Finding is a problem that an operator should know, with its fix.
 type Finding struct {
 	Severity string
 	Code     string
-	What     string // what is wrong, to be read after the name of the node
-	Mend     string // what to do
+	What     string // the problem, to be read after the name of the node
+	Mend     string // the fix
 }
 
-// A NodeDiagnosis is what is wrong with a server. Values that the server does not report, or the user may not read, are not guessed.
+// A NodeDiagnosis has the problems of one server. If the server does not report a value, or the user may not read it, the
+// value is not guessed.
 type NodeDiagnosis struct {
 	Node     int    // index in the list given; all masters of a Redis Cluster have the same
-	Addr     string // where the client tells
-	Reached  bool   // it answered, be it with an error
-	Err      error  // why nothing is known of it, or not all
+	Addr     string // its address, if the client tells it
+	Reached  bool   // it answered, possibly with an error
+	Err      error  // why nothing is known of it, or only a part
 	Findings []Finding
 
 	// LongestMaxTTL is the longest max TTL that any process has reported to the node. If the node loses its memory, it does
@@ -138,7 +139,7 @@ type NodeDiagnosis struct {
 	LongestMaxTTL, LongestFor time.Duration
 }
 
-// A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
+// A diagnosis is a Diagnosis in progress: it applies the rules below to the examinations.
 type diagnosis struct {
 	Diagnosis
 	nodes   int
