@@ -206,7 +206,8 @@ func (lease *Lease) Extend(d time.Duration) error {
 		return &OpError{Op: OpHold, Key: lease.Key(), Err: ErrReleased}
 	case ended != nil: // the lease ended with the context given to Acquire, and has not run out yet
 		cause := context.Cause(lease.ctx.Context)
-		return newOpError(OpHold, lease.Key(), fmt.Errorf("%w: %v", ended, cause)) //nolint:errorlint // the cause is not what ended this lease
+		err := fmt.Errorf("%w: %v", ended, cause) //nolint:errorlint // the error must not match the cause
+		return newOpError(OpHold, lease.Key(), err)
 	}
 
 	lease.setMaxHold(d)

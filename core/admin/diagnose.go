@@ -241,8 +241,8 @@ func checkGuard(x *node.Examination, inUse bool) {
 	case x.Guard.State == wire.GuardMissing && inUse:
 		x.Add(
 			SeverityWarning, CodeQuarantined,
-			"has no guard record, beside nodes that have one: it has lost its memory (flushed, restarted without its data), "+
-				"or is new",
+			"has no guard record, beside nodes that have one: it has lost its memory "+
+				"(flushed, restarted without its data), or is new",
 			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; "+
 				"find out what emptied it, and empty no other node before then", left),
 		)
@@ -318,7 +318,8 @@ func checkReplicas(x *node.Examination) {
 			SeverityRisk, CodeReplicaLag,
 			fmt.Sprintf("has replicas (%d), and there is no replica lag: "+
 				"when one is promoted, this server may go on confirming leases beside it", replicas),
-			"set WithReplicaLag to min-replicas-max-lag and a second more, in all processes, unless nothing ever promotes one",
+			"set WithReplicaLag to min-replicas-max-lag and a second more, in all processes, "+
+				"unless nothing ever promotes one",
 		)
 	case !stops:
 		x.Add(
@@ -330,8 +331,8 @@ func checkReplicas(x *node.Examination) {
 	case x.MaxLag >= 0 && x.Conf.Lag < x.MaxLag+time.Second:
 		x.Add(
 			SeverityRisk, CodeReplicaLag,
-			fmt.Sprintf("min-replicas-max-lag is %v, so without its replicas it may serve for longer than the replica lag of %v",
-				x.MaxLag, x.Conf.Lag),
+			fmt.Sprintf("min-replicas-max-lag is %v, "+
+				"so without its replicas it may serve for longer than the replica lag of %v", x.MaxLag, x.Conf.Lag),
 			fmt.Sprintf("set WithReplicaLag to %v, in all processes", x.MaxLag+time.Second),
 		)
 	}
@@ -359,11 +360,12 @@ func (d *diagnosis) checkMaxTTL() {
 		return
 	}
 
+	age := longest.Longest.Age.Round(time.Second)
 	d.Findings = append(d.Findings, Finding{
 		SeverityWarning, CodeLongerMaxTTL,
 		fmt.Sprintf("some process uses, or has used, a longer max TTL than %v: %v, since %v ago. "+
 			"A node that loses its memory does not vote for so long. It is known to %s",
-			longest.Conf.MaxTTL, longest.Longest.TTL, longest.Longest.Age.Round(time.Second), strings.Join(names, ", ")),
+			longest.Conf.MaxTTL, longest.Longest.TTL, age, strings.Join(names, ", ")),
 		"set it in all processes (WithMaxTTL; --max-ttl of lockctl). If none uses it any more, " +
 			"stop all that lock on these nodes, run lockctl lower-max-ttl, and start them",
 	})
