@@ -8,15 +8,16 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Acquire returns a lease on key. It waits until ctx ends, MaxWait has passed or the Locker is closed. ctx governs both the
-// wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it ends, the lease's context ends with it and the
-// lease is not renewed any more. To limit the wait alone, use MaxWait or Detached.
+// Acquire returns a lease on key. It waits until ctx ends, MaxWait has passed or the Locker is closed. ctx governs
+// both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it ends, the lease's context ends
+// with it and the lease is not renewed any more. To limit the wait alone, use MaxWait or Detached.
 //
 // The error is an [*OpError] matching ErrHeld (once MaxWait has passed, or the deadline of ctx), ErrDone (the key is
-// recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline), ErrClosed, or
-// the context's error and cause. If the deadline of ctx ended the wait, the error matches both the reason for the wait, if
-// that is known, and context.DeadlineExceeded. If an argument is invalid, the error matches ErrInvalid. Whatever the error,
-// grants of nodes that can be reached have been released. Acquire waits for nodes in quarantine.
+// recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline),
+// ErrClosed, or the context's error and cause. If the deadline of ctx ended the wait, the error matches both the
+// reason for the wait, if that is known, and context.DeadlineExceeded. If an argument is invalid, the error matches
+// ErrInvalid. Whatever the error, grants of nodes that can be reached have been released. Acquire waits for nodes in
+// quarantine.
 //
 // A call that has to wait is in a queue on the nodes, which notify it when its turn has come. Within a process, callers
 // wait in a local queue. Both queues are ordered by when the calls began; see guarantee 9 of docs/guarantees.md.
@@ -29,14 +30,14 @@ func (l *Locker) Acquire(ctx context.Context, key string, opts ...CallOption) (*
 	return l.acquire(ctx, key, false, opts)
 }
 
-// TryAcquire is Acquire without waiting for a holder. It takes one round, of at most the node timeout, and one more for each
-// of these that is needed: to settle the fencing token, to settle a completion record, to release a part of the votes, and
-// to ask again with a longer max TTL that a node has reported. If contenders that came at the same time have a part of the
-// votes each, it tries again, after a pause of at most the least retry delay, up to five times in all, so that one of them
-// gets the key.
+// TryAcquire is Acquire without waiting for a holder. It takes one round, of at most the node timeout, and one more
+// for each of these that is needed: to settle the fencing token, to settle a completion record, to release a part of
+// the votes, and to ask again with a longer max TTL that a node has reported. If contenders that came at the same
+// time have a part of the votes each, it tries again, after a pause of at most the least retry delay, up to five
+// times in all, so that one of them gets the key.
 //
-// The error matches ErrHeld if the key is held, if another caller of this process waits for it, or if it is the turn of an
-// earlier waiter, for at most 150 ms after a hold.
+// The error matches ErrHeld if the key is held, if another caller of this process waits for it, or if it is the turn
+// of an earlier waiter, for at most 150 ms after a hold.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, true, opts)
 }
@@ -108,7 +109,8 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if lease != nil {
 		lease.observeHold()
 
-		// Close may have ended the lease while the observer was told of it. Then the call fails as one that Close ended.
+		// Close may have ended the lease while the observer was told of it. Then the call fails as one that Close
+		// ended.
 		endedByClose := l.e.IsClosing() && lease.Lost() != nil
 		if endedByClose {
 			lease, err = nil, a.stopError(ctx)
@@ -132,9 +134,9 @@ var (
 	)
 )
 
-// Holding returns the lease on key under which ctx runs, directly or through leases on other keys. To wait for key would
-// then never end. The lease may be of l, of a Locker derived from it, or of the Locker from which it was derived. A lease
-// that is over does not count.
+// Holding returns the lease on key under which ctx runs, directly or through leases on other keys. To wait for key
+// would then never end. The lease may be of l, of a Locker derived from it, or of the Locker from which it was
+// derived. A lease that is over does not count.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	if !l.valid() || ctx == nil {
 		return nil, false

@@ -27,8 +27,8 @@ type call struct {
 	waitingSince time.Time     // when the call began; zero if it never had to wait in the local queue
 	waiter       *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
-	// callbacks orders the background calls of the observer for all attempts and for the lease. It is nil until there is an
-	// attempt.
+	// callbacks orders the background calls of the observer for all attempts and for the lease. It is nil until there
+	// is an attempt.
 	callbacks *callback.Queue
 
 	// The first request of the next caller in the local queue leaves with another caller's release. Then prefetched and
@@ -37,7 +37,8 @@ type call struct {
 	prefetchedRound *node.Round
 }
 
-// newAttempt returns an attempt under a new name. It records the memory of each node now, before the first request is sent.
+// newAttempt returns an attempt under a new name. It records the memory of each node now, before the first request is
+// sent.
 //
 // The attempt and the lease that it may become are one allocation.
 func (c *call) newAttempt() *attempt {
@@ -92,7 +93,8 @@ type acquisition struct {
 	out        Outcome // for the observer
 }
 
-// run acquires the key. If it fails, it leaves nothing behind, neither in the local queue nor in the queues of the nodes.
+// run acquires the key. If it fails, it leaves nothing behind, neither in the local queue nor in the queues of the
+// nodes.
 func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	e := a.e
 	if ctx.Err() != nil {
@@ -113,17 +115,18 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 		defer cancel()
 	}
 
-	entered := a.enterLine(ctx, waitCtx)
+	entered := a.enterLocalQueue(ctx, waitCtx)
 	if !entered {
 		return nil, a.stopError(ctx)
 	}
-	// Deferred, because the caller's context is the user's code and may panic.
-	defer func() { a.leaveLine(ctx, lease != nil) }()
+
+	// leaveLocalQueue is deferred, because the caller's context is user code and may panic.
+	defer func() { a.leaveLocalQueue(ctx, lease != nil) }()
 	return a.contend(ctx, waitCtx)
 }
 
-// enterLine waits for the key's turn in this process, and reports whether the call got it.
-func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
+// enterLocalQueue waits for the key's turn in this process, and reports whether the call got it.
+func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	e := a.e
 	first := e.localQueue.TryEnter(a.resource)
 	if first {
@@ -138,8 +141,9 @@ func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 
 	began := e.Clock.Now()
 	a.waitingSince = time.Now()
-	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call and not a itself,
-	// because then a would be allocated on the heap.
+
+	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call and not a
+	// itself, because then a would be allocated on the heap.
 	next := a.call
 	turn := &queue.Turn{Ask: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
@@ -150,17 +154,17 @@ func (a *acquisition) enterLine(ctx, waitCtx context.Context) bool {
 	entered := e.localQueue.Enter(waitCtx, e.Closing.Done(), a.resource, turn)
 	a.call = next
 
-	// An earlier caller may have found that no quorum can be reached. For this call, the outage counts from its beginning.
+	// An earlier caller may have found that no quorum can be reached. For this call, the outage counts from its
+	// beginning.
 	a.setLast(e.localQueue.Why(a.resource))
 	if a.last.silentSince != 0 {
 		a.last.silentSince = max(a.last.silentSince, began)
 	}
-
 	return entered
 }
 
-// leaveLine ends the wait. A lease keeps the turn in this process; its release passes the turn on.
-func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
+// leaveLocalQueue ends the wait. A lease keeps the turn in this process; its release passes the turn on.
+func (a *acquisition) leaveLocalQueue(ctx context.Context, leased bool) {
 	e := a.e
 	if a.waiter != nil {
 		a.waiter.End()
@@ -170,8 +174,8 @@ func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 		return
 	}
 
-	// The call does not wait until the nodes have removed it from their queues. If a node does not remove it, later waiters
-	// wait once for a turn that is not used.
+	// The call does not wait until the nodes have removed it from their queues. If a node does not remove it, later
+	// waiters wait once for a turn that is not used.
 	if a.waiter != nil {
 		last := a.newAttempt()
 		last.leaveQueues()
@@ -182,9 +186,11 @@ func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
 
 // contend makes attempts until one becomes a lease or there is a reason to stop.
 func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
-	if a.silentForTTL() { // an earlier caller in the local queue found this out for all callers
+	// An earlier caller in the local queue may have found that no quorum can be reached. This holds for all callers.
+	if a.silentForTTL() {
 		return nil, a.stopError(ctx)
 	}
+
 	for {
 		a.out.Attempts++
 		if a.waiter != nil {
@@ -216,7 +222,7 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 
 		// Callers that wait in this process learn why the attempt failed.
 		a.e.localQueue.Fails(a.resource, a.last)
-		a.recovering = a.recovering && a.last.split()
+		a.recovering = a.recovering && a.last.isSplit()
 
 		slept := a.sleep(waitCtx)
 		if !slept {
@@ -227,16 +233,17 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 
 // try makes one attempt. Unless it succeeds, it leaves nothing behind on the nodes.
 //
-// The protocol requires the order of the steps. Trust starts before the first request is sent. The token is the greatest
-// that a granting node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read
-// last, after every wait.
+// The protocol requires the order of the steps. Trust starts before the first request is sent. The token is the
+// greatest that a granting node gave, and counts only once a quorum stores it while the lease is on those nodes. The
+// clock is read last, after every wait.
 func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 	// The round begins here, and trust with it: the nodes count the TTL from a later moment.
-	own, r := a.ask(ctx)
+	own, r := a.startRound(ctx)
 	r.Wait(waitCtx)
 
-	// The token must be settled before the lease starts, because the lease must not show a token that a later holder could
-	// get, too. Writing it to the nodes may take a round, and may show that a node does not have the lease any more.
+	// The token must be settled before the lease starts, because the lease must not show a token that a later holder
+	// could get, too. Writing it to the nodes may take a round, and may show that a node does not have the lease any
+	// more.
 	won, lostVotes := own.settleToken(ctx, waitCtx, r)
 
 	t := &r.Tally
@@ -246,10 +253,10 @@ func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 		// A record counts whether or not the grants make a lease: the key must not be granted again.
 		_, rec := t.DoneVotes()
 		rec = rec.Aged(a.e.Clock.Now().Since(r.Sent))
-		return nil, a.done(ctx, own, t, rec)
+		return nil, a.refuseDone(ctx, own, t, rec)
 	case won && outcome == quorum.Unsettled && a.recovering && a.trustsGrants(r.Sent):
 		// Only a quorum of grants that are still trusted may settle a record.
-		return nil, a.adopt(ctx, waitCtx, own, r)
+		return nil, a.adoptRecord(ctx, waitCtx, own, r)
 	case won && outcome == quorum.Won && waitCtx.Err() == nil:
 		// start reads the clock after all waits, and fails if no trusted time is left.
 		started := own.lease.start(t, r.Sent)
@@ -262,7 +269,7 @@ func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 		return own.lease, refusal{}
 	}
 
-	return nil, a.failed(ctx, waitCtx, own, r, lostVotes)
+	return nil, a.endFailed(ctx, waitCtx, own, r, lostVotes)
 }
 
 // trustsGrants reports whether grants of a round that began at sent can still be trusted.
@@ -270,8 +277,9 @@ func (a *acquisition) trustsGrants(sent clock.Instant) bool {
 	return sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now()
 }
 
-// ask sends the request for the key to all nodes, unless it has already left with another caller's release.
-func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
+// startRound returns a new attempt and the round that asks all nodes for the key. The round may have left already, with
+// another caller's release.
+func (a *acquisition) startRound(ctx context.Context) (*attempt, *node.Round) {
 	own, r := a.prefetched, a.prefetchedRound
 	a.prefetched = nil
 	a.prefetchedRound = nil
@@ -284,10 +292,13 @@ func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
 	return own, r
 }
 
-// failed ends an attempt that did not get the key, and returns the refusal. lostVotes replace the grants of nodes that no
-// longer have the lease.
-func (a *acquisition) failed(ctx, waitCtx context.Context, own *attempt, r *node.Round, lostVotes []node.Reply) refusal {
+// endFailed ends an attempt that did not get the key, and returns the refusal. lostVotes replace the grants of nodes
+// that no longer have the lease.
+func (a *acquisition) endFailed(
+	ctx, waitCtx context.Context, own *attempt, r *node.Round, lostVotes []node.Reply,
+) refusal {
 	t := &r.Tally
+
 	// Before abandon releases the key, decide whether the call keeps its place in the queues of the nodes.
 	switch {
 	case a.waiter != nil || a.tryOnly: // it has a waiter already, or never waits
@@ -312,8 +323,8 @@ func (a *acquisition) failed(ctx, waitCtx context.Context, own *attempt, r *node
 	return refusalOf(a.e.Group, t)
 }
 
-// done returns the refusal of a completed key, and sends the record to nodes that lack it.
-func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
+// refuseDone returns the refusal of a completed key, and sends the record to nodes that lack it.
+func (a *acquisition) refuseDone(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
 	own.markOver()
 
 	lacking := t.Lacking(rec)
@@ -326,12 +337,12 @@ func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, r
 	return refusal{err: ErrDone, record: recordOf(rec), nodes: replies(a.e.Group, t)}
 }
 
-// adopt completes the key with a record that another attempt began to write. The key is completed if a quorum accepts the
-// record under the token of this attempt.
+// adoptRecord completes the key with a record that another attempt began to write. The key is completed if a quorum
+// accepts the record under the token of this attempt.
 //
-// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so this quorum knows every
-// record that can be decided. The record with the greatest ballot is the one to propose.
-func (a *acquisition) adopt(ctx, waitCtx context.Context, own *attempt, r *node.Round) refusal {
+// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so this quorum knows
+// every record that can be decided. The record with the greatest ballot is the one to propose.
+func (a *acquisition) adoptRecord(ctx, waitCtx context.Context, own *attempt, r *node.Round) refusal {
 	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
 	nodes, err := own.offerRecord(ctx, waitCtx, rec, own.token)
 	if err == nil {
@@ -381,7 +392,7 @@ const maxTries = 5
 // shouldStop reports whether the answers of the nodes end the call.
 func (a *acquisition) shouldStop(waitCtx context.Context) bool {
 	if a.tryOnly {
-		mayRetry := a.last.split() && a.out.Attempts < maxTries
+		mayRetry := a.last.isSplit() && a.out.Attempts < maxTries
 		if !mayRetry {
 			return true
 		}
@@ -402,8 +413,8 @@ func (a *acquisition) cooldownExceedsWait(waitCtx context.Context) bool {
 	return left > time.Until(until)
 }
 
-// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then, so a
-// waiter gives up, too.
+// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then,
+// so a waiter gives up, too.
 func (a *acquisition) silentForTTL() bool {
 	isSilent := a.last.silentSince != 0
 	return isSilent && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// An attempt is one try to get a key, under a name that is used once. It records the requests that each node was sent and
-// has answered, and the releases that it still owes each node when it ends. If a quorum grants the key, the attempt becomes
-// a lease: its requests then renew the key, complete it or release it.
+// An attempt is one try to get a key, under a name that is used once. It records the requests that each node was sent
+// and has answered, and the releases that it still owes each node when it ends. If a quorum grants the key, the
+// attempt becomes a lease: its requests then renew the key, complete it or release it.
 type attempt struct {
 	e        *engine
 	bucket   *node.Bucket // of the key
@@ -22,7 +22,7 @@ type attempt struct {
 	lock     wire.Lock     // names the attempt in requests
 	metadata string        // the note, name and hint that the lease carries
 	canWait  bool          // the call waits for the key
-	waiter   *queue.Waiter // the call in the queues of the nodes; nil: nodes queue the call under the attempt's own name
+	waiter   *queue.Waiter // the call in the queues of the nodes; nil: nodes queue it under the attempt's own name
 	lease    *Lease        // becomes valid when a quorum grants the key
 
 	// callbacks orders the background calls of the observer. It belongs to the first attempt of the call.
@@ -30,8 +30,9 @@ type attempt struct {
 
 	requestedAt wire.Stamp // the time of the last request for the key, as the nodes know it
 
-	// mu guards the fields below. It also guards the lifecycle of the lease, and its fields askedNodes, proposed, renewal
-	// and onEnd. A lease and its attempt end in one step, so no goroutine sees one of them ended and the other not.
+	// mu guards the fields below. It also guards the lifecycle of the lease, and its fields askedNodes, proposed,
+	// renewal and onEnd. A lease and its attempt end in one step, so no goroutine sees one of them ended and the
+	// other not.
 	mu                 sync.Mutex
 	phase              phase
 	place              place
@@ -99,7 +100,7 @@ func (a *attempt) isOver() bool {
 	}
 }
 
-// newRound returns a round of the attempt. Attempts and their leases have the same lifetime on the nodes, the TTL.
+// newRound returns a round of the attempt. A release or completion is worth sending for as long as the TTL.
 func (a *attempt) newRound(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
 	r.Init(a.bucket, op, a.p.nodeTimeout, a, decided)
@@ -129,14 +130,16 @@ func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 	return r
 }
 
-// settleToken determines the fencing token, and reports whether the grants of a round that asked for the key make a lease.
+// settleToken determines the fencing token, and reports whether the grants of a round that asked for the key make a
+// lease.
 //
-// The token is the greatest that a node granted, once a quorum stores it. A node that granted a smaller one is asked to
-// raise its counter. Its answer counts only while the lease is on it, because only then must its next grant be greater. If
-// no quorum stores the token, lostVotes are the votes of nodes that do not have the lease any more or have not answered.
+// The token is the greatest that a node granted, once a quorum stores it. A node that granted a smaller one is asked
+// to raise its counter. Its answer counts only while the lease is on it, because only then must its next grant be
+// greater. If no quorum stores the token, lostVotes are the votes of nodes that do not have the lease any more or
+// have not answered.
 //
-// A node that had forgotten the longest max TTL may have voted too soon. Its grant does not count if the request did not
-// name that TTL.
+// A node that had forgotten the longest max TTL may have voted too soon. Its grant does not count if the request did
+// not name that TTL.
 func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
 	t := &asked.Tally
 	_, _, same := t.SameServer()
@@ -153,12 +156,18 @@ func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (
 		return true, nil
 	}
 
-	// Write the token to the nodes that granted a smaller one, until a quorum stores it. Nodes in trouble are asked, too,
-	// because they have just granted the key.
-	r := a.newRound(wire.OpRenew, func(r *node.Round) bool { return r.Count(wire.Granted)+stored.Len() >= r.Q })
+	// Write the token to the nodes that granted a smaller one, until a quorum stores it. Nodes in trouble are asked,
+	// too, because they have just granted the key.
+	r := a.newRound(wire.OpRenew, func(r *node.Round) bool {
+		return r.Count(wire.Granted)+stored.Len() >= r.Q
+	})
 	r.Must = true
 	r.Each = a.lock.Renew(a.p.ttlMillis, len(t.Votes), func(i int) wire.Renew {
-		return wire.Renew{Token: token, Granted: t.Votes[i].Token, Memory: t.Votes[i].Memory}
+		return wire.Renew{
+			Token:   token,
+			Granted: t.Votes[i].Token,
+			Memory:  t.Votes[i].Memory,
+		}
 	})
 
 	r.Send(ctx, t.With(wire.Granted)&^stored)

@@ -14,18 +14,19 @@ import (
 // requests of an acquisition: 3.0 instead of 3.3.
 
 // abandon ends an attempt that did not become a lease, and releases the key on the nodes that granted it or may still
-// grant it. If no node has granted it, nodes that have not answered are not sent a release yet. The call keeps its place in
-// the queues until waitCtx ends.
+// grant it. If no node has granted it, nodes that have not answered are not sent a release yet. The call keeps its
+// place in the queues until waitCtx ends.
 //
-// abandon waits for the nodes that have granted the key, because otherwise the next attempt of the call would be refused
-// there. It does not wait once waitCtx has ended.
+// abandon waits for the nodes that have granted the key, because otherwise the next attempt of the call would find this
+// one's grants there. It does not wait once waitCtx has ended.
 func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	mayHold, granted := t.MayHold(), t.With(wire.Granted)
 	waitOver := waitCtx.Err() != nil
 
-	// The attempt is over before its release is made: a grant that arrives from now on is released by onAcquireReply.
+	// The attempt is over before its release is made, so that onAcquireReply treats any further grant as a late one.
 	a.mu.Lock()
 	a.phase = attemptOver
+
 	// A quorum of nodes may have granted the key, so Inspect may have shown the token.
 	mayBeVisible := mayHold.Len() >= quorum.Of(len(a.nodes))
 	if a.exposure == tokenUnseen && mayBeVisible {
@@ -53,8 +54,9 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	}
 }
 
-// postponeRelease returns the nodes that need no release now. They have refused the key, or most likely will. A node that
-// has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be held.
+// postponeRelease returns the nodes that need no release now. They have refused the key, or most likely will. A node
+// that has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be
+// held.
 func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
 		n := &a.nodes[i]
@@ -74,8 +76,8 @@ func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	return s
 }
 
-// leaveQueues ends the attempt, and makes its release remove the call from the queues of the nodes, in which the call may
-// stand under the attempt's name.
+// leaveQueues ends the attempt, and makes its release remove the call from the queues of the nodes, in which the call
+// may stand under the attempt's name.
 func (a *attempt) leaveQueues() {
 	a.mu.Lock()
 	a.place = leaving
@@ -83,8 +85,8 @@ func (a *attempt) leaveQueues() {
 	a.mu.Unlock()
 }
 
-// leavingWaiter returns the name that the nodes must remove from their queues. It is the zero Waiter while the call goes on
-// waiting, and if the call is in no queue. a.mu must be held.
+// leavingWaiter returns the name that the nodes must remove from their queues. It is the zero Waiter while the call
+// goes on waiting, and if the call is in no queue. a.mu must be held.
 func (a *attempt) leavingWaiter() wire.Waiter {
 	switch {
 	case a.place != leaving:
@@ -96,8 +98,8 @@ func (a *attempt) leavingWaiter() wire.Waiter {
 	}
 }
 
-// newReleaseRound returns a round that ends the attempt and keeps the resource taken for the cooldown, rounded up to whole
-// milliseconds. A call that goes on waiting gets its place in the queues back.
+// newReleaseRound returns a round that ends the attempt and keeps the resource taken for the cooldown, rounded up to
+// whole milliseconds. A call that goes on waiting gets its place in the queues back.
 func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	a.mu.Lock()
 	end, arrived := a.newRelease(cooldown)
@@ -124,8 +126,8 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	return r
 }
 
-// newRelease returns the request that ends the attempt, and records that it is sent. It also returns the nodes that need no
-// tombstone: if they find the lease, no request of the attempt can arrive there any more. a.mu must be held.
+// newRelease returns the request that ends the attempt, and records that it is sent. It also returns the nodes that
+// need no tombstone: if they find the lease, no request of the attempt can arrive there any more. a.mu must be held.
 func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
 		clientRepeats := a.e.Nodes[i].Repeats
@@ -165,8 +167,8 @@ func (a *attempt) releaseAll(ctx context.Context) {
 	r.Leave()
 }
 
-// scheduleRelease sends a release to a node in the background, after a delay. It does nothing if the Locker is closed. a.mu
-// must be held.
+// scheduleRelease sends a release to a node in the background, after a delay. While the Locker closes, the release is
+// sent at once; once the Locker is closed, it is not sent. a.mu must be held.
 func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) {
 	scheduled := a.e.Later(after, func() { a.sendScheduledRelease(i) })
 	if scheduled {
@@ -188,11 +190,11 @@ func (a *attempt) sendScheduledRelease(node int) {
 	r := a.newReleaseRound(a.lease.cooldownLeft())
 	r.Must = isFirst // a retry is not sent to a node in trouble
 	r.OnOver = a.e.Tasks.Leave
-	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // a release is sent even if its caller has gone
+	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // it outlives its caller
 }
 
-// offerRecord asks all nodes to accept a record under a ballot. A nil error means that a quorum accepted it: only then is
-// the record decided. If waitCtx ends first, the record may still be decided later.
+// offerRecord asks all nodes to accept a record under a ballot. A nil error means that a quorum accepted it: only
+// then is the record decided. If waitCtx ends first, the record may still be decided later.
 func (a *attempt) offerRecord(ctx, waitCtx context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
 	r := a.newCompleteRound(rec, ballot, false)
 	to := a.addPendingCompletions(quorum.All(len(a.nodes)))
@@ -210,24 +212,22 @@ func (a *attempt) offerRecord(ctx, waitCtx context.Context, rec *wire.Record, ba
 	return nodes, fateError(OpComplete, a.lock.Key, r.Recorded(rec.Token), nodes)
 }
 
-// addPendingCompletions returns the nodes for which no completion of the attempt waits in the lane, and records that one
-// does now. Thus repeated completions do not pile up for a node that hangs.
+// addPendingCompletions returns the nodes for which no completion of the attempt waits in the lane, and records that
+// one does now. Thus repeated completions do not pile up for a node that hangs.
 func (a *attempt) addPendingCompletions(nodes quorum.Set) (to quorum.Set) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
 	to = nodes &^ a.pendingCompletions
 	a.pendingCompletions |= to
-
 	return to
 }
 
-// newCompleteRound returns the round that offers a record to the nodes and ends the attempt there. A record that is known
-// to be decided is also accepted by nodes that have promised a later token or have forgotten one.
+// newCompleteRound returns the round that offers a record to the nodes and ends the attempt there. A record that is
+// known to be decided is also accepted by nodes that have promised a later token or have forgotten one.
 func (a *attempt) newCompleteRound(rec *wire.Record, ballot uint64, decided bool) *node.Round {
 	a.mu.Lock()
 	a.completionSent = true
-
 	each := a.lock.Complete(len(a.nodes), func(i int) wire.Complete {
 		return wire.Complete{
 			Ballot:  ballot,

@@ -8,16 +8,17 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A nodeState is the state of one node as an attempt knows it, with the releases that the attempt owes the node. It is a
-// state machine without I/O, lock or timer. The attempt does the work that a transition asks for, and its lock guards it.
+// A nodeState is the state of one node as an attempt knows it, with the releases that the attempt owes the node. It
+// is a state machine without I/O, lock or timer. The attempt does the work that a transition asks for, and its lock
+// guards it.
 type nodeState struct {
 	expiry      wire.NodeTime // logical expiry of the last confirmation; 0 = none
 	nodeClock   wire.NodeTime // the node's clock at that confirmation
 	confirmedAt clock.Instant // when the request of that confirmation was sent
 
-	// memory is the node's memory when it last vouched for the attempt: when the attempt asked, when the node granted the
-	// key, or when it confirmed a renewal and the lease could still be trusted. If the node loses its memory later, it may
-	// forget the grant of a later holder, so it accepts a completion only in this memory.
+	// memory is the node's memory when it last vouched for the attempt: when the attempt asked, when the node granted
+	// the key, or when it confirmed a renewal and the lease could still be trusted. If the node loses its memory
+	// later, it may forget the grant of a later holder, so it accepts a completion only in this memory.
 	memory string
 
 	unanswered         int32 // requests that the node has not answered, and may never answer: they may still arrive
@@ -39,7 +40,7 @@ type releaseDebt uint8
 
 const (
 	nothingOwed      releaseDebt = iota
-	releasePostponed             // a release is sent later, unless the node answers by then that it does not have the lease
+	releasePostponed             // a release is sent later, unless the node refuses the key by then
 	releaseRetryDue              // a second release is sent later, because the node has not confirmed the first
 	releaseRetrying              // the second release is in flight
 	releaseFailed                // no release is sent any more
@@ -53,7 +54,9 @@ func (s *nodeState) recordSent(op wire.Op) {
 }
 
 // recordAnswered records that a request was answered.
-func (s *nodeState) recordAnswered(op wire.Op) { s.addUnanswered(op, -1) }
+func (s *nodeState) recordAnswered(op wire.Op) {
+	s.addUnanswered(op, -1)
+}
 
 // addUnanswered changes the number of unanswered requests by delta.
 func (s *nodeState) addUnanswered(op wire.Op, delta int32) {
@@ -63,8 +66,8 @@ func (s *nodeState) addUnanswered(op wire.Op, delta int32) {
 	}
 }
 
-// hasArrived reports whether no request of the attempt can arrive at the node any more once a release has found the lease
-// there.
+// hasArrived reports whether no request of the attempt can arrive at the node any more once a release has found the
+// lease there.
 func (s *nodeState) hasArrived() bool { return s.unanswered == 0 || !s.sentOther }
 
 // recordGrant records that the node granted the key. A grant that is received after a renewal adds nothing.
@@ -84,9 +87,9 @@ func (s *nodeState) recordConfirmation(got node.Reply) {
 	}
 }
 
-// recordRenewal records the reply to a renewal. It reports whether the node has the lease, and whether this machine's clock
-// stood still since the last confirmation: then more time has passed on the node than can have passed here. Without a clock
-// window, slept is always false.
+// recordRenewal records the reply to a renewal. It reports whether the node has the lease, and whether this machine's
+// clock stood still since the last confirmation: then more time has passed on the node than can have passed here.
+// Without a clock window, slept is always false.
 func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, slept bool) {
 	v := got.Verdict
 	confirmed := v == wire.Granted || v == wire.Healed || v == wire.Passed
@@ -113,8 +116,8 @@ func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
 	return s.debt, s.debt == releasePostponed
 }
 
-// recordRelease records the reply to a release. It returns the verdict that counts, and reports whether another release must
-// be sent, because the node did not record the end of the attempt or has not answered.
+// recordRelease records the reply to a release. It returns the verdict that counts, and reports whether another
+// release must be sent, because the node did not record the end of the attempt or has not answered.
 //
 // If an earlier release has ended the attempt, or may have, a refusal counts as a confirmation.
 func (s *nodeState) recordRelease(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
@@ -136,11 +139,12 @@ func (s *nodeState) recordRelease(got node.Reply, cooldown bool) (v wire.Verdict
 	return v, again
 }
 
-// mayHaveEnded reports whether an earlier release has ended the attempt on a node that does not have it now, or may have
-// ended it because its answer is missing. In the latter case it is unknown whether another attempt took the key before that
-// release or after it.
+// mayHaveEnded reports whether an earlier release has ended the attempt on a node that does not have it now, or may
+// have ended it because its answer is missing. In the latter case it is unknown whether another attempt took the key
+// before that release or after it.
 //
-// A node that knows how the attempt ended leaves no doubt. Neither does a cooldown: the node either keeps it or does not.
+// A node that knows how the attempt ended leaves no doubt. Neither does a cooldown: the node either keeps it or does
+// not.
 func (s *nodeState) mayHaveEnded(got node.Reply, cooldown bool) bool {
 	switch {
 	case got.Revoked:
@@ -152,8 +156,8 @@ func (s *nodeState) mayHaveEnded(got node.Reply, cooldown bool) bool {
 	}
 }
 
-// takeDue takes the release that is due for a node. It reports whether to send it, which is the case if the node may have
-// the lease or may still receive it, and whether it is the node's first release.
+// takeDue takes the release that is due for a node. It reports whether to send it, which is the case if the node may
+// have the lease or may still receive it, and whether it is the node's first release.
 func (s *nodeState) takeDue() (isDue, isFirst bool) {
 	isFirst = s.debt == releasePostponed
 	mayHaveLease := s.unanswered > 0 || s.expiry != 0

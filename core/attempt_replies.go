@@ -7,8 +7,8 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// An attempt is the Asker of its rounds: it records each request when the request leaves, and each reply, even after the
-// round is over.
+// An attempt is the Asker of its rounds: it records each request when the request leaves, and each reply, even after
+// the round is over.
 var _ node.Asker = (*attempt)(nil)
 
 // Sends records a request that is about to leave for a node, and reports whether it may leave. The end of the attempt
@@ -30,10 +30,10 @@ func (a *attempt) Sends(op wire.Op, node int) bool {
 // Callbacks returns the queue of the observer's background calls, for all attempts of the call and for the lease.
 func (a *attempt) Callbacks() *callback.Queue { return a.callbacks }
 
-// Hear records a reply to a request of the attempt. One node that reports a revocation is enough, because the others may
-// have forgotten it.
+// Hear records a reply to a request of the attempt. One node that reports a revocation is enough, because the others
+// may have forgotten it.
 func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
-	// Before the lock is taken, because declareLost takes it.
+	// declareLost takes the lock itself.
 	if got.Revoked {
 		a.lease.declareLost(LossRevoked)
 	}
@@ -79,8 +79,8 @@ func (a *attempt) onAcquireReply(n *nodeState, got node.Reply) {
 	}
 }
 
-// recordQueued records that a node has the call in its queue. The reply of a slow node may arrive after the grant. a.mu must
-// be held.
+// recordQueued records that a node has the call in its queue. The reply of a slow node may arrive after the grant.
+// a.mu must be held.
 func (a *attempt) recordQueued() {
 	switch {
 	case a.place != unqueued: // it is known already
@@ -91,13 +91,13 @@ func (a *attempt) recordQueued() {
 	}
 }
 
-// onRenewReply records a reply to a renewal, and reports whether it shows that this machine's clock stood still. a.mu must be
-// held.
+// onRenewReply records a reply to a renewal, and reports whether it shows that this machine's clock stood still. a.mu
+// must be held.
 func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
 	has, slept := n.recordRenewal(got, a.p.Window)
 
-	// A node that has the lease again may have forgotten another grant of the key. If this lease is still trusted when the
-	// reply arrives, no holder could act on that grant.
+	// A node that has the lease again may have forgotten another grant of the key. If this lease is still trusted
+	// when the reply arrives, no holder could act on that grant.
 	vouches := has && !a.completionSent && a.lease.isTrusted()
 	if vouches {
 		n.memory = got.Memory

@@ -9,27 +9,28 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Complete records the key as done, with result, and releases it, in one step on each node. For the retention, acquiring the
-// key fails with ErrDone and the record. The lease's context ends at once.
+// Complete records the key as done, with result, and releases it, in one step on each node. For the retention,
+// acquiring the key fails with ErrDone and the record. The lease's context ends at once.
 //
-// A nil error means that a quorum holds the record. Nodes that could not be reached get it when a caller asks for the key.
-// The key is not granted, and no other record of it can be made, as long as every quorum has a node that has the record and
-// kept its memory: two nodes of three, three of five. Complete may also be called after the lease was lost, for an hour less
-// the drift: it succeeds only if the key was not granted in between. If another caller has settled this record, Complete
-// succeeds when it is repeated, too.
+// A nil error means that a quorum holds the record. Nodes that could not be reached get it when a caller asks for the
+// key. The key is not granted, and no other record of it can be made, as long as every quorum has a node that has the
+// record and kept its memory: two nodes of three, three of five. Complete may also be called after the lease was
+// lost, for an hour less the drift: it succeeds only if the key was not granted in between. If another caller has
+// settled this record, Complete succeeds when it is repeated, too.
 //
-// While too few nodes answer, Complete repeats itself: until ctx ends, or for a TTL if ctx has no deadline; until the Locker
-// is closed; and for no longer than the record can count, an hour. The end of ctx does not cut a round short, so a ctx that
-// has ended is good for one round. The lease's own context is such a ctx: it ends as Complete begins.
+// While too few nodes answer, Complete repeats itself: until ctx ends, or for a TTL if ctx has no deadline; until the
+// Locker is closed; and for no longer than the record can count, an hour. The end of ctx does not cut a round short,
+// so a ctx that has ended is good for one round. The lease's own context is such a ctx: it ends as Complete begins.
 //
 // The error matches one of these:
 //
-//   - ErrLost: this call did not record the key. Later acquirers may still settle a record that reached a minority of nodes,
-//     unless another caller completes first. With reason taken, the key was granted to another caller. With reason revoked,
-//     the lease was ended by admin.Revoke. With reason forgotten, too many nodes lost their memory since they last confirmed
-//     the lease in time to tell whether the key was granted to another caller.
-//   - ErrUnavailable: too few nodes answered, so it is open whether the record counts. Complete may be repeated (the first
-//     result counts). If it is not, the next acquirer either finds the record and settles it, or is granted the key.
+//   - ErrLost: this call did not record the key. Later acquirers may still settle a record that reached a minority of
+//     nodes, unless another caller completes first. With reason taken, the key was granted to another caller. With
+//     reason revoked, the lease was ended by admin.Revoke. With reason forgotten, too many nodes lost their memory
+//     since they last confirmed the lease in time to tell whether the key was granted to another caller.
+//   - ErrUnavailable: too few nodes answered, so it is open whether the record counts. Complete may be repeated (the
+//     first result counts). If it is not, the next acquirer either finds the record and settles it, or is granted the
+//     key.
 //   - ErrReleased: Release was called before.
 //   - ErrClosed: Close has ended the lease.
 //   - ErrInvalid: nothing has changed, and the lease goes on.
@@ -69,11 +70,14 @@ func (lease *Lease) completionTooLate() bool {
 // completeOnce asks the nodes once to record the completion.
 func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	if len(result) > maxResult {
-		return fmt.Errorf("lockkit: %w: the result has %d bytes, may have at most %d", ErrInvalid, len(result), maxResult)
+		return fmt.Errorf(
+			"lockkit: %w: the result has %d bytes, may have at most %d",
+			ErrInvalid, len(result), maxResult,
+		)
 	}
 
-	// The context ends before the request is sent: the key must not be released while the context is live. The turn of this
-	// process is passed on at the end, even if the observer ends the goroutine.
+	// The context ends before the request is sent: the key must not be released while the context is live. The turn
+	// of this process is passed on at the end, even if the observer ends the goroutine.
 	held, life := lease.endByHolder()
 	defer lease.passTurn(held, false)
 	lease.observeEnd(held)
@@ -132,8 +136,8 @@ func (lease *Lease) refusedCompletion() error {
 	return lease.lostError(OpComplete, lease.refusedReason)
 }
 
-// proposal returns the only record that the lease ever offers. A ballot must not stand for two records, so a repeated call
-// offers the record that the first call may have left on a node.
+// proposal returns the only record that the lease ever offers. A ballot must not stand for two records, so a repeated
+// call offers the record that the first call may have left on a node.
 func (lease *Lease) proposal(result []byte) *wire.Record {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()

@@ -11,12 +11,13 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// Do runs fn while holding key. It waits for key as Acquire does, and releases it when fn returns or panics. fn runs on the
-// caller's goroutine with the context of the lease, which ends with cause ErrLost when fn must stop acting.
+// Do runs fn while holding key. It waits for key as Acquire does, and releases it when fn returns or panics. fn runs
+// on the caller's goroutine with the context of the lease, which ends with cause ErrLost when fn must stop acting.
 //
-// The error is the error of fn or of Acquire. If the lease was lost while fn ran, or if a Complete that fn called
-// was refused with ErrLost, the error also matches ErrLost, even if fn returned nil. A release that could not be confirmed is not an
-// error of Do: it is logged, and the key frees itself. The options apply to this call, as in Acquire.
+// The error is the error of fn or of Acquire. If the lease was lost while fn ran, or if a Complete that fn called was
+// refused with ErrLost, the error also matches ErrLost, even if fn returned nil. A release that could not be
+// confirmed is not an error of Do: it is logged, and the key frees itself. The options apply to this call, as in
+// Acquire.
 //
 // If ctx runs under a lease on key, the error matches ErrHeld at once, unless [Reentrant] says otherwise.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
@@ -28,7 +29,9 @@ func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Cont
 	return l.do(ctx, key, true, fn, opts)
 }
 
-func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption) (err error) {
+func (l *Locker) do(
+	ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption,
+) (err error) {
 	if fn == nil {
 		return errNoFunction
 	}
@@ -52,6 +55,7 @@ func (lease *Lease) runNested(ctx context.Context, fn func(context.Context) erro
 	if ctx.Err() != nil {
 		return newOpError(OpAcquire, lease.Key(), contextError(ctx))
 	}
+
 	// ctx may have been cut off from the end of the lease.
 	joint, stop := join.Contexts(ctx, &lease.ctx)
 	defer stop()
@@ -87,17 +91,19 @@ func joinLoss(err, loss error, cancelled bool) error {
 // release. If key is done, the error matches ErrDone and carries the record. fn may write the record, with a result, by
 // calling Complete on the lease of its context; OnceResult does that for it.
 //
-// If fn returns an error, the key is released, nothing is recorded, and Once returns that error. If fn returns nil but the
-// record could not be written, the error is the error of Complete. With ErrLost, another caller may have run fn since (and
-// this run may still come to count). With ErrUnavailable, it is open whether the run counts: the next caller for the key
-// either gets ErrDone or runs fn again.
+// If fn returns an error, the key is released, nothing is recorded, and Once returns that error. If fn returns nil
+// but the record could not be written, the error is the error of Complete. With ErrLost, another caller may have run
+// fn since (and this run may still come to count). With ErrUnavailable, it is open whether the run counts: the next
+// caller for the key either gets ErrDone or runs fn again.
 //
-// Once tries to write the record for as long as a TTL. The deadline of ctx ends that, too, unless [Detached] is set: Once
-// returns within a node timeout of the deadline, and if fn returns later, Once tries once. A caller that only cancels ctx
-// may go while the work is done, so Once then tries for another ten seconds, and for a TTL if that is less.
+// Once tries to write the record for as long as a TTL. The deadline of ctx ends that, too, unless [Detached] is set:
+// Once returns within a node timeout of the deadline, and if fn returns later, Once tries once. A caller that only
+// cancels ctx may go while the work is done, so Once then tries for another ten seconds, and for a TTL if that is
+// less.
 //
-// The effects of fn happen once only if fn passes the fencing token to the store that it changes, or is idempotent: if a
-// process dies after the work but before recording it, the work is repeated. The options apply to this call, as in Acquire.
+// The effects of fn happen once only if fn passes the fencing token to the store that it changes, or is idempotent:
+// if a process dies after the work but before recording it, the work is repeated. The options apply to this call, as
+// in Acquire.
 func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	if fn == nil {
 		return errNoFunction
@@ -110,9 +116,9 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 	return err
 }
 
-// OnceResult is Once for work that has a result of at most 64 KiB. The result of fn is recorded. OnceResult returns it with
-// a nil error, to this caller and to all callers in any process that ask for the key within the retention. If the error is
-// not nil, the result is the value that fn returned, recorded or not.
+// OnceResult is Once for work that has a result of at most 64 KiB. The result of fn is recorded. OnceResult returns
+// it with a nil error, to this caller and to all callers in any process that ask for the key within the retention. If
+// the error is not nil, the result is the value that fn returned, recorded or not.
 func (l *Locker) OnceResult(
 	ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption,
 ) ([]byte, error) {

@@ -21,8 +21,8 @@ type engine struct {
 	watchdog        watchdog
 	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
-	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing. Any
-	// other call joins it, and is refused once no lease or call is left.
+	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.
+	// Any other call joins it, and is refused once no lease or call is left.
 	gate gate.Gate
 }
 

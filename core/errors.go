@@ -18,8 +18,8 @@ import (
 
 // Each sentinel asks for a different reaction. Match them with [errors.Is]; [OpError] describes the failure.
 var (
-	// ErrHeld: another holder has the key, or an earlier waiter gets it first. Skip, or try again after OpError.RetryAfter,
-	// or after a pause of your own if that is 0.
+	// ErrHeld: another holder has the key, or an earlier waiter gets it first. Skip, or try again after
+	// OpError.RetryAfter, or after a pause of your own if that is 0.
 	ErrHeld = errors.New("held by another holder")
 	// ErrDone: the key is recorded as completed (OpError.Record). Nothing is left to do.
 	ErrDone = errors.New("already completed")
@@ -34,8 +34,8 @@ var (
 	ErrClosed = errors.New("locker closed")
 
 	// ErrInvalid: an argument is invalid: a key that is empty or longer than 512 bytes, a result of more than 64 KiB,
-	// options, the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The error
-	// names every fault, and nothing has changed.
+	// options, the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The
+	// error names every fault, and nothing has changed.
 	ErrInvalid = errors.New("invalid argument")
 )
 
@@ -45,8 +45,8 @@ type LossReason string
 const (
 	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or there is no watchdog
 	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
-	// LossForgotten: too many nodes lost their memory since they last confirmed the lease in time to tell whether the key
-	// was granted to another caller. Only Complete returns it.
+	// LossForgotten: too many nodes lost their memory since they last confirmed the lease in time to tell whether the
+	// key was granted to another caller. Only Complete returns it.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it
@@ -60,25 +60,26 @@ type Record struct {
 	Result []byte // the result passed to Complete
 }
 
-// recordOf returns a copy of a record for the caller, who may change it while requests that carry the record are in flight.
+// recordOf returns a copy of a record for the caller, who may change it while requests that carry the record are in
+// flight.
 func recordOf(r *wire.Record) *Record {
 	return &Record{r.Token, slices.Clone(r.Result)}
 }
 
-// An OpError describes the failure of an operation, node by node. By [errors.Is] it matches Err, Detail and Ended if they are
-// set, and the errors of the nodes.
+// An OpError describes the failure of an operation, node by node. By [errors.Is] it matches Err, Detail and Ended if
+// they are set, and the errors of the nodes.
 //
-// Err is exactly one of the sentinels of this package, or the error of the caller's context, so it can be compared. Detail
-// says more if more is known, such as the cause of the context. If the deadline of that context ended a wait, Ended has the
-// context's error, and Err the reason for the wait as far as it was known: a call that waited for a holder until its
-// deadline matches ErrHeld and context.DeadlineExceeded, and a call that found no quorum of nodes matches ErrUnavailable and
-// context.DeadlineExceeded. If the context was cancelled, the error matches only the error of the context: a caller that
-// leaves is no outage. [ClassOf] has the table.
+// Err is exactly one of the sentinels of this package, or the error of the caller's context, so it can be compared.
+// Detail says more if more is known, such as the cause of the context. If the deadline of that context ended a wait,
+// Ended has the context's error, and Err the reason for the wait as far as it was known: a call that waited for a
+// holder until its deadline matches ErrHeld and context.DeadlineExceeded, and a call that found no quorum of nodes
+// matches ErrUnavailable and context.DeadlineExceeded. If the context was cancelled, the error matches only the error
+// of the context: a caller that leaves is no outage. [ClassOf] has the table.
 //
-// With ErrHeld, RetryAfter is the time until the nodes free the key if its holder vanishes now; it is the same for every
-// caller. A holder that renews keeps the key for longer, a holder that releases frees it sooner, and waiters may come first.
-// With ErrUnavailable, it is the time until a quorum of nodes votes again, or until a key whose release could not be
-// confirmed frees itself. With any other error it is 0.
+// With ErrHeld, RetryAfter is the time until the nodes free the key if its holder vanishes now; it is the same for
+// every caller. A holder that renews keeps the key for longer, a holder that releases frees it sooner, and waiters
+// may come first. With ErrUnavailable, it is the time until a quorum of nodes votes again, or until a key whose
+// release could not be confirmed frees itself. With any other error it is 0.
 type OpError struct {
 	Op         OpKind
 	Key        string        // empty for OpReady
@@ -93,7 +94,9 @@ type OpError struct {
 }
 
 // Error returns the text of the error, with the key.
-func (e *OpError) Error() string { return e.text(strconv.Quote(e.Key)) }
+func (e *OpError) Error() string {
+	return e.text(strconv.Quote(e.Key))
+}
 
 // LogValue returns the text for package slog, with a hash in place of the key, because keys may be secrets of clients.
 func (e *OpError) LogValue() slog.Value {
@@ -108,7 +111,7 @@ func (e *OpError) text(key string) string {
 			fmt.Fprintf(&b, format, arg)
 		}
 	}
-	showsKind := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // Err is the sentinel itself
+	showsKind := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // the sentinel itself
 
 	add(true, "lockkit: %s", e.Op)
 	add(e.Key != "", " %s", key)
@@ -137,8 +140,8 @@ func (e *OpError) mostSpecific() error {
 	return e.Err
 }
 
-// Unwrap returns the sentinel or the context's error, and the errors of the nodes. It leaves out errors of nodes that look
-// like the end of the caller's context.
+// Unwrap returns the sentinel or the context's error, and the errors of the nodes. It leaves out errors of nodes that
+// look like the end of the caller's context.
 func (e *OpError) Unwrap() []error {
 	errs := append(make([]error, 0, 2+len(e.Nodes)), e.Err)
 	if e.Detail != nil {
@@ -166,7 +169,7 @@ const (
 	OpRenew                  // one round of renewal
 	OpRelease                // one release
 	OpComplete               // one completion
-	OpTouch                  // one request to a node that has not been asked for a while, or of Ready; only Observer.Node gets it
+	OpTouch                  // one request to an idle node, or of Ready; only Observer.Node gets it
 	OpInspect                // one call of Inspect; only errors name it
 	OpReady                  // one call of Ready; only errors name it
 	OpRevoke                 // one revocation by package admin; only errors name it
@@ -194,7 +197,7 @@ type NodeReply struct {
 	Rest    time.Duration // VerdictHeld, VerdictQuarantined: time left
 	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
 	Latency time.Duration // from request to answer
-	Err     error         // VerdictFailed, VerdictTimedOut, VerdictCircuitOpen: the cause, and the node's earlier failure if known
+	Err     error         // Failed, TimedOut, CircuitOpen: the cause, and the node's earlier failure if known
 
 	// Only for Observer.Node, so that an observer of several Lockers can tell their nodes apart.
 	Locker uint64 // a number for the Locker, unique in the process; Lockers derived by With share it
@@ -218,7 +221,8 @@ var (
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
 )
 
-// checkCall returns errUnmade if the receiver of a call was not made by this package, and errNoContext for a nil context.
+// checkCall returns errUnmade if the receiver of a call was not made by this package, and errNoContext for a nil
+// context.
 func checkCall(ctx context.Context, made bool, errUnmade error) error {
 	switch {
 	case !made:
@@ -229,7 +233,8 @@ func checkCall(ctx context.Context, made bool, errUnmade error) error {
 	return nil
 }
 
-// newOpError returns the error of an operation that failed with err, which wraps a sentinel or is the error of a context.
+// newOpError returns the error of an operation that failed with err, which wraps a sentinel or is the error of a
+// context.
 func newOpError(op OpKind, key string, err error) *OpError {
 	e := &OpError{Op: op, Key: key}
 	e.setErr(err)
@@ -252,8 +257,8 @@ func (e *OpError) setErr(err error) {
 	}
 }
 
-// namedErrors are the possible values of OpError.Err. Those of contexts come first, because the cause of a context can be any
-// error.
+// namedErrors are the possible values of OpError.Err. Those of contexts come first, because the cause of a context
+// can be any error.
 var namedErrors = []error{
 	context.DeadlineExceeded, context.Canceled,
 	ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed,
@@ -307,16 +312,16 @@ const (
 	VerdictPending                    // not answered when the outcome was decided without it
 	VerdictGranted                    // yes: granted, renewed, released or recorded
 	VerdictHealed                     // renewed, after the node had lost its memory or the lease
-	VerdictPassed                     // renewed, but the key was granted to others since: a Complete does not count there
-	VerdictUnconfirmed                // not counted: the node was promoted recently, and the old primary may still serve
+	VerdictPassed                     // renewed, but others got the key since: a Complete does not count there
+	VerdictUnconfirmed                // not counted: promoted recently, and the old primary may still serve
 	VerdictHeld                       // another attempt holds the key
 	VerdictReserved                   // the key is free, but an earlier waiter gets it first
 	VerdictDone                       // a completion record stands
 	VerdictGone                       // the lease is not, or no longer, on this node
 	VerdictForgotten                  // cannot record a completion: the node may have forgotten a later holder
-	VerdictQuarantined                // the node lost its memory and waits until every lease it may have forgotten is over
+	VerdictQuarantined                // the node lost its memory, and waits for the end of leases it may have forgotten
 	VerdictClockSkewed                // the clocks of node and client differ by more than the clock window
-	VerdictTooLate                    // the request was in flight for longer than the clock window, or too late for a cooldown
+	VerdictTooLate                    // in flight for longer than the clock window, or too late for a cooldown
 	VerdictReplica                    // the node is not a master
 	VerdictUnguarded                  // the server does not report its replication history
 	VerdictTimedOut                   // no answer within the node timeout
@@ -368,9 +373,9 @@ func (c Class) String() string {
 	return wordAt(c, "none", "invalid", "closed", "done", "held", "lost", "unavailable", "cancelled", "other")
 }
 
-// ClassOf returns the class of err, however it is wrapped. If err matches several classes, the first of these counts: lost,
-// done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than the error of its holder,
-// and the state of a key for more than the deadline that ended the wait for it.
+// ClassOf returns the class of err, however it is wrapped. If err matches several classes, the first of these counts:
+// lost, done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than the error of
+// its holder, and the state of a key for more than the deadline that ended the wait for it.
 func ClassOf(err error) Class {
 	for _, c := range classTable {
 		if errors.Is(err, c.sentinel) {

@@ -13,19 +13,20 @@ import (
 
 // A KeyState is the state of a key, as reported by the nodes.
 type KeyState struct {
-	// Holder is the holder of the key. It is nil unless a quorum of nodes has a lease of the same holder that has not run
-	// out. If it is nil, the key may be free, kept taken after its release (Cooldown), or held all the same, see Unknown; or
-	// some nodes may have it for one caller and some for another. Nodes shows which.
+	// Holder is the holder of the key. It is nil unless a quorum of nodes has a lease of the same holder that has not
+	// run out. If it is nil, the key may be free, kept taken after its release (Cooldown), or held all the same, see
+	// Unknown; or some nodes may have it for one caller and some for another. Nodes shows which.
 	Holder *Holder
-	// Record is the completion record. It is nil unless a quorum of nodes has it, by one ballot and within its retention.
+	// Record is the completion record. It is nil unless a quorum of nodes has it, by one ballot and within its
+	// retention.
 	Record *Record
 	Nodes  []KeyOnNode // the answer of each node, in the order given to New
 }
 
-// A Holder is the holder of a key, as far as the nodes know. A node that has granted the key to others since, or has granted
-// a smaller token, has another token than the rest. For a lease that is just being granted, the token may be smaller than
-// the holder's. Since is computed from the token, which comes from the holder's wall clock and always grows: if that clock
-// was set back, Since is too late.
+// A Holder is the holder of a key, as far as the nodes know. A node that has granted the key to others since, or has
+// granted a smaller token, has another token than the rest. For a lease that is just being granted, the token may be
+// smaller than the holder's. Since is computed from the token, which comes from the holder's wall clock and always
+// grows: if that clock was set back, Since is too late.
 type Holder struct {
 	Token   uint64        // the fencing token; 0 = not known, because the nodes do not agree on it
 	Since   time.Time     // about when the key was granted; zero without a token
@@ -45,19 +46,20 @@ type KeyOnNode struct {
 	ballot uint64 // of the record
 }
 
-// Inspect returns the state of key: its holder, and whether it is recorded as completed. It changes nothing, neither on the
-// nodes nor for the holder or waiters of the key, so it may be called as often as the nodes can serve it. It takes no lock,
-// so its result may be stale on return. Use it for display and monitoring; to act on a key, acquire it.
+// Inspect returns the state of key: its holder, and whether it is recorded as completed. It changes nothing, neither
+// on the nodes nor for the holder or waiters of the key, so it may be called as often as the nodes can serve it. It
+// takes no lock, so its result may be stale on return. Use it for display and monitoring; to act on a key, acquire
+// it.
 //
-// Each node is sent reads only (TIME and GET; with the restart guard also GET for its record, and INFO replication). A lease
-// is judged by the node's own clock, so a node that was restarted from a snapshot may report a lease that has been over for
-// a while. A node that has lost its memory and has no data of the key is reported as in quarantine: it may have had a lease.
-// Inspect waits until all nodes have answered, but not beyond the node timeout or the end of ctx. A quorum of answers is
-// enough.
+// Each node is sent reads only (TIME and GET; with the restart guard also GET for its record, and INFO replication).
+// A lease is judged by the node's own clock, so a node that was restarted from a snapshot may report a lease that has
+// been over for a while. A node that has lost its memory and has no data of the key is reported as in quarantine: it
+// may have had a lease. Inspect waits until all nodes have answered, but not beyond the node timeout or the end of
+// ctx. A quorum of answers is enough.
 //
-// The error is an [*OpError] matching ErrUnavailable if no quorum of nodes has answered; the state then has the answer of
-// each node. A node counts as not answering if this version cannot read its data. The error may also match ErrClosed, the
-// context's error and cause, or ErrInvalid. Observers are not called.
+// The error is an [*OpError] matching ErrUnavailable if no quorum of nodes has answered; the state then has the
+// answer of each node. A node counts as not answering if this version cannot read its data. The error may also match
+// ErrClosed, the context's error and cause, or ErrInvalid. Observers are not called.
 func (l *Locker) Inspect(ctx context.Context, key string) (KeyState, error) {
 	_, err := l.policyForCall(ctx, key, nil)
 	if err != nil {
@@ -132,8 +134,8 @@ func (l *Locker) askNode(ctx context.Context, n *node.Node, key string) (got Key
 	return got
 }
 
-// parse sets the state of the key from the text that a node stores for it, by the node's clock. The text is empty if the node
-// has none.
+// parse sets the state of the key from the text that a node stores for it, by the node's clock. The text is empty if
+// the node has none.
 func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 	if text == "" {
 		return
@@ -228,9 +230,9 @@ func keyStateOf(nodes []KeyOnNode) KeyState {
 		agreed.Name = max(agreed.Name, h.Name)
 		agreed.Hint = max(agreed.Hint, h.Hint)
 
-		// A node's counter can differ from the token. It is smaller until the first renewal if the node granted less than
-		// others. It is greater if the node granted the key to others before a renewal brought the lease back. The counter
-		// of a quorum is the token.
+		// A node's counter can differ from the token. It is smaller until the first renewal if the node granted less
+		// than others. It is greater if the node granted the key to others before a renewal brought the lease back.
+		// The counter of a quorum is the token.
 		if s.countHolding(h.Attempt, h.Token) >= q {
 			agreed.Token = h.Token
 			agreed.Since = h.Since
@@ -252,8 +254,9 @@ func (s KeyState) isDecided(n KeyOnNode, q int) bool {
 	return s.countNodes(func(k KeyOnNode) bool { return k.ballot == n.ballot }) >= q
 }
 
-// Unknown reports whether the key may be held although no quorum of nodes reports a holder. Nodes that do not answer or have
-// lost their memory may have had the lease that other nodes have, or may all have had one. Its holder may be working.
+// Unknown reports whether the key may be held although no quorum of nodes reports a holder. Nodes that do not answer
+// or have lost their memory may have had the lease that other nodes have, or may all have had one. Its holder may be
+// working.
 func (s KeyState) Unknown() bool {
 	isSilent := func(k KeyOnNode) bool { return !k.isReadable() || k.Verdict == VerdictQuarantined }
 	silent := s.countNodes(func(k KeyOnNode) bool { return k.Holder == nil && isSilent(k) })
@@ -262,19 +265,20 @@ func (s KeyState) Unknown() bool {
 	return s.Holder == nil && (missing <= 0 || slices.ContainsFunc(s.Nodes, mayHold))
 }
 
-// Ready reports whether a lock could be granted now: nil means that a quorum of nodes would have granted a free key. It is
-// for health endpoints and dashboards, and cheap enough for them: one request to each node. The request changes nothing,
-// except that a node that lost its memory begins its quarantine, as with any request. Ready returns when a quorum agrees, or
-// cannot agree any more, and waits for at most the node timeout.
+// Ready reports whether a lock could be granted now: nil means that a quorum of nodes would have granted a free key.
+// It is for health endpoints and dashboards, and cheap enough for them: one request to each node. The request changes
+// nothing, except that a node that lost its memory begins its quarantine, as with any request. Ready returns when a
+// quorum agrees, or cannot agree any more, and waits for at most the node timeout.
 //
-// Beware of using it as a readiness probe. If the nodes are in trouble, no replica of a service is ready and all are taken
-// out at once, so requests that need no lock fail as well; and a replica that is taken out does not recover sooner. Use it
-// only to decide whether a replica gets work that cannot be done without a lock. Never use it as a liveness probe: restarts
-// do not fix nodes.
+// Beware of using it as a readiness probe. If the nodes are in trouble, no replica of a service is ready and all are
+// taken out at once, so requests that need no lock fail as well; and a replica that is taken out does not recover
+// sooner. Use it only to decide whether a replica gets work that cannot be done without a lock. Never use it as a
+// liveness probe: restarts do not fix nodes.
 //
-// The error is an [*OpError] without a key. It matches ErrUnavailable, with the answer of each node (RetryAfter is the time
-// until a quorum votes again, if that is known); ErrClosed after Close was called; or the context's error and cause. Nil is
-// not a promise: the next acquisition may fail. If a node is a Redis Cluster, each call asks one shard, chosen at random.
+// The error is an [*OpError] without a key. It matches ErrUnavailable, with the answer of each node (RetryAfter is
+// the time until a quorum votes again, if that is known); ErrClosed after Close was called; or the context's error
+// and cause. Nil is not a promise: the next acquisition may fail. If a node is a Redis Cluster, each call asks one
+// shard, chosen at random.
 func (l *Locker) Ready(ctx context.Context) error {
 	err := l.checkCall(ctx)
 	if err != nil {

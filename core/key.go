@@ -8,9 +8,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Key builds a key from parts, so that different parts make different keys: "5:order/2:42" from "order" and "42". A key has 1
-// to 512 bytes; a longer one is hashed. The adapters build their keys with Key, and use keys built with it unchanged, so a
-// route, a task, a job and a call of Do with the same key exclude each other and share fencing tokens.
+// Key builds a key from parts, so that different parts make different keys: "5:order/2:42" from "order" and "42". A
+// key has 1 to 512 bytes; a longer one is hashed. The adapters build their keys with Key, and use keys built with it
+// unchanged, so a route, a task, a job and a call of Do with the same key exclude each other and share fencing
+// tokens.
 func Key(parts ...string) string {
 	key := make([]byte, 0, 128)
 	for i, part := range parts {

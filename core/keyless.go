@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// A keyless handler removes keys of locks from log records, because keys may be secrets of clients. In errors, a hash stands
-// for the key. The logger of each Locker has such a handler, so it also covers packages built on this one and errors that
-// wrap errors of this package.
+// A keyless handler removes keys of locks from log records, because keys may be secrets of clients. In errors, a hash
+// stands for the key. The logger of each Locker has such a handler, so it also covers packages built on this one and
+// errors that wrap errors of this package.
 type keyless struct{ slog.Handler }
 
 // withoutKeys returns a logger that logs to l without keys.
@@ -41,7 +41,9 @@ func (h keyless) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return keyless{h.Handler.WithAttrs(clean)}
 }
 
-func (h keyless) WithGroup(name string) slog.Handler { return keyless{h.Handler.WithGroup(name)} }
+func (h keyless) WithGroup(name string) slog.Handler {
+	return keyless{h.Handler.WithGroup(name)}
+}
 
 // hideKeys returns the attribute without the keys of the errors in it.
 func hideKeys(a slog.Attr) slog.Attr {

@@ -25,7 +25,7 @@ type Lease struct {
 	askedNodes quorum.Set    // nodes that were sent a request, and may have the lease
 	proposed   *wire.Record  // by the first Complete
 	renewal    *renewal      // in progress; nil = none
-	onEnd      func(Outcome) // tells the observer that the hold has ended; nil until it was told of the hold, or without an observer
+	onEnd      func(Outcome) // ends the observer's OpHold; nil before its start, and without an observer
 
 	callbacks callback.Queue // used by the call if this is its first attempt
 
@@ -34,8 +34,8 @@ type Lease struct {
 	heapIndex int // in watchdog.leases
 }
 
-// start turns the attempt into a lease, given the votes of the round that asked for the key and the time at which that round
-// began. start reports false if no trusted time is left, or if the Locker is closing.
+// start turns the attempt into a lease, given the votes of the round that asked for the key and the time at which
+// that round began. start reports false if no trusted time is left, or if the Locker is closing.
 func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 	lease.extendTrust(sent, lease.attempt.p)
 	if lease.remaining() <= 0 {
@@ -69,13 +69,12 @@ func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 	if p.maxHold > 0 {
 		lease.setMaxHold(p.maxHold)
 	}
-
 	lease.schedule()
 	return true
 }
 
-// observeHold reports the hold to the observer. The watchdog already has the lease and renews it, however long the observer
-// takes. If the lease is lost before the observer returns, the loss is reported right after it.
+// observeHold reports the hold to the observer. The watchdog already has the lease and renews it, however long the
+// observer takes. If the lease is lost before the observer returns, the loss is reported right after it.
 func (lease *Lease) observeHold() {
 	_, end := lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
 	if end == nil {
@@ -110,10 +109,10 @@ func (lease *Lease) Key() string {
 	return lease.attempt.lock.Key
 }
 
-// FencingToken returns a number greater than every token reported for the key before this lease was requested. Pass it with
-// each write to a store that rejects a token smaller than the largest it has seen. Tokens begin with the microseconds since
-// 1970, so they fit a signed 64-bit column. If the Lease was not made by Acquire, FencingToken returns 0, which no store
-// accepts after any other token.
+// FencingToken returns a number greater than every token reported for the key before this lease was requested. Pass
+// it with each write to a store that rejects a token smaller than the largest it has seen. Tokens begin with the
+// microseconds since 1970, so they fit a signed 64-bit column. If the Lease was not made by Acquire, FencingToken
+// returns 0, which no store accepts after any other token.
 func (lease *Lease) FencingToken() uint64 {
 	if !lease.valid() {
 		return 0
@@ -121,9 +120,9 @@ func (lease *Lease) FencingToken() uint64 {
 	return lease.attempt.token
 }
 
-// ValidUntil returns the local time at which the context ends unless a renewal succeeds before. Until then no other caller
-// holds the key. After the end of the lease it is in the past. It has a monotonic reading: compare it with time.Now. If the
-// Lease was not made by Acquire, ValidUntil returns the zero time.
+// ValidUntil returns the local time at which the context ends unless a renewal succeeds before. Until then no other
+// caller holds the key. After the end of the lease it is in the past. It has a monotonic reading: compare it with
+// time.Now. If the Lease was not made by Acquire, ValidUntil returns the zero time.
 func (lease *Lease) ValidUntil() time.Time {
 	if !lease.valid() {
 		return time.Time{}
@@ -150,12 +149,14 @@ func (lease *Lease) checkCall(ctx context.Context) error {
 }
 
 // valid reports whether the lease was made by Acquire.
-func (lease *Lease) valid() bool { return lease != nil && lease.attempt.e != nil }
+func (lease *Lease) valid() bool {
+	return lease != nil && lease.attempt.e != nil
+}
 
-// Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]. The same holds if it ended
-// together with another lease, under which the context given to Acquire ran. Lost returns nil while the lease is held, and
-// if the lease was released or completed, or ended with that context for another reason. Lost reads the clock, as Context
-// does.
+// Lost returns why the lease ended before its holder ended it: an *OpError matching [ErrLost]. The same holds if it
+// ended together with another lease, under which the context given to Acquire ran. Lost returns nil while the lease
+// is held, and if the lease was released or completed, or ended with that context for another reason. Lost reads the
+// clock, as Context does.
 func (lease *Lease) Lost() error {
 	if !lease.valid() || lease.ctx.Err() == nil {
 		return nil
@@ -165,8 +166,8 @@ func (lease *Lease) Lost() error {
 		return nil
 	}
 
-	// The loss of another lease counts only if the context given to Acquire ran under that lease: the cause of any other
-	// context may match ErrLost, too.
+	// The loss of another lease counts only if the context given to Acquire ran under that lease: the cause of any
+	// other context may match ErrLost, too.
 	op, isOpError := cause.(*OpError) //nolint:errorlint // the cause itself
 	isOwn := isOpError && error(op) != context.Cause(outer)
 	around, _ := FromContext(outer)
@@ -176,13 +177,14 @@ func (lease *Lease) Lost() error {
 	return nil
 }
 
-// Extend moves the end that MaxHold has set to d from now, later or sooner, and makes the watchdog renew the lease until
-// then. No request is sent, so a nil error promises nothing about the nodes: the lease still ends if too few of them confirm
-// it, and ValidUntil returns the time until which they have.
+// Extend moves the end that MaxHold has set to d from now, later or sooner, and makes the watchdog renew the lease
+// until then. No request is sent, so a nil error promises nothing about the nodes: the lease still ends if too few of
+// them confirm it, and ValidUntil returns the time until which they have.
 //
-// The error matches ErrInvalid without MaxHold, and if d is 0 or less. ErrLost: the lease was lost, as far as is known; a
-// Release may have found that. ErrReleased: Release or Complete was called before. If the lease has ended with the context
-// given to Acquire, the error matches the error of that context, and not ErrLost, whatever the cause of the context is.
+// The error matches ErrInvalid without MaxHold, and if d is 0 or less. ErrLost: the lease was lost, as far as is
+// known; a Release may have found that. ErrReleased: Release or Complete was called before. If the lease has ended
+// with the context given to Acquire, the error matches the error of that context, and not ErrLost, whatever the cause
+// of the context is.
 func (lease *Lease) Extend(d time.Duration) error {
 	switch {
 	case !lease.valid():
@@ -226,7 +228,8 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 
 type leaseKey struct{}
 
-// A leaseContext is the context of a lease, or of a run under it. It has no deadline of the lease, because that one moves.
+// A leaseContext is the context of a lease, or of a run under it. It has no deadline of the lease, because that one
+// moves.
 type leaseContext struct {
 	context.Context // cancelled with the lease; nil until it is held
 	parent          context.Context
@@ -256,10 +259,14 @@ func (c *leaseContext) Value(key any) any {
 }
 
 // isTrusted reports whether the lease is held and has trusted time left. The lease's lock must be held.
-func (lease *Lease) isTrusted() bool { return lease.state == leaseHeld && lease.remaining() > 0 }
+func (lease *Lease) isTrusted() bool {
+	return lease.state == leaseHeld && lease.remaining() > 0
+}
 
 // isWanted reports whether the context of a held lease is live. The lease's lock must be held.
-func (lease *Lease) isWanted() bool { return lease.ctx.Context.Err() == nil }
+func (lease *Lease) isWanted() bool {
+	return lease.ctx.Context.Err() == nil
+}
 
 // A heldBy is a lease as a holder in the local queue.
 type heldBy struct{ *Lease }
@@ -275,16 +282,16 @@ func (h heldBy) InTheWay() refusal {
 	}
 }
 
-// expire ends a held lease whose time is over. The watchdog's timer calls it. Every use of the lease calls it, too, because
-// the process may have been paused and the timer may not have fired yet.
+// expire ends a held lease whose time is over. The watchdog's timer calls it. Every use of the lease calls it, too,
+// because the process may have been paused and the timer may not have fired yet.
 func (lease *Lease) expire() {
 	if lease.remaining() <= 0 {
 		lease.declareLost(LossExpired)
 	}
 }
 
-// declareLost ends a held lease before its holder did, and reports whether it was held. It does not release the key: the
-// holder may still be working, so the nodes keep the key until the TTL ends.
+// declareLost ends a held lease before its holder did, and reports whether it was held. It does not release the key:
+// the holder may still be working, so the nodes keep the key until the TTL ends.
 func (lease *Lease) declareLost(reason LossReason) bool {
 	lease.attempt.mu.Lock()
 	reason = lease.refineReason(reason)
@@ -294,8 +301,8 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 		return false
 	}
 
-	// One step under the lock: the lease's state, its context and its attempt end together. onEnd is nil until the observer
-	// was told of the hold.
+	// The lease's state, its context and its attempt end under one lock, so that no goroutine sees one without the
+	// others. onEnd is nil until the observer was told of the hold.
 	out, onEnd := lease.lossOutcome(), lease.onEnd
 	lease.cancelContext(out.Err)
 	lease.attempt.mu.Unlock()
@@ -315,7 +322,7 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 		e.Callbacks.PostAlways(lease.attempt.callbacks, func() { onEnd(out) })
 	}
 
-	// Last: once Close does not wait for the lease any more, all its callbacks have been posted.
+	// The lease is retired last: when Close stops waiting for it, all its callbacks have been posted.
 	lease.retire()
 	return true
 }
@@ -329,8 +336,8 @@ func (lease *Lease) endByHolder() (held bool, life lifecycle) {
 	return held, lease.lifecycle
 }
 
-// cancelContext ends the lease's context together with the attempt. If the attempt lived on, a renewal would keep the key
-// from others for nothing. The lease's lock must be held.
+// cancelContext ends the lease's context together with the attempt. If the attempt lived on, a renewal would keep the
+// key from others for nothing. The lease's lock must be held.
 func (lease *Lease) cancelContext(cause error) {
 	if lease.cancel != nil { // nil: the lease was never held
 		lease.cancel(cause)
@@ -339,8 +346,8 @@ func (lease *Lease) cancelContext(cause error) {
 	lease.endNow()
 }
 
-// observeEnd reports to the observer that the holder has ended the lease. The observer may end the goroutine, so the steps
-// that must happen in any case come before this call or are deferred.
+// observeEnd reports to the observer that the holder has ended the lease. The observer may end the goroutine, so the
+// steps that must happen in any case come before this call or are deferred.
 func (lease *Lease) observeEnd(held bool) {
 	if held && lease.onEnd != nil {
 		lease.onEnd(Outcome{Err: ErrReleased, Token: lease.FencingToken()})

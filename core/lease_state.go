@@ -59,8 +59,8 @@ func (l *lifecycle) markEnded() (held bool) {
 	return held
 }
 
-// recordRelease records a call of Release, and reports whether a cooldown may begin with it: only with the first release of
-// a lease that was not lost.
+// recordRelease records a call of Release, and reports whether a cooldown may begin with it: only with the first
+// release of a lease that was not lost.
 func (l *lifecycle) recordRelease() bool {
 	first := !l.releaseCalled
 	l.releaseCalled = true
@@ -76,8 +76,8 @@ func (l *lifecycle) recordFoundLost(reason LossReason) bool {
 	return true
 }
 
-// recordCompletion records the result of a completion. refused is the reason if it was refused. It is "" if the completion
-// was confirmed, or if too few nodes have answered.
+// recordCompletion records the result of a completion. refused is the reason if it was refused. It is "" if the
+// completion was confirmed, or if too few nodes have answered.
 func (l *lifecycle) recordCompletion(confirmed bool, refused LossReason) {
 	switch {
 	case confirmed:
@@ -89,11 +89,13 @@ func (l *lifecycle) recordCompletion(confirmed bool, refused LossReason) {
 }
 
 // knownLoss returns why the holder was not alone until its end, as far as is known; "" if it was.
-func (l *lifecycle) knownLoss() LossReason { return cmp.Or(l.lossReason, l.refusedReason) }
+func (l *lifecycle) knownLoss() LossReason {
+	return cmp.Or(l.lossReason, l.refusedReason)
+}
 
-// recordRenewal records the end of a renewal, and sets the time of the next one: at period, or soon if this one failed. A
-// node that was granted to others (occupied) keeps a turn for this lease, so the next renewal comes soon, before that turn
-// ends. At most every other renewal is early.
+// recordRenewal records the end of a renewal, and sets the time of the next one: at period, or soon if this one
+// failed. A node that was granted to others (occupied) keeps a turn for this lease, so the next renewal comes soon,
+// before that turn ends. At most every other renewal is early.
 func (l *lifecycle) recordRenewal(ok, occupied bool, soon, period clock.Instant) {
 	l.renewAt = soon
 	if !ok {

@@ -20,31 +20,32 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Locker acquires leases on a set of nodes. It is safe for concurrent use. Its options never change; With derives a Locker
-// with other options.
+// A Locker acquires leases on a set of nodes. It is safe for concurrent use. Its options never change; With derives a
+// Locker with other options.
 type Locker struct {
 	e *engine
 	p policy
 }
 
-// New returns a Locker over nodes, which must be independent Redis masters. The caller owns the clients, which may have any
-// options. Before New returns, it checks that each node is suitable, for at most the node timeout. A problem that will not
-// go away on its own is an error: the same server twice, a replica, a server that may evict keys or is older than Redis
-// 6.2.7, wrong credentials, missing rights, a certificate that cannot be verified, a Redis Cluster behind a plain client, or
-// a Lua that lacks functions that the scripts need. Any other problem, such as a node that does not answer or is busy, is
-// logged, and the node is checked again later: New needs no quorum. The error names every invalid option or, if the options
-// are valid, every problem of the nodes.
+// New returns a Locker over nodes, which must be independent Redis masters. The caller owns the clients, which may
+// have any options. Before New returns, it checks that each node is suitable, for at most the node timeout. A problem
+// that will not go away on its own is an error: the same server twice, a replica, a server that may evict keys or is
+// older than Redis 6.2.7, wrong credentials, missing rights, a certificate that cannot be verified, a Redis Cluster
+// behind a plain client, or a Lua that lacks functions that the scripts need. Any other problem, such as a node that
+// does not answer or is busy, is logged, and the node is checked again later: New needs no quorum. The error names
+// every invalid option or, if the options are valid, every problem of the nodes.
 //
-// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (nodes that are a Cluster
-// within 16 seconds). Nodes that have not been asked for a while are asked until Close. Thus they vote again soon, even if
-// no lock is taken.
+// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (nodes that are a
+// Cluster within 16 seconds). Nodes that have not been asked for a while are asked until Close. Thus they vote again
+// soon, even if no lock is taken.
 //
-// A client's call ends with the node timeout, or a little later, whatever its retries and backoffs. A read or a dial that
-// has begun keeps a connection of its pool until its own timeouts end it. If a server answers that it is the wrong server,
-// for instance because it is a replica, its idle connections are closed, so that its name is resolved again.
+// A client's call ends with the node timeout, or a little later, whatever its retries and backoffs. A read or a dial
+// that has begun keeps a connection of its pool until its own timeouts end it. If a server answers that it is the
+// wrong server, for instance because it is a replica, its idle connections are closed, so that its name is resolved
+// again.
 //
-// A redis.Client without a read timeout is used with the node timeout as its read timeout, so that a connection that never
-// answers is given back. Give a Cluster client a ReadTimeout.
+// A redis.Client without a read timeout is used with the node timeout as its read timeout, so that a connection that
+// never answers is given back. Give a Cluster client a ReadTimeout.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	p, err := policyFor(nodes, opts)
 	if err != nil {
@@ -69,7 +70,8 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// policyFor returns the policy that the options make for nodes. The error names every invalid option and every invalid node.
+// policyFor returns the policy that the options make for nodes. The error names every invalid option and every
+// invalid node.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
 	p, err := newPolicy(opts, len(nodes))
 	nodeErrs := goredis.Check(nodes, quorum.MaxNodes)
@@ -81,19 +83,20 @@ func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
 }
 
 // Open is New with clients that it makes, and that Close closes. Their settings suit locks: no retries, respect for
-// contexts, and timeouts of the order of the node timeout, which follows from the TTL. The same holds for the clients of
-// Sentinels and of servers of a Redis Cluster. Each URL is one node, which is
+// contexts, and timeouts of the order of the node timeout, which follows from the TTL. The same holds for the clients
+// of Sentinels and of servers of a Redis Cluster. Each URL is one node, which is
 //
 //   - a server: "redis://user:password@host:6379/0", as redis.ParseURL reads it;
-//   - a primary that Sentinels watch: "redis-sentinel://host1:26379/0?addr=host2:26379&addr=host3:26379&master_name=mymaster",
-//     as redis.ParseFailoverURL reads it: a user and a password before the host are for the Sentinels, and those for the
+//   - a primary that Sentinels watch:
+//     "redis-sentinel://host1:26379/0?addr=host2:26379&addr=host3:26379&master_name=mymaster", as
+//     redis.ParseFailoverURL reads it: a user and a password before the host are for the Sentinels, and those for the
 //     servers are parameters, &username=user&password=secret;
-//   - a Redis Cluster, all of it: "redis-cluster://user:password@host1:7000?addr=host2:7000", as redis.ParseClusterURL reads
-//     it; some of its servers are enough.
+//   - a Redis Cluster, all of it: "redis-cluster://user:password@host1:7000?addr=host2:7000", as
+//     redis.ParseClusterURL reads it; some of its servers are enough.
 //
-// "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. If a URL or an option is
-// invalid, the error names each of them, matches ErrInvalid, and does not show any part of a URL that cannot be parsed. A
-// parameter that is unknown, or would make clients ask a replica, is invalid.
+// "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. If a URL or an option
+// is invalid, the error names each of them, matches ErrInvalid, and does not show any part of a URL that cannot be
+// parsed. A parameter that is unknown, or would make clients ask a replica, is invalid.
 func Open(urls []string, opts ...Option) (*Locker, error) {
 	clients, err := dial(urls, opts)
 	if err != nil {
@@ -150,7 +153,9 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	return &Locker{l.e, *p}, nil
 }
 
-func (l *Locker) checkCall(ctx context.Context) error { return checkCall(ctx, l.valid(), errNoLocker) }
+func (l *Locker) checkCall(ctx context.Context) error {
+	return checkCall(ctx, l.valid(), errNoLocker)
+}
 
 // valid reports whether l was made by New, Open or With.
 func (l *Locker) valid() bool { return l != nil && l.e != nil }
@@ -163,8 +168,8 @@ func (l *Locker) config() *settings {
 	return l.p.settings
 }
 
-// KeyPrefix returns the prefix of all Redis keys of l, see WithKeyPrefix. It is for packages whose host library has keys in
-// the same Redis.
+// KeyPrefix returns the prefix of all Redis keys of l, see WithKeyPrefix. It is for packages whose host library has
+// keys in the same Redis.
 func (l *Locker) KeyPrefix() string { return l.config().Prefix }
 
 // Logger returns the logger of l, see WithLogger. Packages built on this one log to it, too.
@@ -178,9 +183,9 @@ func (l *Locker) TTL() time.Duration {
 	return l.p.ttl
 }
 
-// ClockOffset returns how far the nodes' wall clocks are ahead of this process's: the median over the nodes, each estimated
-// from the fastest of its last eight replies, with an error of at most half its round trip. It returns false if no node has
-// replied yet.
+// ClockOffset returns how far the nodes' wall clocks are ahead of this process's: the median over the nodes, each
+// estimated from the fastest of its last eight replies, with an error of at most half its round trip. It returns
+// false if no node has replied yet.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
 	if !l.valid() {
 		return 0, false
@@ -207,8 +212,8 @@ func (l *Locker) Event(ctx context.Context, ev Event) {
 	}
 }
 
-// Closing returns a channel that is closed when Close is called. It is for packages that wait for events other than a lock
-// and must end with the Locker.
+// Closing returns a channel that is closed when Close is called. It is for packages that wait for events other than a
+// lock and must end with the Locker.
 func (l *Locker) Closing() <-chan struct{} {
 	if !l.valid() {
 		return nil
@@ -222,22 +227,22 @@ var (
 )
 
 // Close closes l, every Locker derived from it, and the Locker from which it was derived. New acquisitions fail with
-// ErrClosed at once. Acquisitions that wait fail as soon as their current round is over. Close waits until all leases are
-// released, and meanwhile logs which are not: a lease that is never released keeps Close from returning. So give ctx a
-// deadline.
+// ErrClosed at once. Acquisitions that wait fail as soon as their current round is over. Close waits until all leases
+// are released, and logs the leases that are not: a lease that is never released keeps Close from returning. So give
+// ctx a deadline.
 //
-// If ctx ends first, Close ends the leases (their contexts end with ErrLost, reason closed), frees their keys, and returns
-// an error that matches the cause of ctx and names the keys. In either case it waits for requests in flight: once ctx has
-// ended, until no node has answered any for the node timeout. Close also waits for the observer and the logger. If ctx has
-// ended and they do not return, Close returns an error that says so.
+// If ctx ends first, Close ends the leases (their contexts end with ErrLost, reason closed), frees their keys, and
+// returns an error that matches the cause of ctx and names the keys. In either case it waits for requests in flight:
+// once ctx has ended, until no node has answered any for the node timeout. Close also waits for the observer and the
+// logger. If ctx has ended and they do not return, Close returns an error that says so.
 func (l *Locker) Close(ctx context.Context) error {
 	if err := l.checkCall(ctx); err != nil {
 		return err
 	}
 	e := l.e
 
-	// Background requests and waits end first, and then no further call is admitted: a call that is admitted in between sees
-	// that the Locker is closing.
+	// Background requests and waits end first, and then no further call is admitted: a call that is admitted in
+	// between sees that the Locker is closing.
 	e.BeginClose()
 	e.gate.Close()
 
@@ -247,7 +252,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		err = l.endLeases(ctx)
 	}
 
-	// Only now may no request begin any more: until here, leases were released.
+	// Background tasks are refused only now, because the releases of leases may have needed some.
 	e.Tasks.Close()
 	joined := e.Tasks.Empty()
 	if e.closeOwnClients != nil {
@@ -282,11 +287,12 @@ func (l *Locker) endLeases(ctx context.Context) error {
 	for _, lease := range left {
 		wasHeld := lease.declareLost(LossClosed)
 		if wasHeld {
-			lease.attempt.releaseAll(context.Background()) //nolint:forbidigo // a release is sent even if its caller has gone
+			lease.attempt.releaseAll(context.Background()) //nolint:forbidigo // it outlives its caller
 		}
 	}
 
-	// The other calls see that the Locker is closing, and soon wait for no node any more. But the observer may keep them.
+	// The other calls see that the Locker is closing, and soon wait for no node any more. But the observer may keep
+	// them.
 	returned := e.WaitFor(e.gate.Empty(), nil, 5*max(l.p.nodeTimeout, time.Second))
 	if !returned {
 		err = errors.Join(err, errCallbackRunning)
@@ -294,8 +300,8 @@ func (l *Locker) endLeases(ctx context.Context) error {
 	return err
 }
 
-// waitUntilIdle waits until there are no leases and no calls, and reports whether this came before the end of ctx. It logs
-// the leases that are left once, after ten seconds.
+// waitUntilIdle waits until there are no leases and no calls, and reports whether this came before the end of ctx. It
+// logs the leases that are left once, after ten seconds.
 func (l *Locker) waitUntilIdle(ctx context.Context) bool {
 	e := l.e
 	timer := time.NewTimer(10 * time.Second)
@@ -327,11 +333,10 @@ func nameForLog(lease *Lease) string {
 // maxNamed is how many unreleased leases Close names.
 const maxNamed = 10
 
-// unfinished returns the leases that are still held, sorted by key, the names of the first maxNamed of them, and the number
-// of calls in progress.
+// unfinished returns the leases that are still held, sorted by key, the names of the first maxNamed of them, and the
+// number of calls in progress.
 func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []string, calls int) {
 	e := l.e
-
 	e.watchdog.mu.Lock()
 	defer e.watchdog.mu.Unlock()
 	byKey := func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) }

@@ -24,8 +24,8 @@ var lockers atomic.Uint64
 
 const maxResult = 64 << 10 // bytes of a completion record's result
 
-// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes. The other
-// options are CallOptions; New makes them the defaults of every call.
+// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes. The
+// other options are CallOptions; New makes them the defaults of every call.
 type Option interface{ apply(*policy) }
 
 // A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once. In New, Open and With it is for all
@@ -67,8 +67,8 @@ type timing struct {
 	pauses
 }
 
-// The pauses limit the time for which a failed or refused request is not repeated. Whatever the TTL, none is longer than
-// longestPause, because a node may be back at any time.
+// The pauses limit the time for which a failed or refused request is not repeated. Whatever the TTL, none is longer
+// than longestPause, because a node may be back at any time.
 type pauses struct {
 	quarantinePause time.Duration // of a call, while too few nodes vote
 	renewalPause    time.Duration // of a lease whose renewal has failed, or that lost a node to others
@@ -96,7 +96,7 @@ type policy struct {
 
 	// Arguments of requests, boxed once to save allocations.
 	ttlMillis, tombstoneMillis wire.Millis // the TTL; the life of a tombstone
-	turnMillis                 wire.Millis // how long a node that refuses a renewal keeps others out, so that the next renewal gets it
+	turnMillis                 wire.Millis // a node that refuses a renewal keeps others out for this time
 	metadata                   string      // note and name, for leases without a hint
 }
 
@@ -152,8 +152,8 @@ func newPolicy(opts []Option, n int) (policy, error) {
 	return p, errors.Join(f...)
 }
 
-// containPanics replaces the logger and the observer by ones that contain the panics of the user's code. From then on the
-// Locker has no others, so every call of them is contained.
+// containPanics replaces the logger and the observer by ones that contain the panics of the user's code. From then on
+// the Locker has no others, so every call of them is contained.
 func (p *policy) containPanics() {
 	p.Logger = callback.Logger(p.Logger)
 	p.observer = p.observer.containPanics(p.Logger)
@@ -228,8 +228,8 @@ var opKinds = [...]OpKind{
 	wire.OpTouch:    OpTouch,
 }
 
-// check adds the invalid options of a call to f. It runs for each call that has options, so it allocates only if an option is
-// invalid.
+// check adds the invalid options of a call to f. It runs for each call that has options, so it allocates only if an
+// option is invalid.
 func (p *policy) check(f *faults.List) {
 	before := len(*f)
 	checkRange(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
@@ -301,7 +301,14 @@ func (p *policy) observe(
 	if p.observer.Start == nil {
 		return ctx, nil
 	}
-	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
+	return p.observer.Start(ctx, Op{
+		Kind:  kind,
+		Name:  p.name,
+		Key:   key,
+		Nodes: p.nodes,
+		Try:   try,
+		Token: token,
+	})
 }
 
 // The arithmetic of trust. Its functions are pure, so that they can be fuzzed.
@@ -313,8 +320,8 @@ const (
 	clockDrift = 0.10
 	// maxRetention keeps the end of a record within the dates that a reply can represent.
 	maxRetention = 10 * 365 * 24 * time.Hour
-	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all processes must use
-	// the same window.
+	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all processes
+	// must use the same window.
 	defaultWindow = 500 * time.Millisecond
 )
 
@@ -337,7 +344,9 @@ func defaultNodeTimeout(ttl time.Duration) time.Duration {
 }
 
 // cancelMargin returns how long before the end of validity the context ends, so that the holder has stopped by then.
-func cancelMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
+func cancelMargin(ttl time.Duration) time.Duration {
+	return max(50*time.Millisecond, ttl/50)
+}
 
 // tombstoneTTL returns how long a node remembers that an attempt is over: until the clock window rejects its requests.
 // Without a window, this is longer than requests can plausibly be in flight.

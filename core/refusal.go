@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A refusal says why an attempt did not become a lease. Callers that wait in this process for the same key get a copy of
-// it. The errors of operations are made from it.
+// A refusal says why an attempt did not become a lease. Callers that wait in this process for the same key get a copy
+// of it. The errors of operations are made from it.
 type refusal struct {
 	outcome     quorum.Outcome
 	err         error // the sentinel
@@ -32,7 +32,9 @@ type refusal struct {
 }
 
 // split reports whether a short random time may break the tie.
-func (r *refusal) split() bool { return r.outcome == quorum.Split || r.outcome == quorum.Unsettled }
+func (r *refusal) isSplit() bool {
+	return r.outcome == quorum.Split || r.outcome == quorum.Unsettled
+}
 
 // reservedForWaiter returns the refusal of a key that an earlier waiter gets first. hint is the hint of the holder.
 func reservedForWaiter(hint string) refusal {
@@ -58,8 +60,8 @@ var errTooSlow = fmt.Errorf(
 	"%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable,
 )
 
-// errUnsettled is the error of an attempt that found a completion record which no quorum is known to have. The key may be
-// free.
+// errUnsettled is the error of an attempt that found a completion record which no quorum is known to have. The key
+// may be free.
 var errUnsettled = fmt.Errorf(
 	"%w: a node has a completion record, and too few nodes answered to tell whether it counts", ErrUnavailable,
 )
@@ -77,7 +79,8 @@ var refusalErrors = [...]error{
 	quorum.Won:         errTooSlow,
 }
 
-// refusalOf returns the refusal of a failed attempt, given the votes. If two nodes are one server, the second has no vote.
+// refusalOf returns the refusal of a failed attempt, given the votes. If two nodes are one server, the second has no
+// vote.
 func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	first, second, same := t.SameServer()
 	if same {
@@ -105,9 +108,9 @@ func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	return refused
 }
 
-// pauseRange returns the shortest and the longest pause before the next attempt, unless the nodes notify the call. The pause
-// is drawn at random between them, so that contenders do not come at the same time. late reports that the call has shared
-// its turn too often.
+// pauseRange returns the shortest and the longest pause before the next attempt, unless the nodes notify the call.
+// The pause is drawn at random between them, so that contenders do not come at the same time. late reports that the
+// call has shared its turn too often.
 func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 	switch r.outcome {
 	case quorum.Quarantined:
@@ -131,15 +134,15 @@ func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 	}
 }
 
-// stopError returns the error of a call that stops: the last answer of the nodes, the end of its context, or the end of the
-// Locker.
+// stopError returns the error of a call that stops: the last answer of the nodes, the end of its context, or the end
+// of the Locker.
 func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key string) *OpError {
 	failure := newOpError(op, key, r.err)
 	failure.Record = r.record
 	failure.Nodes = slices.Clone(r.nodes) // other callers get the same nodes
 
-	// If a deadline ended the wait, the error also says what was known. A round that was cut short proves nothing if the
-	// missing replies could have changed its outcome.
+	// If a deadline ended the wait, the error also says what was known. A round that was cut short proves nothing if
+	// the missing replies could have changed its outcome.
 	err := contextError(ctx)
 	timedOut := err != nil && ctx.Err() == context.DeadlineExceeded
 	isKnown := r.err != nil && !r.undecided
@@ -180,5 +183,11 @@ func fateError(op OpKind, key string, fate quorum.Fate, nodes []NodeReply) error
 	if fate == quorum.Confirmed {
 		return nil
 	}
-	return &OpError{Op: op, Key: key, Err: fateErrors[fate].err, Reason: fateErrors[fate].reason, Nodes: nodes}
+	return &OpError{
+		Op:     op,
+		Key:    key,
+		Err:    fateErrors[fate].err,
+		Reason: fateErrors[fate].reason,
+		Nodes:  nodes,
+	}
 }

@@ -19,11 +19,13 @@ type ReleaseOption func(*releaseOptions)
 
 type releaseOptions struct{ cooldown time.Duration }
 
-// Cooldown keeps the key taken for d after the release, at most 24h. Acquirers wait, or get ErrHeld with the time left in
-// OpError.RetryAfter. The cooldown of the first Release counts: repeating it, in Do as well, neither shortens nor extends
-// it. If no quorum confirms the release before the TTL ends, if the lease was lost, or after Complete, there is no
-// cooldown. Nodes that lose their memory forget it. The default is 0: the key is free at once.
-func Cooldown(d time.Duration) ReleaseOption { return func(o *releaseOptions) { o.cooldown = d } }
+// Cooldown keeps the key taken for d after the release, at most 24h. Acquirers wait, or get ErrHeld with the time
+// left in OpError.RetryAfter. The cooldown of the first Release counts: repeating it, in Do as well, neither shortens
+// nor extends it. If no quorum confirms the release before the TTL ends, if the lease was lost, or after Complete,
+// there is no cooldown. Nodes that lose their memory forget it. The default is 0: the key is free at once.
+func Cooldown(d time.Duration) ReleaseOption {
+	return func(o *releaseOptions) { o.cooldown = d }
+}
 
 // cooldownOf returns the cooldown that the options set.
 func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
@@ -40,14 +42,17 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 	return o.cooldown, nil
 }
 
-// Release releases the key, with Cooldown when that has passed. The lease's context ends at once, with cause ErrReleased.
-// Release works even if ctx has ended, because it uses only the values of ctx. It takes at most the node timeout and may
-// be repeated. After Release or Complete has succeeded, nothing is left to do.
+// Release frees the key. With Cooldown, the key is free when the cooldown has passed. The lease's context ends at
+// once, with cause ErrReleased.
 //
-// A nil error means that a quorum confirmed the release. ErrLost: the lease had ended before, or its Complete was refused
-// with ErrLost, so the holder was not alone until its end. ErrUnavailable: no quorum confirmed the release. The key may
-// stay taken until its TTL ends, and the release is still being tried in the background. ErrClosed: the release was not
-// confirmed before the Locker was closed. An error matching ErrInvalid changes nothing: the lease goes on.
+// Release works even if ctx has ended, because it uses only the values of ctx. It takes at most the node timeout and
+// may be repeated. After Release or Complete has succeeded, nothing is left to do.
+//
+// A nil error means that a quorum confirmed the release. ErrLost: the lease had ended before, or its Complete was
+// refused with ErrLost, so the holder was not alone until its end. ErrUnavailable: no quorum confirmed the release.
+// The key may stay taken until its TTL ends, and the release is still being tried in the background. ErrClosed: the
+// release was not confirmed before the Locker was closed. An error matching ErrInvalid changes nothing: the lease
+// goes on.
 func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	keep, err := cooldownOf(opts)
 	err = cmp.Or(lease.checkCall(ctx), err)
@@ -55,33 +60,38 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		return err
 	}
 
-	// A lease whose time is over ended as lost, even if the process was paused and nothing has looked at the clock since.
+	// If the lease's time is over, the lease ends as lost and not as released. The process may have been paused, so
+	// that no timer has fired yet.
 	lease.expire()
 
-	// The context ends before any request is sent: no other caller may get the key while the context is live.
+	// The context ends before any request is sent, because no other caller may get the key while the context is live.
+	// From here on no renewal begins, so askedNodes does not change any more.
 	held, life := lease.endByHolder()
 
-	// Deferred before the observer is called: the turn of this process is passed on even if the observer ends the
-	// goroutine. If the next caller's request leaves with the release, it has the turn already.
+	// passTurn is deferred before the observer is called: the turn of this process must be passed on even if the
+	// observer ends the goroutine. If the next caller's request leaves with the release, that caller has the turn
+	// already.
 	var next *queue.Turn
 	defer func() { lease.passTurn(held, next != nil) }()
 
+	// The observer learns of the end of the hold before it learns of the release.
 	lease.observeEnd(held)
 
-	// A repeated call is answered without a request. A call that was not confirmed asks the nodes again.
+	// If an earlier Release or Complete was confirmed, its result is returned without a request. Otherwise the nodes
+	// are asked again.
 	e := lease.attempt.e
-	over := life.releaseConfirmed || life.completed
+	isOver := life.releaseConfirmed || life.completed
 	switch {
 	case life.completed && keep > 0:
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrReleased}
-	case over && life.knownLoss() != "":
+	case isOver && life.knownLoss() != "":
 		return lease.lostError(OpRelease, life.knownLoss())
-	case over:
+	case isOver:
 		return nil
 	}
 
-	// Close waits for calls that have joined. A held lease can always join, because the lease itself keeps the gate open
-	// until passTurn.
+	// Close must wait for the requests below. A lease that was held until this call can always join, because it
+	// counts in the gate until passTurn retires it. Other calls are refused once Close has nothing left to wait for.
 	joined := e.gate.Join()
 	switch {
 	case joined:
@@ -92,15 +102,17 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrClosed}
 	}
 
+	// The observer is called before the round begins, so that its time does not count against the node timeout.
 	ctx, end := lease.attempt.p.observe(ctx, OpRelease, lease.Key(), false, lease.FencingToken())
 
-	// The cooldown starts before the round is made, because the round carries it.
-	to := lease.markReleased(keep)
+	// The cooldown starts before the round is made, because the round carries the rest of it.
+	nodes := lease.markReleased(keep)
 	cooldown := lease.cooldownLeft()
 	r := lease.attempt.newReleaseRound(cooldown)
-	r.Begin(ctx, to)
+	r.Begin(ctx, nodes)
 
-	// The next caller of this process can get the key now only if this call had the turn and leaves no cooldown.
+	// The turn is passed on with the release only if this call had the turn and the next caller can get the key: not
+	// during a cooldown, and not while the Locker closes. In all other cases passTurn passes the turn on at the end.
 	passesOn := held && cooldown == 0 && !e.IsClosing()
 	if passesOn {
 		next = e.localQueue.Next(lease.attempt.lock.Resource())
@@ -119,7 +131,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	return out.Err
 }
 
-// markReleased records the release and starts the cooldown, unless there was a release before. It returns the nodes to ask.
+// markReleased records the release and starts the cooldown, unless there was a release before. It returns the nodes
+// to ask.
 func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
@@ -128,15 +141,14 @@ func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 	if begins && keep > 0 {
 		lease.startCooldown(keep)
 	}
-
 	return lease.askedNodes
 }
 
-// handOver sends the release together with the request of the next caller in this process, so that the key changes hands
-// in one round trip and one batch. Both obey the queues of the nodes like any other requests. On a contended key this is
-// worth 1.3 times the holds per second if the nodes are close, and twice as many over a network.
+// handOver sends the release together with the request of the next caller in this process, so that the key changes
+// hands in one round trip and one batch. Both obey the queues of the nodes like any other requests. On a contended
+// key this is worth 1.3 times the holds per second if the nodes are close, and twice as many over a network.
 //
-// The next caller wakes up even if Ask panics, because Ask uses the caller's context.
+// The next caller must wake up even if making its request panics, because that uses the caller's context.
 func handOver(next *queue.Turn, release *node.Round) {
 	defer close(next.Come)
 	next.Asked = true
@@ -147,16 +159,17 @@ func handOver(next *queue.Turn, release *node.Round) {
 func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcome {
 	lease.attempt.mu.Lock()
 	lease.releaseConfirmed = lease.releaseConfirmed || t.Confirmed()
-	news := lease.recordFoundLost(fateErrors[t.Released()].reason)
+	isNews := lease.recordFoundLost(fateErrors[t.Released()].reason)
 	reason := lease.knownLoss()
 	lease.attempt.mu.Unlock()
 
-	unnoticed := news && held
+	unnoticed := isNews && held
 	if unnoticed {
 		lease.logLoss(reason)
 	}
 
 	out := Outcome{Reason: reason, Unnoticed: unnoticed, Token: lease.FencingToken()}
+
 	// The replies are copied only for an error or an observer.
 	needsReplies := observed || reason != "" || !t.Confirmed()
 	if needsReplies {
@@ -165,7 +178,13 @@ func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcom
 
 	switch {
 	case reason != "":
-		out.Err = &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrLost, Reason: reason, Nodes: out.Nodes}
+		out.Err = &OpError{
+			Op:     OpRelease,
+			Key:    lease.Key(),
+			Err:    ErrLost,
+			Reason: reason,
+			Nodes:  out.Nodes,
+		}
 	case !t.Confirmed():
 		lease.attempt.p.Logger.Warn(
 			"lockkit: release not confirmed, the key may stay taken until its TTL is over",

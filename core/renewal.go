@@ -21,17 +21,19 @@ type renewal struct {
 	// observerEnd is the function that Observer.Start returned. Only the callback queue of the lease uses it.
 	observerEnd func(Outcome)
 
-	// expiresAt is the timeout of the round; Never until the round has been sent, and after the timeout. The lease's lock
-	// guards it.
+	// expiresAt is the timeout of the round; Never until the round has been sent, and after the timeout. The lease's
+	// lock guards it.
 	expiresAt clock.Instant
 }
 
-// isRenewable reports whether the lease needs a renewal to live on, and its holder's context is live. The lease's lock must
-// be held.
-func (lease *Lease) isRenewable() bool { return lease.outlivesTrust() && lease.isWanted() }
-
-// schedule sets the next inspection: at the next renewal, at the timeout of the current one, or when trust ends. The lease's
+// isRenewable reports whether the lease needs a renewal to live on, and its holder's context is live. The lease's
 // lock must be held.
+func (lease *Lease) isRenewable() bool {
+	return lease.outlivesTrust() && lease.isWanted()
+}
+
+// schedule sets the next inspection: at the next renewal, at the timeout of the current one, or when trust ends. The
+// lease's lock must be held.
 func (lease *Lease) schedule() {
 	at := lease.liveUntil.Load()
 	if r := lease.renewal; r != nil {
@@ -42,10 +44,10 @@ func (lease *Lease) schedule() {
 	lease.attempt.e.watchdog.reschedule(lease, at)
 }
 
-// inspect expires the lease if its time is over, ends a renewal that has timed out, and returns the renewal to send if one
-// is due by then.
+// inspect expires the lease if its time is over, ends a renewal that has timed out, and returns the renewal to send
+// if one is due by then.
 func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
-	// First, because a lease whose time is over must end even if its renewal could still be confirmed.
+	// A lease whose time is over ends before anything else, even if its renewal could still be confirmed.
 	lease.expire()
 
 	lease.attempt.mu.Lock()
@@ -69,7 +71,8 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 	lease.schedule()
 	lease.attempt.mu.Unlock()
 
-	// Without the lock, because a round that expires concludes the renewal, which takes the lock and schedules the next one.
+	// Expire is called without the lock, because it concludes the renewal, which takes the lock and schedules the
+	// next one.
 	if late != nil {
 		late.Expire()
 	}
@@ -92,7 +95,7 @@ func (r *renewal) start() {
 	}
 	defer r.Tasks.Leave()
 
-	// Set before the round is sent: any reply may end it.
+	// OnOver is set before the round is sent, because any reply may end the round.
 	r.OnOver = r.conclude
 	r.observeStart()
 	r.sendRound()
@@ -119,8 +122,8 @@ func (r *renewal) observeEnd(out Outcome) {
 	})
 }
 
-// sendRound sends the round. Trust and timeout count from now and not from when the renewal was made, because the process
-// may have been busy or paused in between.
+// sendRound sends the round. Trust and timeout count from now and not from when the renewal was made, because the
+// process may have been busy or paused in between.
 func (r *renewal) sendRound() {
 	lease := r.lease
 	r.margin = lease.remaining()
@@ -137,13 +140,14 @@ func (r *renewal) sendRound() {
 	}
 }
 
-// conclude ends the renewal. If a quorum confirms the lease, the lease is extended from the moment the round began. If no
-// quorum can confirm it, the lease is lost. Otherwise it is renewed again soon.
+// conclude ends the renewal. If a quorum confirms the lease, the lease is extended from the moment the round began.
+// If no quorum can confirm it, the lease is lost. Otherwise it is renewed again soon.
 func (r *renewal) conclude() {
 	lease, t := r.lease, &r.Tally
 	fate := t.Renewed()
 
-	// A loss comes first, because it ends the lease's context. onRenewalOver then schedules nothing.
+	// A loss is declared before anything else, because it ends the lease's context. onRenewalOver then schedules
+	// nothing.
 	reason := fateErrors[fate].reason
 	if reason != "" {
 		lease.declareLost(reason)
@@ -174,6 +178,7 @@ func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 		return
 	}
 
+	// The time that counts is when the request was sent, and not when the replies arrived.
 	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
 	confirmed := ok && lease.remaining() > 0 // a reply that comes after the end of trust extends nothing
 	if confirmed {

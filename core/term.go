@@ -19,8 +19,8 @@ type term struct {
 	cooldownUntil clock.AtomicInstant // the end of the Cooldown; 0 if there is none
 }
 
-// extendTrust extends trust after a quorum has confirmed a request that was sent at that time. It never shortens trust, and
-// does not move the end that MaxHold has set.
+// extendTrust extends trust after a quorum has confirmed a request that was sent at that time. It never shortens
+// trust, and does not move the end that MaxHold has set.
 func (t *term) extendTrust(sent clock.Instant, p *policy) {
 	t.trustedUntil = max(t.trustedUntil, sent.Add(p.validity-p.margin))
 	t.liveUntil.Store(t.endsAt())
@@ -34,10 +34,14 @@ func (t *term) setMaxHold(d time.Duration) {
 }
 
 // endNow ends the lease now, unless it has ended before.
-func (t *term) endNow() { t.liveUntil.Store(min(t.liveUntil.Load(), t.clock.Now())) }
+func (t *term) endNow() {
+	t.liveUntil.Store(min(t.liveUntil.Load(), t.clock.Now()))
+}
 
 // endsAt returns the time at which the lease ends unless a renewal succeeds before.
-func (t *term) endsAt() clock.Instant { return min(t.trustedUntil, t.holdUntil) }
+func (t *term) endsAt() clock.Instant {
+	return min(t.trustedUntil, t.holdUntil)
+}
 
 // outlivesTrust reports whether a renewal can make the lease live longer.
 func (t *term) outlivesTrust() bool { return t.trustedUntil < t.holdUntil }
@@ -51,7 +55,9 @@ func (t *term) refineReason(reason LossReason) LossReason {
 }
 
 // remaining returns the time for which the lease can still be trusted.
-func (t *term) remaining() time.Duration { return t.liveUntil.Load().Since(t.clock.Now()) }
+func (t *term) remaining() time.Duration {
+	return t.liveUntil.Load().Since(t.clock.Now())
+}
 
 // keptFor returns the time for which the nodes keep the key if its holder vanishes now.
 func (t *term) keptFor() time.Duration {
@@ -59,7 +65,9 @@ func (t *term) keptFor() time.Duration {
 }
 
 // startCooldown starts a cooldown of d.
-func (t *term) startCooldown(d time.Duration) { t.cooldownUntil.Store(t.clock.Now().Add(d)) }
+func (t *term) startCooldown(d time.Duration) {
+	t.cooldownUntil.Store(t.clock.Now().Add(d))
+}
 
 // cooldownLeft returns the rest of the cooldown that a release began.
 func (t *term) cooldownLeft() time.Duration {

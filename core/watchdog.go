@@ -11,26 +11,29 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// A watchdog watches all leases of an engine, and is the list of them. It has one timer, set for the lease that is due
-// first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O and does
-// not wait for any: the lanes send its requests, and the goroutine that brings the last reply ends the round.
+// A watchdog watches all leases of an engine, and is the list of them. It has one timer, set for the lease that is
+// due first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O
+// and does not wait for any: the lanes send its requests, and the goroutine that brings the last reply ends the
+// round.
 type watchdog struct {
 	e *node.Group
 
-	// mu guards the fields below, and inspectAt and heapIndex of each lease. It is taken with the lock of a lease held, and
-	// never the other way round.
+	// mu guards the fields below, and inspectAt and heapIndex of each lease. It is taken with the lock of a lease
+	// held, and never the other way round.
 	mu     sync.Mutex
 	leases leaseHeap
 	timer  *time.Timer // nil until a lease is scheduled
 }
 
-// From manyLeases leases on, renewals that are due within lookAhead leave together: a little early, and in fewer batches.
+// From manyLeases leases on, renewals that are due within lookAhead leave together: a little early, and in fewer
+// batches.
 const (
 	manyLeases = 1000
 	lookAhead  = 20 * time.Millisecond
 )
 
-// add adds a lease if the gate admits it, and reports whether it did. The lease is not inspected before it is scheduled.
+// add adds a lease if the gate admits it, and reports whether it did. The lease is not inspected before it is
+// scheduled.
 //
 // Both happen under one lock: a caller that closes the gate and then takes the lock sees every lease that was admitted.
 func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
@@ -63,8 +66,8 @@ func (w *watchdog) remove(lease *Lease) {
 	heap.Remove(&w.leases, lease.heapIndex)
 }
 
-// resetTimer sets the timer for the lease that is due first. A timer runs for at most clock.MaxTimer, because timers stop
-// while the machine is suspended. w.mu must be held, and there must be a lease.
+// resetTimer sets the timer for the lease that is due first. A timer runs for at most clock.MaxTimer, because timers
+// stop while the machine is suspended. w.mu must be held, and there must be a lease.
 func (w *watchdog) resetTimer() {
 	d := min(max(w.leases[0].inspectAt.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
 	if w.timer == nil {
@@ -104,6 +107,7 @@ func (w *watchdog) onTimer() {
 			renewals = append(renewals, r)
 		}
 	}
+
 	// Requests are sent last: no lease whose time is over waits for them.
 	for _, r := range renewals {
 		r.start()
@@ -113,8 +117,10 @@ func (w *watchdog) onTimer() {
 // A leaseHeap is a heap of leases, ordered by inspectAt.
 type leaseHeap []*Lease
 
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].inspectAt < h[j].inspectAt }
+func (h leaseHeap) Len() int { return len(h) }
+func (h leaseHeap) Less(i, j int) bool {
+	return h[i].inspectAt < h[j].inspectAt
+}
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].heapIndex = i

@@ -1,5 +1,5 @@
-// Package admin is for operators, not for services. It diagnoses nodes, declares unused nodes to be new, ends the leases of
-// stuck holders, and drops completion records. Command lockctl uses it.
+// Package admin is for operators, not for services. It diagnoses nodes, declares unused nodes to be new, ends the
+// leases of stuck holders, and drops completion records. Command lockctl uses it.
 //
 //	Diagnose       say what is wrong with servers, and how to fix it; needs no Locker
 //	Provision      declare nodes to be new, so that they vote at once
@@ -24,23 +24,24 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Dial returns the clients that core.Open makes for these URLs. It sends nothing. The caller must close the clients. The
-// error matches core.ErrInvalid.
+// Dial returns the clients that core.Open makes for these URLs. It sends nothing. The caller must close the clients.
+// The error matches core.ErrInvalid.
 func Dial(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
 	return inside.Dial(urls, opts)
 }
 
-// Provision declares nodes that have never been used to be new, so that they vote at once instead of after the max TTL. Call
-// it when nodes are set up, before any process locks on them. Never call it for nodes that may have lost their memory. It
-// may be called by several processes at once, and again.
+// Provision declares nodes that have never been used to be new, so that they vote at once instead of after the max
+// TTL. Call it when nodes are set up, before any process locks on them. Never call it for nodes that may have lost
+// their memory. It may be called by several processes at once, and again.
 //
-// A nil error means that every node votes. Any other error matches core.ErrUnavailable, core.ErrClosed, core.ErrInvalid, or
-// the error and cause of ctx. A node that does not answer within the node timeout is an error: call Provision again. Nodes
-// that do not vote yet wait for the max TTL, as they would without Provision, or for another call.
+// A nil error means that every node votes. Any other error matches core.ErrUnavailable, core.ErrClosed,
+// core.ErrInvalid, or the error and cause of ctx. A node that does not answer within the node timeout is an error:
+// call Provision again. Nodes that do not vote yet wait for the max TTL, as they would without Provision, or for
+// another call.
 //
-// Provision declares no node new unless every node was reached and none has ever granted a key: a node without a guard
-// record may have forgotten its grants if another node is in use or out of reach. Without the restart guard, Provision does
-// nothing.
+// Provision declares no node new unless every node was reached and none has ever granted a key: a node without a
+// guard record may have forgotten its grants if another node is in use or out of reach. Without the restart guard,
+// Provision does nothing.
 func Provision(ctx context.Context, l *core.Locker) error {
 	err := provisionAll(ctx, l)
 	if err == nil || errors.Is(err, core.ErrInvalid) {
@@ -60,6 +61,7 @@ func provisionAll(ctx context.Context, l *core.Locker) error {
 	if !g.Conf.Guarded {
 		return nil
 	}
+
 	for _, b := range g.Buckets {
 		err := provision(ctx, b)
 		if err != nil {
@@ -77,6 +79,8 @@ func provision(ctx context.Context, b *node.Bucket) error {
 	}
 
 	found, ok := b.Claim(ctx, nil)
+
+	// No node is declared new unless all are.
 	isUnclaimed := func(v quorum.Vote) bool { return v.Claim == "" }
 	allNew := ok && !slices.ContainsFunc(found, isUnclaimed)
 	if allNew {
@@ -106,45 +110,49 @@ func provision(ctx context.Context, b *node.Bucket) error {
 	return nil
 }
 
-// ErrTokenMismatch means that the key is not held, or not recorded as completed, under that token: it has changed since the
-// token was read. The call has changed nothing; look again. The error matches [core.ErrInvalid].
+// ErrTokenMismatch means that the key is not held, or not recorded as completed, under that token: it has changed
+// since the token was read. The call has changed nothing; look again. The error matches [core.ErrInvalid].
 var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvalid)
 
 // A Revocation is the result of ending another process's lease.
 type Revocation struct {
 	Holder core.Holder // the holder whose lease was ended
 
-	// Left is how long the old holder may still act as the holder, at most: until it looks at its lease's context, or until
-	// its next renewal is refused. Then the key is free.
+	// Left is how long the old holder may still act as the holder, at most: until it looks at its lease's context, or
+	// until its next renewal is refused. Then the key is free.
 	Left time.Duration
 
-	// Nodes has the answer of each node. VerdictGranted: it had the lease. VerdictGone: it did not have the lease, and will
-	// refuse it. Any other verdict says why it has not answered.
+	// Nodes has the answer of each node. VerdictGranted: it had the lease. VerdictGone: it did not have the lease,
+	// and will refuse it. Any other verdict says why it has not answered.
 	Nodes []core.NodeReply
 }
 
-// Revoke ends the lease on key that has this fencing token, so that it is not renewed any more. The key is free when the
-// last confirmed lease time has passed, after Revocation.Left at most. Thus the key is not granted while the old holder may
-// still act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the first node reports
-// the revocation. Its release and completion are refused. The next fencing token is greater, as always.
+// Revoke ends the lease on key that has this fencing token, so that it is not renewed any more. The key is free when
+// the last confirmed lease time has passed, after Revocation.Left at most. Thus the key is not granted while the old
+// holder may still act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the
+// first node reports the revocation. Its release and completion are refused. The next fencing token is greater, as
+// always.
 //
-// Revoke is for operators, if a holder is stuck and renews for ever. The token is the one that [core.Locker.Inspect] returns,
-// as proof that the caller has looked at this lease. If the nodes do not agree on a token, use any that a node has for this
-// holder.
+// Revoke is for operators, if a holder is stuck and renews for ever. The token is the one that [core.Locker.Inspect]
+// returns, as proof that the caller has looked at this lease. If the nodes do not agree on a token, use any that a
+// node has for this holder.
 //
-// A nil error means that a quorum of nodes has ended the lease or does not have it. A [*core.OpError] matches one of these:
+// A nil error means that a quorum of nodes has ended the lease or does not have it. A [*core.OpError] matches one of
+// these:
 //
 //   - ErrTokenMismatch: the key is not held under that token, and nothing has changed.
-//   - ErrUnavailable: no quorum has confirmed the revocation, but some nodes may have ended the lease: look, and call again.
+//   - ErrUnavailable: no quorum has confirmed the revocation, but some nodes may have ended the lease: look, and call
+//     again.
 //   - ErrClosed, or the context's error and cause: some nodes may have ended the lease, too.
 //
-// Otherwise the error matches ErrInvalid. ctx ends the call, which takes two node timeouts at most. The revocation is logged,
-// with the hash of the key. Observers are not called.
+// Otherwise the error matches ErrInvalid. ctx ends the call, which takes two node timeouts at most. The revocation is
+// logged, with the hash of the key. Observers are not called.
 //
-// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it and the
-// nodes that forget it before Left has passed are no quorum together, and as the clocks of nodes are within the clock
-// window. If too few nodes have the lease to tell, Left is the max TTL.
+// A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it
+// and the nodes that forget it before Left has passed are no quorum together, and as the clocks of nodes are within
+// the clock window. If too few nodes have the lease to tell, Left is the max TTL.
 func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revocation, error) {
+	// The errors of Inspect become errors of this operation.
 	state, err := l.Inspect(ctx, key)
 	if op, ok := errors.AsType[*core.OpError](err); ok {
 		op.Op = core.OpRevoke
@@ -153,6 +161,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 		return Revocation{}, err
 	}
 
+	// The token must be the one of the lease that the operator has looked at.
 	q := query{OpError: core.OpError{Op: core.OpRevoke, Key: key}}
 	err = checkHolder(&state, token)
 	if err != nil {
@@ -169,19 +178,23 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	})
 	if err != nil {
 		q.logUnconfirmed(
-			"lockkit: lease may have been revoked: the call ended before a quorum of nodes had confirmed it", token, err,
+			"lockkit: lease may have been revoked: the call ended before a quorum of nodes had confirmed it",
+			token, err,
 		)
 		return Revocation{}, err
 	}
 
+	// The key is free when the lease has run out on each node.
 	r := Revocation{Holder: *h, Nodes: q.Nodes}
 	for i := range q.Votes {
 		r.Left = max(r.Left, q.Votes[i].Rest)
 	}
+
 	ended := q.Count(wire.Granted)
 	tooFew := ended <= len(q.Votes)-q.Q
 	if tooFew {
-		// The quorum that confirmed the lease last may be nodes that have not reported its rest: they are away, or forgot it.
+		// The quorum that confirmed the lease last may be nodes that have not reported its rest: they are away, or
+		// forgot it.
 		r.Left = max(r.Left, q.group.Head.Load().MaxTTL)
 	}
 
@@ -193,6 +206,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	case ended == 0: // the lease has ended since Inspect
 		return Revocation{}, q.fail(ErrTokenMismatch)
 	}
+
 	q.group.Conf.Logger.Warn(
 		"lockkit: lease revoked",
 		"key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left,
@@ -214,6 +228,7 @@ func checkHolder(state *core.KeyState, token uint64) error {
 		return h == nil || n.Holder.Attempt == h.Attempt
 	}
 	isOnNode := slices.ContainsFunc(state.Nodes, hasToken)
+
 	switch {
 	case h != nil && (h.Token == token || h.Token == 0 && isOnNode):
 		return nil
@@ -224,24 +239,25 @@ func checkHolder(state *core.KeyState, token uint64) error {
 	}
 }
 
-// ForgetRecord drops the completion record of key that has this fencing token, so that the next caller does the work again.
-// It is for operators who know that work recorded as done must be repeated.
+// ForgetRecord drops the completion record of key that has this fencing token, so that the next caller does the work
+// again. It is for operators who know that work recorded as done must be repeated.
 //
 // A nil error means that no node has the record. A [*core.OpError] matches one of these:
 //
 //   - ErrTokenMismatch: the nodes have no record, or another one; nothing has changed.
-//   - ErrUnavailable: not all nodes have answered. A node that has not may still have the record, and a caller that asks for
-//     the key then takes the record for decided and brings it back: call again when the node is back.
+//   - ErrUnavailable: not all nodes have answered. A node that has not may still have the record, and a caller that
+//     asks for the key then takes the record for decided and brings it back: call again when the node is back.
 //   - ErrClosed, or the context's error and cause, as for Revoke.
 //
-// Otherwise the error matches ErrInvalid. A caller that gets the record brings it to nodes that lack it. So if callers are
-// settling the record or getting it at the moment, it may come back. Look again, and drop it again.
+// Otherwise the error matches ErrInvalid. A caller that gets the record brings it to nodes that lack it. So if
+// callers are settling the record or getting it at the moment, it may come back. Look again, and drop it again.
 func ForgetRecord(ctx context.Context, l *core.Locker, key string, token uint64) error {
 	q := query{OpError: core.OpError{Op: core.OpForget, Key: key}}
 	err := q.ask(ctx, l, func(g *node.Group) wire.Request { return g.Keys.Forget(key, token) })
 	if err != nil {
 		q.logUnconfirmed(
-			"lockkit: completion record may have been dropped: the call ended before the nodes had confirmed it", token, err,
+			"lockkit: completion record may have been dropped: the call ended before the nodes had confirmed it",
+			token, err,
 		)
 		return err
 	}

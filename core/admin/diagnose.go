@@ -26,22 +26,22 @@ type Diagnosis struct {
 	Findings []Finding       // about several nodes, or all
 }
 
-// Diagnose examines the servers behind nodes, and reports their problems and how to fix them: whether they can be reached and
-// may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they accept writes, and
-// what a restart would forget. It is for people and checks, before Lockers use the nodes or while they do. It needs no
-// Locker, so it can also examine servers that New rejects. opts are the options of the Lockers: the nodes are compared with
-// their prefix, TTLs, clock window and guard.
+// Diagnose examines the servers behind nodes, and reports their problems and how to fix them: whether they can be
+// reached and may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they
+// accept writes, and what a restart would forget. It is for people and checks, before Lockers use the nodes or while
+// they do. It needs no Locker, so it can also examine servers that New rejects. opts are the options of the Lockers:
+// the nodes are compared with their prefix, TTLs, clock window and guard.
 //
 // Diagnose asks all servers at once, each about a dozen short requests. It waits for each answer for at most the node
 // timeout. If a server does not answer a request, it is not asked again. If servers are slow, Diagnose takes ten node
 // timeouts at most. A client that ignores contexts may continue such a request until its own timeouts.
 //
-// Diagnose begins no quarantine and changes nothing, except that it tries the rights of the client's user on a key of its
-// own, which it deletes, and subscribes once. Facts that the user may not read (CONFIG GET) are unknown then. The rights are
-// those of the client's user: to check the rights of a service, run Diagnose with the service's user.
+// Diagnose begins no quarantine and changes nothing, except that it tries the rights of the client's user on a key of
+// its own, which it deletes, and subscribes once. Facts that the user may not read (CONFIG GET) are unknown then. The
+// rights are those of the client's user: to check the rights of a service, run Diagnose with the service's user.
 //
-// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid if options or clients are
-// invalid, or is the error and cause of ctx if ctx has ended.
+// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid if options or clients
+// are invalid, or is the error and cause of ctx if ctx has ended.
 func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.Option) (Diagnosis, error) {
 	if ctx == nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w: the context is nil", core.ErrInvalid)
@@ -99,7 +99,7 @@ const (
 	CodeCredentials    = "credentials"     // user or password are refused
 	CodeTLS            = "tls"             // the TLS handshake fails
 	CodeRefused        = "refused"         // it answers with an error: busy, loading, no such database
-	CodeNoNode         = "no_node"         // a Sentinel, a server of a Cluster behind a plain client, or no replication history
+	CodeNoNode         = "no_node"         // a Sentinel, part of a Cluster, or without replication history
 	CodeReplica        = "replica"         // a replica of another server
 	CodeEvicting       = "evicting"        // may evict a held lock
 	CodeTooOld         = "too_old"         // older than Redis 6.2.7
@@ -111,7 +111,7 @@ const (
 	CodeQuarantined    = "quarantined"     // does not vote until every lease that it may have forgotten is over
 	CodeNotDurable     = "not_durable"     // a restart forgets held locks, and nothing guards against that
 	CodeUnguarded      = "unguarded"       // replicas, and no restart guard
-	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short, or a primary that serves alone
+	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short
 	CodeNoQuorum       = "no_quorum"       // too few nodes vote
 	CodeLongerMaxTTL   = "longer_max_ttl"  // nodes know a longer max TTL than that of the options
 )
@@ -124,8 +124,8 @@ type Finding struct {
 	Mend     string // the fix
 }
 
-// A NodeDiagnosis has the problems of one server. If the server does not report a value, or the user may not read it, the
-// value is not guessed.
+// A NodeDiagnosis has the problems of one server. If the server does not report a value, or the user may not read it,
+// the value is not guessed.
 type NodeDiagnosis struct {
 	Node     int    // index in the list given; all masters of a Redis Cluster have the same
 	Addr     string // its address, if the client tells it
@@ -133,9 +133,10 @@ type NodeDiagnosis struct {
 	Err      error  // why nothing is known of it, or only a part
 	Findings []Finding
 
-	// LongestMaxTTL is the longest max TTL that any process has reported to the node. If the node loses its memory, it does
-	// not vote for this long. It is 0 if there is no restart guard, or if it is unknown. It has been the longest for
-	// LongestFor, or for longer if the node has lost its memory since. Only lockctl lower-max-ttl lowers it.
+	// LongestMaxTTL is the longest max TTL that any process has reported to the node. If the node loses its memory,
+	// it does not vote for this long. It is 0 if there is no restart guard, or if it is unknown. It has been the
+	// longest for LongestFor, or for longer if the node has lost its memory since. Only lockctl lower-max-ttl lowers
+	// it.
 	LongestMaxTTL, LongestFor time.Duration
 }
 
@@ -152,7 +153,7 @@ func (d *diagnosis) addFindings() {
 		d.checkServer(x)
 	}
 
-	// New nodes do not vote yet, and no further finding is needed.
+	// If all nodes are new, it is clear why no quorum votes.
 	provisioned := d.checkProvisioned()
 	if provisioned {
 		d.checkQuorum()
@@ -184,6 +185,7 @@ func (d *diagnosis) checkServer(x *node.Examination) {
 
 // checkListedTwice adds a finding if the server is the same as an earlier one, and reports whether it is.
 func (d *diagnosis) checkListedTwice(x *node.Examination) bool {
+	// The ids of two servers differ. Without an id, a server is only the same as itself.
 	id := x.Info["run_id"]
 	i := slices.IndexFunc(d.servers, func(other *node.Examination) bool {
 		return other == x || id != "" && other.Info["run_id"] == id
@@ -233,12 +235,13 @@ func (d *diagnosis) inUse() bool {
 // rounded returns a duration as text, rounded to tenths of a second.
 func rounded(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
-// checkGuard adds a finding if the node does not vote because it may have forgotten leases. inUse reports that another node
-// has a guard record.
+// checkGuard adds a finding if the node does not vote because it may have forgotten leases. inUse reports that
+// another node has a guard record.
 func checkGuard(x *node.Examination, inUse bool) {
 	left := rounded(x.Guard.Left)
 	switch {
 	case x.Guard.State == wire.GuardMissing && inUse:
+		// If no node is in use, checkProvisioned reports that all are new.
 		x.Add(
 			SeverityWarning, CodeQuarantined,
 			"has no guard record, beside nodes that have one: it has lost its memory "+
@@ -246,6 +249,7 @@ func checkGuard(x *node.Examination, inUse bool) {
 			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; "+
 				"find out what emptied it, and empty no other node before then", left),
 		)
+
 	case x.Guard.State == wire.GuardChanged:
 		x.Add(
 			SeverityWarning, CodeQuarantined,
@@ -254,6 +258,7 @@ func checkGuard(x *node.Examination, inUse bool) {
 			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; "+
 				"restart, attach or back up one node at a time", left),
 		)
+
 	case x.Guard.State == wire.GuardQuarantined && (inUse || !x.Guard.Fresh):
 		x.Add(
 			SeverityWarning, CodeQuarantined,
@@ -303,9 +308,11 @@ func checkDurability(x *node.Examination) {
 // checkReplicas adds a finding if a failover of the server forgets locks and nothing guards against that.
 func checkReplicas(x *node.Examination) {
 	replicas, _ := strconv.Atoi(x.Info["connected_slaves"])
-	_, stops := x.Info["min_slaves_good_slaves"] // INFO has this field only of a primary that stops without its replicas
+	// INFO has this field only if the primary stops serving without its replicas.
+	_, stops := x.Info["min_slaves_good_slaves"]
 	switch {
-	case replicas == 0:
+	case replicas == 0: // no failover
+
 	case !x.Conf.Guarded:
 		x.Add(
 			SeverityRisk, CodeUnguarded,
@@ -313,6 +320,7 @@ func checkReplicas(x *node.Examination) {
 				"one that is promoted grants keys that are held", replicas),
 			"set WithRestartGuard(true) and WithReplicaLag in all processes, unless nothing ever promotes one",
 		)
+
 	case x.Conf.Lag == 0:
 		x.Add(
 			SeverityRisk, CodeReplicaLag,
@@ -321,6 +329,7 @@ func checkReplicas(x *node.Examination) {
 			"set WithReplicaLag to min-replicas-max-lag and a second more, in all processes, "+
 				"unless nothing ever promotes one",
 		)
+
 	case !stops:
 		x.Add(
 			SeverityRisk, CodeReplicaLag,
@@ -328,6 +337,7 @@ func checkReplicas(x *node.Examination) {
 				"cut off from its replicas it goes on serving, beside the one that is promoted",
 			"set min-replicas-to-write 1 and min-replicas-max-lag 2, with two replicas for each primary",
 		)
+
 	case x.MaxLag >= 0 && x.Conf.Lag < x.MaxLag+time.Second:
 		x.Add(
 			SeverityRisk, CodeReplicaLag,
@@ -350,6 +360,8 @@ func (d *diagnosis) checkMaxTTL() {
 		if longest == nil || x.Longest.TTL > longest.Longest.TTL {
 			longest = x
 		}
+
+		// All masters of a Redis Cluster have the index of one node.
 		isNamed := seen[x.Node]
 		if !isNamed {
 			names = append(names, node.Name(x.Node, x.Addr))
@@ -374,6 +386,8 @@ func (d *diagnosis) checkMaxTTL() {
 // checkQuorum adds a finding if too few nodes vote. A single node needs none, because its own findings say it all.
 func (d *diagnosis) checkQuorum() {
 	cannotVote := func(f node.Flaw) bool { return f.Severity == SeverityFault || f.Code == CodeQuarantined }
+
+	// If one master of a Redis Cluster cannot vote, the node cannot vote for some keys.
 	out := map[int]bool{}
 	for _, x := range d.servers {
 		if slices.ContainsFunc(x.Flaws, cannotVote) {
