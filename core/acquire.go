@@ -86,7 +86,7 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 		a.parent = context.WithoutCancel(ctx)
 	}
 
-	// The hint is asked for in the context that the observer derived.
+	// The attempts run in the context that the observer derives, and the hint is asked for in it.
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed = end != nil
 	a.metadata = p.metadata

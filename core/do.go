@@ -170,29 +170,35 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 // recordAfterCancel is how long Once goes on trying to write the record after its caller has cancelled.
 const recordAfterCancel = 10 * time.Second
 
-// recordResult is Complete for the caller of Once, whose context may have ended.
+// recordResult completes the lease for the caller of Once, whose context may have ended. It repeats the completion
+// while too few nodes answer.
 func (lease *Lease) recordResult(ctx context.Context, result []byte) error {
 	p, e := lease.attempt.p, lease.attempt.e
-	own, stop := context.WithTimeout(context.WithoutCancel(ctx), p.ttl)
+
+	// A cancelled ctx does not stop the attempts to record, but its deadline does, unless the lease is detached from
+	// it.
+	recordCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), p.ttl)
 	defer stop()
 	until, bounded := ctx.Deadline()
 	if bounded && !p.detached {
 		var end context.CancelFunc
-		own, end = context.WithDeadline(own, until)
+		recordCtx, end = context.WithDeadline(recordCtx, until)
 		defer end()
 	}
 
-	err := lease.completeOnce(own, result)
-	seenGone := clock.Never
-	for errors.Is(err, ErrUnavailable) && lease.pauseBeforeRetry(own) {
+	err := lease.completeOnce(recordCtx, result)
+
+	// cancelledAt is when this loop first saw that the caller has gone.
+	cancelledAt := clock.Never
+	for errors.Is(err, ErrUnavailable) && lease.pauseBeforeRetry(recordCtx) {
 		now := e.Clock.Now()
 		if ctx.Err() != nil {
-			seenGone = min(seenGone, now)
+			cancelledAt = min(cancelledAt, now)
 		}
-		if now.Since(seenGone) >= recordAfterCancel {
+		if now.Since(cancelledAt) >= recordAfterCancel {
 			break
 		}
-		err = lease.completeOnce(own, result)
+		err = lease.completeOnce(recordCtx, result)
 	}
 	return err
 }

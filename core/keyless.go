@@ -20,34 +20,32 @@ func withoutKeys(l *slog.Logger) *slog.Logger {
 	return slog.New(keyless{l.Handler()})
 }
 
+// Handle passes the record on without keys.
 func (h keyless) Handle(ctx context.Context, r slog.Record) error {
 	clean := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
-
 	r.Attrs(func(a slog.Attr) bool {
 		clean.AddAttrs(hideKeys(a))
 		return true
 	})
-
 	return h.Handler.Handle(ctx, clean)
 }
 
+// WithAttrs returns a keyless handler with the attributes, without keys.
 func (h keyless) WithAttrs(attrs []slog.Attr) slog.Handler {
 	clean := make([]slog.Attr, len(attrs))
-
 	for i, a := range attrs {
 		clean[i] = hideKeys(a)
 	}
-
 	return keyless{h.Handler.WithAttrs(clean)}
 }
 
+// WithGroup returns a keyless handler with the group.
 func (h keyless) WithGroup(name string) slog.Handler {
 	return keyless{h.Handler.WithGroup(name)}
 }
 
 // hideKeys returns the attribute without the keys of the errors in it.
 func hideKeys(a slog.Attr) slog.Attr {
-
 	v := a.Value.Resolve()
 	switch v.Kind() {
 	case slog.KindGroup:

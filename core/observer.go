@@ -47,7 +47,7 @@ type Observer struct {
 	// bytes is not carried.
 	//
 	// The hint may be missing, if the holder's Observer has no Hint or if a renewal had to bring the lease back. It
-	// is never the hint of an earlier holder.
+	// is never the hint of another holder.
 	Hint func(ctx context.Context) string
 }
 

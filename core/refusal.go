@@ -118,6 +118,8 @@ func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 		d := min(r.retry, max(p.retryMax, p.quarantinePause))
 		return d, d + p.retryMin
 	case quorum.SharedTurn, quorum.Split, quorum.Unsettled:
+		// If the call has shared its turn too often, the turn counts for no call, and the pause is that of a split
+		// vote.
 		isTurn := r.outcome == quorum.SharedTurn && !late
 		if isTurn {
 			return 0, queue.TellWithin
