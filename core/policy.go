@@ -96,8 +96,10 @@ type policy struct {
 
 	// Arguments of requests, boxed once to save allocations.
 	ttlMillis, tombstoneMillis wire.Millis // the TTL; the life of a tombstone
-	turnMillis                 wire.Millis // a node that refuses a renewal keeps others out for this time
 	metadata                   string      // note and name, for leases without a hint
+
+	// A node that refuses a renewal keeps others out for turnMillis, so that the next renewal finds it free.
+	turnMillis wire.Millis
 }
 
 // defaults returns the policy without any options. It is not checked.
