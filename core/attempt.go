@@ -60,7 +60,7 @@ type place uint8
 const (
 	unqueued place = iota
 	queued         // a node has the call in its queue
-	leaving        // a node has the call in its queue, and the end of the attempt removes it
+	leaving        // a node has the call in its queue, or may have it, and the end of the attempt removes it
 )
 
 // A tokenExposure is the widest use of an attempt's token so far.

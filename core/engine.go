@@ -22,7 +22,7 @@ type engine struct {
 	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
 	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.
-	// Any other call joins it, and is refused once no lease or call is left.
+	// Any other call joins it, and is refused once the gate is closed and no lease or call is left.
 	gate gate.Gate
 }
 

@@ -36,7 +36,7 @@ var (
 type LossReason string
 
 const (
-	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or there is no watchdog
+	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or Complete came too late
 	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
 	// LossForgotten: too many nodes lost their memory since they last confirmed the lease in time to tell whether the
 	// key was granted to another caller. Only Complete returns it.

@@ -118,8 +118,8 @@ var ErrTokenMismatch = fmt.Errorf("%w: not the token of the key", core.ErrInvali
 type Revocation struct {
 	Holder core.Holder // the holder whose lease was ended
 
-	// Left is how long the old holder may still act as the holder, at most: until it looks at its lease's context, or
-	// until its next renewal is refused. Then the key is free.
+	// Left is how long the old holder may still act as the holder if it is not notified, at most: until it looks at
+	// its lease's context, or until its next renewal is refused. Then the key is free.
 	Left time.Duration
 
 	// Nodes has the answer of each node. VerdictGranted: it had the lease. VerdictGone: it did not have the lease,
