@@ -133,7 +133,7 @@ test: tools vet bin/gotest ## everything a change must pass; installs what it ne
 	$(MAKE) programs demos &
 	beside=$$!
 	passed=yes
-	nice -n 10 $(MAKE) libraries sweeps sim-short || passed=
+	nice -n 3 $(MAKE) libraries sweeps sim-short || passed=
 	wait "$$beside" || passed=
 	cat "$$failed" >&2
 	if [ -z "$$passed" ]; then

@@ -177,7 +177,8 @@ func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) 
 }
 
 // sendScheduledRelease sends a node the release that the attempt still owes it, if any. If this one is not confirmed
-// either, the lease runs out on the node, and the clock window rejects requests that are still in flight.
+// either, the lease runs out on the node, unless the node names the attempt as a holder before. The clock window
+// rejects requests that are still in flight.
 func (a *attempt) sendScheduledRelease(node int) {
 	a.mu.Lock()
 	isDue, isFirst := a.nodes[node].takeDue()

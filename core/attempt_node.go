@@ -43,7 +43,7 @@ const (
 	releasePostponed             // a release is sent later, unless the node refuses the key by then
 	releaseRetryDue              // a second release is sent later, because the node has not confirmed the first
 	releaseRetrying              // the second release is in flight
-	releaseFailed                // no release is sent any more
+	releaseFailed                // no release is sent any more, unless the node turns out to have the lease
 	releaseDone                  // the node has confirmed a release
 )
 
@@ -107,8 +107,9 @@ func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, sl
 	return true, slept
 }
 
-// lateGrant handles a grant that arrives after the attempt has ended. It returns the release that the node is owed, and
-// reports whether to send it now: if it was postponed, or if all earlier releases failed.
+// lateGrant handles the news that the node has the lease of an attempt that has ended: a late grant, or a reply that
+// names the attempt as the holder. It returns the release that the node is owed, and reports whether to send it now: if
+// it was postponed, or if all earlier releases failed.
 func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
 	if s.debt == releaseFailed {
 		return releaseRetryDue, true

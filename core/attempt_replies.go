@@ -38,6 +38,12 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 		a.lease.declareLost(LossRevoked)
 	}
 
+	// A node may name an earlier attempt of this process as the holder. That takes the lock of the other attempt, so it
+	// comes before this one's is taken.
+	if op == wire.OpAcquire {
+		a.e.releaseLeftover(got)
+	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := &a.nodes[got.Node]
@@ -108,8 +114,11 @@ func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
 // onReleaseReply records a reply to a release, and returns the verdict that counts. a.mu must be held.
 func (a *attempt) onReleaseReply(n *nodeState, got node.Reply) wire.Verdict {
 	verdict, again := n.recordRelease(got, a.lease.cooldownLeft() > 0)
-	if again {
+	switch {
+	case again:
 		a.scheduleRelease(got.Node, releaseRetryDue, a.p.nodeTimeout)
+	case n.debt == releaseFailed:
+		a.e.leftovers.add(a)
 	}
 	return verdict
 }

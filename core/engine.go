@@ -19,6 +19,7 @@ type engine struct {
 	jitter          func(n int64) int64 // uniform in [0, n)
 	attemptCount    atomic.Uint64       // attempts made so far; it names them
 	watchdog        watchdog
+	leftovers       leftovers
 	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
 	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.

@@ -38,7 +38,7 @@ func TestFootprint(t *testing.T) {
 	} {
 		server := testutil.NewServers(t, 1)[0]
 		client := server.Client().(*redis.Client)
-		l := must(New([]redis.UniversalClient{client}, append(c.opts, quietly, TTL(time.Minute), WithMaxTTL(time.Minute))...))
+		l := must(New([]redis.UniversalClient{client}, append(c.opts, quietly, unhurried, WithMaxTTL(time.Minute))...))
 		c.do(l)
 		keys := must(client.Keys(t.Context(), "*").Result())
 		bytes, lasting, lastingBytes := int64(0), 0, int64(0)

@@ -50,7 +50,7 @@ func clientsOf(t *testing.T, addrs []string) map[string]func(opts ...Option) (*L
 // A server that answers a subscription by what is none, at New and while somebody waits, ends nothing but that subscription.
 func TestMalformedAnswersToSubscriptions(t *testing.T) {
 	r := onRedis(t, 1)
-	holder := r.process(sturdy)
+	holder := r.process(unhurried)
 	var all sync.WaitGroup
 	for _, reply := range malformed {
 		var answered atomic.Int64
@@ -64,7 +64,7 @@ func TestMalformedAnswersToSubscriptions(t *testing.T) {
 		})
 		for name, locker := range clientsOf(t, []string{proxy.Addr()}) {
 			all.Go(func() { // they mostly wait
-				l, err := locker(append(append([]Option{}, brief...), sturdy)...)
+				l, err := locker(quietly, unhurried)
 				if err != nil { // what lasts
 					if !strings.HasPrefix(reply, "-") {
 						t.Errorf("%s: %q: New: %v", name, reply, err)
@@ -113,7 +113,7 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 // A server that takes the subscription away by itself, as one does whose slot has moved, is subscribed to again.
 func TestSubscriptionThatIsTakenAway(t *testing.T) {
 	r := onRedis(t, 1)
-	holder := r.process(sturdy)
+	holder := r.process(unhurried)
 	proxy := testutil.NewProxy(t, r.servers[0].Addr())
 	l, err := Open([]string{"redis://" + proxy.Addr()}, append(append([]Option{}, brief...), sturdy)...)
 	if err != nil {

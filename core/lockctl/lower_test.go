@@ -85,17 +85,17 @@ func TestLowerMaxTTL(t *testing.T) {
 		short, long := d.service(), d.service(core.TTL(time.Hour))
 		d.release(d.acquire(long, "k"))
 		d.stop(long)
-		time.Sleep(72 * time.Hour) // nothing lowers it by itself
+		time.Sleep(3 * time.Hour) // nothing lowers it by itself
 		d.release(d.acquire(short, "k"))
 		d.stop(short)
 		d.wantLongest(hour, hour, hour)
 		wantText(t, d.well("doctor"), `
 NODE  ADDRESS  REACHED  VOTES  LONGEST MAX TTL
-0  host-1  yes  yes  1h, heard of 3 days ago
-1  host-2  yes  yes  1h, heard of 3 days ago
-2  host-3  yes  yes  1h, heard of 3 days ago
+0  host-1  yes  yes  1h, heard of 3h ago
+1  host-2  yes  yes  1h, heard of 3h ago
+2  host-3  yes  yes  1h, heard of 3h ago
 
-WARNING some process uses, or has used, a longer max TTL than 10s: 1h0m0s, since 72h0m0s ago. A node that loses its memory does not vote for so long. It is known to node 0 (host-1), node 1 (host-2), node 2 (host-3) (longer_max_ttl).
+WARNING some process uses, or has used, a longer max TTL than 10s: 1h0m0s, since 3h0m0s ago. A node that loses its memory does not vote for so long. It is known to node 0 (host-1), node 1 (host-2), node 2 (host-3) (longer_max_ttl).
         set it in all processes (WithMaxTTL; --max-ttl of lockctl). If none uses it any more, stop all that lock on these nodes, run lockctl lower-max-ttl, and start them.
 
 Nothing of that is a fault or a risk.`)
@@ -129,7 +129,7 @@ func TestLoweredMaxTTLThatComesBack(t *testing.T) {
 		d.release(d.acquire(long, "k"))
 		d.stop(long)
 		d.release(d.acquire(short, "k")) // it hears of it
-		time.Sleep(24 * time.Hour)
+		time.Sleep(2 * time.Hour)
 		d.well("lower-max-ttl")
 		d.wantLongest(tenSeconds, tenSeconds, tenSeconds)
 		time.Sleep(time.Minute)
