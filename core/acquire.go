@@ -42,6 +42,7 @@ func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...CallOption)
 	return l.acquire(ctx, key, true, opts)
 }
 
+// acquire is Acquire, or TryAcquire if try.
 func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallOption) (*Lease, error) {
 	p, err := l.policyForCall(ctx, key, opts)
 	if err != nil {

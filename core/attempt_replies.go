@@ -16,8 +16,8 @@ var _ node.Asker = (*attempt)(nil)
 func (a *attempt) Sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	needsLife := op == wire.OpAcquire || op == wire.OpRenew
-	if needsLife && a.isOver() {
+	needsLiveAttempt := op == wire.OpAcquire || op == wire.OpRenew
+	if needsLiveAttempt && a.isOver() {
 		return false
 	}
 	if op == wire.OpComplete {

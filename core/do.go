@@ -29,6 +29,7 @@ func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Cont
 	return l.do(ctx, key, true, fn, opts)
 }
 
+// do is Do, or TryDo if try.
 func (l *Locker) do(
 	ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption,
 ) (err error) {
@@ -119,9 +120,7 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 // OnceResult is Once for work that has a result of at most 64 KiB. The result of fn is recorded. OnceResult returns
 // it with a nil error, to this caller and to all callers in any process that ask for the key within the retention. If
 // the error is not nil, the result is the value that fn returned, recorded or not.
-func (l *Locker) OnceResult(
-	ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption,
-) ([]byte, error) {
+func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption) ([]byte, error) {
 	if fn == nil {
 		return nil, errNoFunction
 	}

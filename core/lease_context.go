@@ -11,6 +11,7 @@ func FromContext(ctx context.Context) (*Lease, bool) {
 	return c.lease, true
 }
 
+// leaseKey is the key under which a leaseContext returns itself.
 type leaseKey struct{}
 
 // A leaseContext is the context of a lease, or of a run under it. It has no deadline of the lease, because that one

@@ -26,6 +26,7 @@ type lifecycle struct {
 	renewAt          clock.Instant
 }
 
+// A leaseState is the state of a lifecycle.
 type leaseState uint8
 
 const (

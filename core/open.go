@@ -63,6 +63,7 @@ func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	return clients, nil
 }
 
+// closeClients closes all clients, and joins their errors.
 func closeClients(clients []redis.UniversalClient) (err error) {
 	for _, c := range clients {
 		err = errors.Join(err, c.Close())

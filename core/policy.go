@@ -35,10 +35,12 @@ type CallOption interface {
 	ofCall()
 }
 
+// An option is an Option of the settings.
 type option func(*policy)
 
 func (o option) apply(c *policy) { o(c) }
 
+// A callOption is an Option of a call.
 type callOption func(*options)
 
 func (o callOption) apply(c *policy) { o(&c.options) }

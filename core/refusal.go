@@ -31,7 +31,7 @@ type refusal struct {
 	undecided   bool          // replies that are missing could have changed the outcome
 }
 
-// split reports whether a short random time may break the tie.
+// isSplit reports whether a short random time may break the tie.
 func (r *refusal) isSplit() bool {
 	return r.outcome == quorum.Split || r.outcome == quorum.Unsettled
 }
