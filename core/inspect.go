@@ -91,6 +91,7 @@ func (l *Locker) askNodes(ctx context.Context, key string) []KeyOnNode {
 	nodes := make([]KeyOnNode, len(e.Nodes))
 	answers := make(chan KeyOnNode, len(nodes))
 
+	// A client may ignore contexts. Each node is asked on its own goroutine, which can always send its answer.
 	for i, n := range e.Nodes {
 		nodes[i].NodeReply = NodeReply{Node: i, Addr: n.Addr, Verdict: VerdictPending}
 		if ctx.Err() == nil {
@@ -100,7 +101,6 @@ func (l *Locker) askNodes(ctx context.Context, key string) []KeyOnNode {
 
 	waitCtx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-
 	for range nodes {
 		select {
 		case got := <-answers:
@@ -109,6 +109,7 @@ func (l *Locker) askNodes(ctx context.Context, key string) []KeyOnNode {
 		}
 	}
 
+	// If ctx has ended, the missing answers stay pending, because their nodes had less than the node timeout.
 	if ctx.Err() != nil {
 		return nodes
 	}
