@@ -120,11 +120,8 @@ type Revocation struct {
 
 	// Left is how long the old holder may still act as the holder if it is not notified, at most: until it looks at
 	// its lease's context, or until its next renewal is refused. Then the key is free.
-	Left time.Duration
-
-	// Nodes has the answer of each node. VerdictGranted: it had the lease. VerdictGone: it did not have the lease,
-	// and will refuse it. Any other verdict says why it has not answered.
-	Nodes []core.NodeReply
+	Left  time.Duration
+	Nodes []core.NodeReply // Granted: it had the lease; Gone: it had not, and will refuse it; or why it did not answer
 }
 
 // Revoke ends the lease on key that has this fencing token, so that it is not renewed any more. The key is free when
