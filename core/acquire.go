@@ -8,38 +8,41 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Acquire returns a lease on key, waiting for it until ctx ends, MaxWait has passed or the Locker is
-// closed. ctx governs both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it
-// ends, the lease's context ends with it and the lease is not renewed any more. To bound the wait alone,
-// use MaxWait or Detached.
+// Acquire returns a lease on key. It waits until ctx ends, MaxWait has passed or the Locker is closed. ctx governs
+// both the wait and the life of the lease, as in [database/sql.DB.BeginTx]: when it ends, the lease's context ends
+// with it and the lease is not renewed any more. To limit the wait alone, use MaxWait or Detached.
 //
 // The error is an [*OpError] matching ErrHeld (once MaxWait has passed, or the deadline of ctx), ErrDone (the key is
-// recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline), ErrClosed, or
-// the context's error and cause; with a deadline, both of what was known and context.DeadlineExceeded. Or it matches
-// ErrInvalid. Whatever the error, what nodes that can be reached granted has been released. Nodes in
-// quarantine are waited for.
+// recorded as completed), ErrUnavailable (no quorum for as long as a TTL, or until MaxWait or the deadline),
+// ErrClosed, or the context's error and cause. If the deadline of ctx ended the wait, the error matches both the
+// reason for the wait, if that is known, and context.DeadlineExceeded. If an argument is invalid, the error matches
+// ErrInvalid. Whatever the error, grants of nodes that can be reached have been released. Acquire waits for nodes in
+// quarantine.
 //
-// A call that has to wait is in a queue on the nodes, which tell it when its turn has come; within a process
-// callers stand in line. Both are in the order in which the calls began, as guarantee 9 of docs/guarantees.md has it.
+// A call that has to wait is in a queue on the nodes, which notify it when its turn has come. Within a process, callers
+// wait in a local queue. Both queues are ordered by when the calls began; see guarantee 9 of docs/guarantees.md.
 //
-// Options are for this call, as for a Locker made by With; one that is not for a single call, or does not suit the
-// others, is an error that says so.
+// The options apply to this call, as those of With apply to a Locker. An option that is not for a single call, or is
+// invalid together with the others, is an error that says so.
 //
-// Acquire is not reentrant: with a ctx that runs under a lease on key, the error matches ErrHeld at once. See Reentrant.
+// Acquire is not reentrant: if ctx runs under a lease on key, the error matches ErrHeld at once. See Reentrant.
 func (l *Locker) Acquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, false, opts)
 }
 
-// TryAcquire is Acquire without waiting for a holder: one round, at most the node timeout, and another for each
-// of these that is needed: to settle the fencing token, to settle a completion record, to give back a part of
-// the votes, to ask again with a longer max TTL that a node told of. Where contenders that came at the same time
-// have a part of the votes each, it tries again, after a pause of at most the least retry delay, for five times in
-// all, so that one of them gets the key. A key that anybody holds, that another caller of this process waits for,
-// or whose turn belongs to somebody who has waited, for at most 150 ms after a hold, is ErrHeld.
+// TryAcquire is Acquire without waiting for a holder. It takes one round, of at most the node timeout, and one more
+// for each of these that is needed: to settle the fencing token, to settle a completion record, to release a part of
+// the votes, and to ask again with a longer max TTL that a node has reported. If contenders that came at the same
+// time have a part of the votes each, it tries again, after a pause of at most the least retry delay, up to five
+// times in all, so that one of them gets the key.
+//
+// The error matches ErrHeld if the key is held, if another caller of this process waits for it, or if it is the turn
+// of an earlier waiter, for at most 150 ms after a hold.
 func (l *Locker) TryAcquire(ctx context.Context, key string, opts ...CallOption) (*Lease, error) {
 	return l.acquire(ctx, key, true, opts)
 }
 
+// acquire is Acquire, or TryAcquire if try.
 func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallOption) (*Lease, error) {
 	p, err := l.policyForCall(ctx, key, opts)
 	if err != nil {
@@ -48,37 +51,51 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 	return l.acquireAs(ctx, key, try, p, errNoSecondLease)
 }
 
+// checkKey returns an error if the length of the key is invalid.
 func checkKey(key string) error {
-	if len(key) < 1 || len(key) > wire.MaxKey {
-		return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
+	if len(key) >= 1 && len(key) <= wire.MaxKey {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
 }
 
 // policyForCall returns the policy of a call, if its key and its options are valid.
 func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOption) (*policy, error) {
-	if err := cmp.Or(l.fit(ctx), checkKey(key)); err != nil {
+	err := cmp.Or(l.checkCall(ctx), checkKey(key))
+	if err != nil {
 		return nil, err
 	}
-	return l.p.of(opts)
+	return l.p.withCallOptions(opts)
 }
 
-// acquireAs acquires the key, unless ctx runs under a lease on it: then the error is twice.
-func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, twice error) (*Lease, error) {
+// acquireAs acquires the key. If ctx runs under a lease on it, the error is errNested.
+func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, errNested error) (*Lease, error) {
 	if _, held := l.Holding(ctx, key); held {
-		refused := opError(OpAcquire, key, twice)
+		refused := newOpError(OpAcquire, key, errNested)
 		refused.Held = HeldByCaller
 		return nil, refused
 	}
-	a := acquisition{call: call{e: l.e, p: p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: try}}
+	a := acquisition{call: call{
+		e:        l.e,
+		p:        p,
+		key:      key,
+		resource: l.e.Keys.Resource(key),
+		parent:   ctx,
+		tryOnly:  try,
+	}}
 	if p.detached {
 		a.parent = context.WithoutCancel(ctx)
 	}
+
+	// The attempts run in the context that the observer derives, and the hint is asked for in it.
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed, a.carries = end != nil, p.carries
+	a.observed = end != nil
+	a.metadata = p.metadata
 	if p.observer.Hint != nil {
-		if hint := p.observer.Hint(ctx); hint != "" && len(hint) <= wire.MaxHint {
-			a.carries = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
+		hint := p.observer.Hint(ctx)
+		isUsable := hint != "" && len(hint) <= wire.MaxHint
+		if isUsable {
+			a.metadata = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
 		}
 	}
 
@@ -86,11 +103,17 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if p.observer.Start == nil {
 		return lease, err
 	}
-	untold := lease // which nobody gets if the observer ends the goroutine
-	defer func() { untold.Release(ctx) }()
+
+	// If the observer ends the goroutine, the caller does not get the lease. Then it is released.
+	unreturned := lease
+	defer func() { unreturned.Release(ctx) }()
 	if lease != nil {
 		lease.observeHold()
-		if l.e.IsClosing() && lease.Lost() != nil { // Close has taken it away meanwhile
+
+		// Close may have ended the lease while the observer was told of it. Then the call fails as one that Close
+		// ended.
+		endedByClose := l.e.IsClosing() && lease.Lost() != nil
+		if endedByClose {
 			lease, err = nil, a.stopError(ctx)
 		}
 	}
@@ -98,25 +121,32 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 		a.out.Err = err
 		end(a.out)
 	}
-	untold = nil
+	unreturned = nil
 	return lease, err
 }
 
 var (
-	errByCaller      = fmt.Errorf("%w: the caller itself, under whose lease it asks again", ErrHeld)
-	errNotReentrant  = fmt.Errorf("%w; core.Reentrant(true) lets Do and TryDo run under that lease", errByCaller)
-	errNoSecondLease = fmt.Errorf("%w; only Do and TryDo can run under that lease (core.Reentrant), for the release or completion of a second would end it", errByCaller)
+	errByCaller     = fmt.Errorf("%w: the caller itself, under whose lease it asks again", ErrHeld)
+	errNotReentrant = fmt.Errorf("%w; core.Reentrant(true) lets Do and TryDo run under that lease", errByCaller)
+
+	errNoSecondLease = fmt.Errorf(
+		"%w; only Do and TryDo can run under that lease (core.Reentrant), "+
+			"for the release or completion of a second would end it", errByCaller,
+	)
 )
 
-// Holding returns the lease on key that ctx runs under, of l or of a Locker that was derived from it or that it was derived
-// from, also through leases on other keys: waiting for key would never end. A lease that is over does not count.
+// Holding returns the lease on key under which ctx runs, directly or through leases on other keys. To wait for key
+// would then never end. The lease may be of l, of a Locker derived from it, or of the Locker from which it was
+// derived. A lease that is over does not count.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
-	if !l.made() || ctx == nil {
+	if !l.valid() || ctx == nil {
 		return nil, false
 	}
 	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
 	for ; ok; c, ok = c.parent.Value(leaseKey{}).(*leaseContext) {
-		if lease := c.lease; lease.attempt.e == l.e && lease.Key() == key && lease.ctx.Err() == nil {
+		lease := c.lease
+		isOnKey := lease.attempt.e == l.e && lease.Key() == key
+		if isOnKey && lease.ctx.Err() == nil {
 			return lease, true
 		}
 	}

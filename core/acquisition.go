@@ -15,42 +15,46 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// A call is one call of Acquire or TryAcquire: what all its attempts have in common.
+// A call is one call of Acquire or TryAcquire. It has the values that its attempts have in common.
 type call struct {
-	e        *engine
-	p        *policy
-	key      string
-	resource string // the key's name in Redis, and in the local queue
-	parent   context.Context
-	tryOnly  bool
-	carries  string        // the note, name and hint that the lease carries
-	since    time.Time     // when the call began, if it had to stand in line in this process
-	wait     *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
+	e            *engine
+	p            *policy
+	key          string
+	resource     string // the key's name in Redis, and in the local queue
+	parent       context.Context
+	tryOnly      bool
+	metadata     string        // the note, name and hint that the lease carries
+	waitingSince time.Time     // when the call began; zero if it never had to wait in the local queue
+	waiter       *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
-	callbacks *callback.Queue // what the observer is told in the background of all attempts, and of the lease; nil until there is one
+	// callbacks orders the background calls of the observer for all attempts and for the lease. It is nil until there
+	// is an attempt.
+	callbacks *callback.Queue
 
-	// Another caller's release takes the first request of the next caller in line with it. Then these are the attempt
-	// and the round of that request. They are nil if the call makes its own.
+	// The first request of the next caller in the local queue leaves with another caller's release. Then prefetched and
+	// prefetchedRound are its attempt and its round. They are nil if the call makes its own.
 	prefetched      *attempt
 	prefetchedRound *node.Round
 }
 
-// newAttempt makes an attempt under a new name. What each node remembers is noted now, before the first request is sent.
+// newAttempt returns an attempt under a new name. It records the memory of each node now, before the first request is
+// sent.
 //
 // The attempt and the lease that it may become are one allocation.
 func (c *call) newAttempt() *attempt {
 	lease := &Lease{
 		attempt: attempt{
-			e:       c.e,
-			bucket:  c.e.Bucket(c.key),
-			p:       c.p,
-			lock:    c.e.Keys.Lock(c.key, c.resource, c.e.attempts.Add(1)),
-			carries: c.carries,
-			waits:   !c.tryOnly,
+			e:        c.e,
+			bucket:   c.e.Bucket(c.key),
+			p:        c.p,
+			lock:     c.e.Keys.Lock(c.key, c.resource, c.e.attemptCount.Add(1)),
+			metadata: c.metadata,
+			canWait:  !c.tryOnly,
 		},
 		term: term{clock: c.e.Clock, holdUntil: clock.Never},
 	}
-	lease.ctx.lease, lease.ctx.parent = lease, c.parent
+	lease.ctx.lease = lease
+	lease.ctx.parent = c.parent
 
 	a := &lease.attempt
 	a.lease = lease
@@ -58,318 +62,381 @@ func (c *call) newAttempt() *attempt {
 		c.callbacks = &lease.callbacks
 	}
 	a.callbacks = c.callbacks
-	a.nodes = slices.Grow(a.only[:0], len(c.e.Nodes))
+
+	a.nodes = slices.Grow(a.inlineNode[:0], len(c.e.Nodes))
 	for i := range c.e.Nodes {
 		a.nodes = append(a.nodes, nodeState{memory: a.bucket.Memory(i)})
 	}
 
-	if a.waits && c.wait == nil && !c.since.IsZero() {
-		c.wait = queue.NewWaiter(a.lock.Waiter(), wire.StampOf(c.since), quorum.Of(len(c.e.Nodes)))
+	// A call that had to wait in the local queue enters the queues of the nodes with its first attempt.
+	isFirstAfterWait := c.waiter == nil && !c.waitingSince.IsZero()
+	if a.canWait && isFirstAfterWait {
+		since := wire.StampOf(c.waitingSince)
+		c.waiter = queue.NewWaiter(a.lock.Waiter(), since, quorum.Of(len(c.e.Nodes)))
 	}
-	a.wait = c.wait
-	if a.wait != nil {
+	a.waiter = c.waiter
+	if a.waiter != nil {
 		a.place = queued
 	}
 	return a
 }
 
-// An acquisition is a call under way. It takes the key's turn in this process, and then makes attempts until one becomes
-// a lease, or there is a reason to stop.
+// An acquisition is a call in progress. It waits for the key's turn in this process, and then makes attempts until one
+// becomes a lease or there is a reason to stop. Only the goroutine of the call uses it.
 type acquisition struct {
 	call
 	observed    bool // an observer wants the outcome
-	sharedTurns int  // attempts in a row whose turn was also that of others
+	sharedTurns int  // number of consecutive attempts whose turn was shared with other calls
 
-	recovering bool    // the next attempt settles a completion record that is not decided
-	last       refusal // of the attempt before
-	out        Outcome
+	recovering bool    // the next attempt settles an undecided completion record
+	last       refusal // why the last attempt failed: of this call, or of an earlier call in the local queue
+	out        Outcome // for the observer
 }
 
-// run makes the acquisition. When it fails, it leaves nothing behind: neither in line nor in the queues of the nodes.
+// run acquires the key. If it fails, it leaves nothing behind, neither in the local queue nor in the queues of the
+// nodes.
 func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	e := a.e
 	if ctx.Err() != nil {
 		return nil, a.stopError(ctx)
 	}
+
+	// From here on, Close waits for this call.
 	admitted := e.gate.Enter()
 	if !admitted {
 		return nil, a.stopError(ctx)
 	}
 	defer e.gate.Leave()
 
-	wait := ctx
+	waitCtx := ctx
 	if a.p.maxWait > 0 && !a.tryOnly {
 		var cancel context.CancelFunc
-		wait, cancel = context.WithTimeout(ctx, a.p.maxWait)
+		waitCtx, cancel = context.WithTimeout(ctx, a.p.maxWait)
 		defer cancel()
 	}
 
-	entered := a.enterLine(ctx, wait)
+	entered := a.enterLocalQueue(ctx, waitCtx)
 	if !entered {
 		return nil, a.stopError(ctx)
 	}
-	defer func() { a.leaveLine(ctx, lease != nil) }() // also when what the caller's context has of its own panics
-	return a.contend(ctx, wait)
+
+	// leaveLocalQueue is deferred, because the caller's context is user code and may panic.
+	defer func() { a.leaveLocalQueue(ctx, lease != nil) }()
+	return a.contend(ctx, waitCtx)
 }
 
-// enterLine takes the key's turn in this process, and reports whether it got it.
-func (a *acquisition) enterLine(ctx, wait context.Context) bool {
+// enterLocalQueue waits for the key's turn in this process, and reports whether the call got it.
+func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	e := a.e
-	first := e.lines.TryEnter(a.resource)
+	first := e.localQueue.TryEnter(a.resource)
 	if first {
 		return true
 	}
+
 	a.out.Contended = true
-	a.setLast(e.lines.Why(a.resource))
-	if a.tryOnly || a.cooldownExceedsWait(wait) {
+	a.setLast(e.localQueue.Why(a.resource))
+	if a.tryOnly || a.cooldownExceedsWait(waitCtx) {
 		return false
 	}
 
 	began := e.Clock.Now()
-	a.since = time.Now()
-	next := a.call // not a itself, which would leave the stack
-	entered := e.lines.Enter(wait, e.Closing.Done(), a.resource, &queue.Turn{Ask: func(release *node.Round) {
+	a.waitingSince = time.Now()
+
+	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call and not a
+	// itself, because then a would be allocated on the heap.
+	next := a.call
+	turn := &queue.Turn{Ask: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
-		next.prefetchedRound = next.prefetched.acquiring(false)
+		next.prefetchedRound = next.prefetched.newAcquireRound(false)
 		next.prefetchedRound.Begin(ctx, quorum.All(len(e.Nodes)))
 		node.Dispatch(release, next.prefetchedRound)
-	}})
+	}}
+	entered := e.localQueue.Enter(waitCtx, e.Closing.Done(), a.resource, turn)
 	a.call = next
 
-	// If no quorum could be reached, the call counts that from when it came.
-	a.setLast(e.lines.Why(a.resource))
+	// An earlier caller may have found that no quorum can be reached. For this call, the outage counts from its
+	// beginning.
+	a.setLast(e.localQueue.Why(a.resource))
 	if a.last.silentSince != 0 {
 		a.last.silentSince = max(a.last.silentSince, began)
 	}
 	return entered
 }
 
-// leaveLine ends the waiting. A lease keeps the turn in this process: its release passes it on.
-func (a *acquisition) leaveLine(ctx context.Context, leased bool) {
+// leaveLocalQueue ends the wait. A lease keeps the turn in this process; its release passes the turn on.
+func (a *acquisition) leaveLocalQueue(ctx context.Context, leased bool) {
 	e := a.e
-	if a.wait != nil {
-		a.wait.End()
-		e.waits.End(a.wait)
+	if a.waiter != nil {
+		a.waiter.End()
+		e.board.End(a.waiter)
 	}
 	if leased {
 		return
 	}
 
-	// The call does not wait until the nodes have taken it out of their queues. If one does not, the calls behind it wait
-	// for its turn, once.
-	if a.wait != nil {
+	// The call does not wait until the nodes have removed it from their queues. If a node does not remove it, later
+	// waiters wait once for a turn that is not used.
+	if a.waiter != nil {
 		last := a.newAttempt()
 		last.leaveQueues()
-		last.free(ctx)
+		last.releaseAll(ctx)
 	}
-	e.lines.Leave(a.resource)
+	e.localQueue.Leave(a.resource)
 }
 
-// contend makes attempts until one becomes a lease, or there is a reason to stop.
-func (a *acquisition) contend(ctx, wait context.Context) (*Lease, error) {
-	if a.silentForTTL() { // the caller before this one in line found that out for all of them
+// contend makes attempts until one becomes a lease or there is a reason to stop.
+func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
+	// An earlier caller in the local queue may have found that no quorum can be reached. This holds for all callers.
+	if a.silentForTTL() {
 		return nil, a.stopError(ctx)
 	}
+
 	for {
 		a.out.Attempts++
-		if a.wait != nil {
-			a.wait.Trying()
+		if a.waiter != nil {
+			a.waiter.Trying()
 		}
 
-		lease, refused := a.try(ctx, wait)
-		if lease == nil && wait.Err() != nil && a.last.err != nil {
-			return nil, a.stopError(ctx) // a round cut short knows less than the one before
+		lease, refused := a.try(ctx, waitCtx)
+		cutShort := lease == nil && waitCtx.Err() != nil
+		if cutShort && a.last.err != nil {
+			// The round that was cut short knows less than the one before.
+			return nil, a.stopError(ctx)
 		}
 		a.recordAttempt(lease, refused)
 
 		switch {
 		case lease != nil:
 			return lease, nil
-		case wait.Err() != nil || a.e.IsClosing():
+		case waitCtx.Err() != nil || a.e.IsClosing():
 			return nil, a.stopError(ctx)
 		case a.last.outcome == quorum.Unsettled && !a.recovering:
-			a.recovering = true // the next attempt settles the record, and needs no pause
+			// The next attempt settles the record. It needs no pause.
+			a.recovering = true
 			continue
 		case a.last.retryNow:
 			continue
-		case a.shouldStop(wait):
+		case a.shouldStop(waitCtx):
 			return nil, a.stopError(ctx)
 		}
 
-		a.e.lines.Fails(a.resource, a.last)
-		a.recovering = a.recovering && a.last.split()
-		slept := a.sleep(wait)
+		// Callers that wait in this process learn why the attempt failed.
+		a.e.localQueue.Fails(a.resource, a.last)
+		a.recovering = a.recovering && a.last.isSplit()
+
+		slept := a.sleep(waitCtx)
 		if !slept {
 			return nil, a.stopError(ctx)
 		}
 	}
 }
 
-// try makes one attempt, and leaves nothing behind on the nodes unless it succeeds.
+// try makes one attempt. Unless it succeeds, it leaves nothing behind on the nodes.
 //
-// The order is the protocol's. Trust starts before the first request is sent. The token is the greatest that any granting
-// node gave, and counts only once a quorum stores it while the lease is on those nodes. The clock is read last, after
-// every wait.
-func (a *acquisition) try(ctx, wait context.Context) (*Lease, refusal) {
-	own, r := a.ask(ctx)
-	r.Wait(wait)
-	won, lostVotes := own.settleToken(ctx, wait, r)
+// The protocol requires the order of the steps. Trust starts before the first request is sent. The token is the
+// greatest that a granting node gave, and counts only once a quorum stores it while the lease is on those nodes. The
+// clock is read last, after every wait.
+func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
+	// The round begins here, and trust with it: the nodes count the TTL from a later moment.
+	own, r := a.startRound(ctx)
+	r.Wait(waitCtx)
+
+	// The token must be settled before the lease starts, because the lease must not show a token that a later holder
+	// could get, too. Writing it to the nodes may take a round, and may show that a node does not have the lease any
+	// more.
+	won, lostVotes := own.settleToken(ctx, waitCtx, r)
 
 	t := &r.Tally
 	outcome := t.Acquired()
 	switch {
 	case outcome == quorum.Done:
+		// A record counts whether or not the grants make a lease: the key must not be granted again.
 		_, rec := t.DoneVotes()
-		return nil, a.done(ctx, own, t, rec.Aged(a.e.Clock.Now().Since(r.Sent)))
-	case won && outcome == quorum.Unsettled && a.recovering && r.Sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now():
-		return nil, a.adopt(ctx, wait, own, r)
-	case won && outcome == quorum.Won && wait.Err() == nil:
+		rec = rec.Aged(a.e.Clock.Now().Since(r.Sent))
+		return nil, a.refuseDone(ctx, own, t, rec)
+	case won && outcome == quorum.Unsettled && a.recovering && a.trustsGrants(r.Sent):
+		// Only a quorum of grants that are still trusted may settle a record.
+		return nil, a.adoptRecord(ctx, waitCtx, own, r)
+	case won && outcome == quorum.Won && waitCtx.Err() == nil:
+		// start reads the clock after all waits, and fails if no trusted time is left.
 		started := own.lease.start(t, r.Sent)
-		if started {
-			if a.observed {
-				a.out.Nodes = replies(a.e.Group, t)
-			}
-			return own.lease, refusal{}
+		if !started {
+			break
 		}
+		if a.observed {
+			a.out.Nodes = replies(a.e.Group, t)
+		}
+		return own.lease, refusal{}
 	}
-	return nil, a.failed(ctx, wait, own, r, lostVotes)
+
+	return nil, a.endFailed(ctx, waitCtx, own, r, lostVotes)
 }
 
-// ask sends the request for the key to all nodes, unless it left with another caller's release.
-func (a *acquisition) ask(ctx context.Context) (*attempt, *node.Round) {
+// trustsGrants reports whether grants of a round that began at sent can still be trusted.
+func (a *acquisition) trustsGrants(sent clock.Instant) bool {
+	return sent.Add(a.p.validity-a.p.margin) > a.e.Clock.Now()
+}
+
+// startRound returns a new attempt and the round that asks all nodes for the key. The round may have left already, with
+// another caller's release.
+func (a *acquisition) startRound(ctx context.Context) (*attempt, *node.Round) {
 	own, r := a.prefetched, a.prefetchedRound
-	a.prefetched, a.prefetchedRound = nil, nil
+	a.prefetched = nil
+	a.prefetchedRound = nil
+
 	if own == nil {
 		own = a.newAttempt()
-		r = own.acquiring(a.recovering)
+		r = own.newAcquireRound(a.recovering)
 		r.Send(ctx, quorum.All(len(a.e.Nodes)))
 	}
 	return own, r
 }
 
-// failed ends an attempt that did not get the key, and says why it did not. lostVotes replace the grants of nodes that
-// turned out not to have the lease.
-func (a *acquisition) failed(ctx, wait context.Context, own *attempt, r *node.Round, lostVotes []node.Reply) refusal {
+// endFailed ends an attempt that did not get the key, and returns the refusal. lostVotes replace the grants of nodes
+// that no longer have the lease.
+func (a *acquisition) endFailed(
+	ctx, waitCtx context.Context, own *attempt, r *node.Round, lostVotes []node.Reply,
+) refusal {
 	t := &r.Tally
-	switch {
-	case a.wait != nil || a.tryOnly:
-	case t.Queued() != 0:
-		a.wait = queue.NewWaiter(own.lock.Waiter(), own.requestedAt, t.Q)
-	default:
-		own.leaveQueues() // a node that has not answered may have queued it, under a name that is not used again
-	}
-	own.abandon(ctx, wait, t)
 
-	if r.Outdated() && t.Count(wire.Granted) >= t.Q {
+	// Before abandon releases the key, decide whether the call keeps its place in the queues of the nodes.
+	switch {
+	case a.waiter != nil || a.tryOnly: // it has a waiter already, or never waits
+	case t.Queued() != 0:
+		a.waiter = queue.NewWaiter(own.lock.Waiter(), own.requestedAt, t.Q)
+	default:
+		// A node that has not answered may have queued the call, under a name that is not used again.
+		own.leaveQueues()
+	}
+	own.abandon(ctx, waitCtx, t)
+
+	// A node reported a longer max TTL. The grants do not count, and the next request names that TTL.
+	outdated := r.Outdated() && t.Count(wire.Granted) >= t.Q
+	if outdated {
 		return refusal{err: ErrUnavailable, retryNow: true, nodes: replies(a.e.Group, t)}
 	}
+
 	for _, lost := range lostVotes {
 		t.Votes[lost.Node] = lost.Vote
 	}
+
 	return refusalOf(a.e.Group, t)
 }
 
-// done reports that a quorum agrees on a completion record, and hands the record to nodes that lack it.
-func (a *acquisition) done(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
-	own.end()
+// refuseDone returns the refusal of a completed key, and sends the record to nodes that lack it.
+func (a *acquisition) refuseDone(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
+	own.markOver()
+
 	lacking := t.Lacking(rec)
 	if lacking != 0 {
-		r := own.offering(rec, rec.Ballot, true)
+		r := own.newCompleteRound(rec, rec.Ballot, true)
 		r.Send(ctx, lacking)
 		r.Leave()
 	}
+
 	return refusal{err: ErrDone, record: recordOf(rec), nodes: replies(a.e.Group, t)}
 }
 
-// adopt completes the key with a record that another attempt began to write. The key is done if a quorum accepts the
-// record under the token of this attempt.
+// adoptRecord completes the key with a record that another attempt began to write. The key is completed if a quorum
+// accepts the record under the token of this attempt.
 //
-// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so it knows every record
-// that can be decided, and the one with the greatest ballot is that record.
-func (a *acquisition) adopt(ctx, wait context.Context, own *attempt, r *node.Round) refusal {
+// This is single-decree Paxos with tokens as ballots. A quorum granted the key to this attempt, so this quorum knows
+// every record that can be decided. The record with the greatest ballot is the one to propose.
+func (a *acquisition) adoptRecord(ctx, waitCtx context.Context, own *attempt, r *node.Round) refusal {
 	rec := r.Record().Aged(a.e.Clock.Now().Since(r.Sent))
-	nodes, err := own.offer(ctx, wait, rec, own.token)
+	nodes, err := own.offerRecord(ctx, waitCtx, rec, own.token)
 	if err == nil {
-		own.end()
+		own.markOver()
 		return refusal{err: ErrDone, record: recordOf(rec), nodes: nodes}
 	}
 
-	own.abandon(ctx, wait, &r.Tally)
+	own.abandon(ctx, waitCtx, &r.Tally)
 	if errors.Is(err, ErrLost) {
-		return refusal{outcome: quorum.Split, err: ErrHeld, held: HeldSplit, nodes: nodes}
+		return refusal{outcome: quorum.Split, err: ErrHeld, heldKind: HeldSplit, nodes: nodes}
 	}
 	return refusal{outcome: quorum.OutOfReach, err: ErrUnavailable, nodes: nodes}
 }
 
-// recordAttempt notes how an attempt ended.
+// recordAttempt records the result of an attempt.
 func (a *acquisition) recordAttempt(lease *Lease, refused refusal) {
 	refused.at = a.e.Clock.Now()
 	if lease != nil {
-		a.out.Token, a.out.Margin = lease.FencingToken(), lease.remaining()
+		a.out.Token = lease.FencingToken()
+		a.out.Margin = lease.remaining()
 	} else {
 		a.out.Nodes = refused.nodes
-		if refused.outcome == quorum.OutOfReach || refused.outcome == quorum.Won {
+		noQuorum := refused.outcome == quorum.OutOfReach || refused.outcome == quorum.Won
+		if noQuorum {
 			refused.silentSince = cmp.Or(a.last.silentSince, refused.at)
 		}
 	}
+
 	a.setLast(refused)
-	a.out.Contended = a.out.Contended || refused.held != HeldUnknown
+	a.out.Contended = a.out.Contended || refused.heldKind != HeldUnknown
 }
 
-// setLast notes why the last attempt failed: one of this call, or of a call before it in line.
+// setLast records why the last attempt failed: an attempt of this call, or of an earlier call in the local queue.
 func (a *acquisition) setLast(refused refusal) {
 	a.last = refused
 	a.out.HolderHint = cmp.Or(refused.hint, a.out.HolderHint)
 }
 
-// stopError is the error of an acquisition that stops without a lease.
+// stopError returns the error of an acquisition that stops without a lease.
 func (a *acquisition) stopError(ctx context.Context) error {
 	return a.last.stopError(ctx, a.e.Group, OpAcquire, a.key)
 }
 
-// maxTries bounds how often TryAcquire asks while the votes are split, so that no contender may have got the key.
+// maxTries limits the attempts of TryAcquire while the votes are split, so that no contender may have got the key.
 const maxTries = 5
 
-// shouldStop reports whether what the nodes said ends the call.
-func (a *acquisition) shouldStop(wait context.Context) bool {
-	if a.tryOnly && (!a.last.split() || a.out.Attempts >= maxTries) {
-		return true
+// shouldStop reports whether the answers of the nodes end the call.
+func (a *acquisition) shouldStop(waitCtx context.Context) bool {
+	if a.tryOnly {
+		mayRetry := a.last.isSplit() && a.out.Attempts < maxTries
+		if !mayRetry {
+			return true
+		}
 	}
-	done := a.last.err == ErrDone //nolint:errorlint // of the table
-	return done || a.silentForTTL() || a.cooldownExceedsWait(wait)
+
+	done := a.last.err == ErrDone //nolint:errorlint // refusalErrors has the sentinel itself
+	return done || a.silentForTTL() || a.cooldownExceedsWait(waitCtx)
 }
 
-// cooldownExceedsWait reports whether the key is kept for nobody for longer than the call may wait.
-func (a *acquisition) cooldownExceedsWait(wait context.Context) bool {
-	until, ends := wait.Deadline()
+// cooldownExceedsWait reports whether the key's cooldown lasts longer than the call may wait.
+func (a *acquisition) cooldownExceedsWait(waitCtx context.Context) bool {
+	until, ends := waitCtx.Deadline()
 	if !ends || a.last.cooldown <= 0 {
 		return false
 	}
-	return a.last.cooldown-a.e.Clock.Now().Since(a.last.at) > time.Until(until)
+
+	left := a.last.cooldown - a.e.Clock.Now().Since(a.last.at)
+	return left > time.Until(until)
 }
 
-// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then, so
-// a waiter gives up, too.
+// silentForTTL reports whether no quorum could be reached for a full TTL. A holder would have lost its lease by then,
+// so a waiter gives up, too.
 func (a *acquisition) silentForTTL() bool {
-	return a.last.silentSince != 0 && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl
+	isSilent := a.last.silentSince != 0
+	return isSilent && a.e.Clock.Now().Since(a.last.silentSince) >= a.p.ttl
 }
 
-// maxSharedTurns bounds how often a call asks again at once: turns last for 150 ms at most.
+// maxSharedTurns limits how often a call asks again at once, because a turn lasts for at most 150 ms.
 const maxSharedTurns = 50
 
 // sleep pauses before the next attempt, until the nodes notify the call. It reports false when the wait is over.
-func (a *acquisition) sleep(wait context.Context) bool {
+func (a *acquisition) sleep(waitCtx context.Context) bool {
 	a.sharedTurns++
 	if a.last.outcome != quorum.SharedTurn {
 		a.sharedTurns = 0
 	}
 
 	var notified <-chan struct{}
-	if a.wait != nil {
-		a.e.waits.Begin(a.wait, a.e.Bucket(a.key))
-		notified = a.wait.Try
+	if a.waiter != nil {
+		a.e.board.Begin(a.waiter, a.e.Bucket(a.key))
+		notified = a.waiter.Try
 	}
 
-	least, most := a.last.pause(a.p, a.sharedTurns > maxSharedTurns)
-	return a.e.Pause(wait, least+time.Duration(a.e.jitter(int64(most-least)+1)), notified)
+	least, most := a.last.pauseRange(a.p, a.sharedTurns > maxSharedTurns)
+	pause := least + time.Duration(a.e.jitter(int64(most-least)+1))
+	return a.e.Pause(waitCtx, pause, notified)
 }

@@ -199,8 +199,8 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 		p := w.process()
 		asked := p.counting(wire.OpAcquire)
 		lease := p.newLease(t.Context(), "k")
-		lease.attempt.end()
-		r := lease.attempt.acquiring(false)
+		lease.attempt.markOver()
+		r := lease.attempt.newAcquireRound(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Send(t.Context(), quorum.All(len(w.nodes)))
 		r.Leave()

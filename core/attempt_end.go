@@ -10,190 +10,223 @@ import (
 )
 
 // An attempt ends on the nodes by a release or by a completion, whether or not it became a lease. A node that has not
-// answered yet is told only if it turns out to have granted the key. On three nodes that saves a tenth of the requests of an
-// acquisition: 3.0 instead of 3.3.
+// answered yet is sent a release only if it turns out to have granted the key. On three nodes this saves a tenth of the
+// requests of an acquisition: 3.0 instead of 3.3.
 
-// abandon ends an attempt that did not become a lease, and releases what nodes have granted or may still grant. If none
-// has granted, nodes that have not answered need not be told yet. The call keeps its place in their queues until wait is
-// over.
+// abandon ends an attempt that did not become a lease, and releases the key on the nodes that granted it or may still
+// grant it. If no node has granted it, nodes that have not answered are not sent a release yet. The call keeps its
+// place in the queues until waitCtx ends.
 //
-// abandon waits for the nodes that have granted, because the next attempt would find the traces of this one there. It does
-// not wait once wait is over.
-func (a *attempt) abandon(ctx, wait context.Context, t *quorum.Tally) {
+// abandon waits for the nodes that have granted the key, because otherwise the next attempt of the call would find this
+// one's grants there. It does not wait once waitCtx has ended.
+func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	mayHold, granted := t.MayHold(), t.With(wire.Granted)
-	waitOver := wait.Err() != nil
+	waitOver := waitCtx.Err() != nil
 
+	// The attempt is over before its release is made, so that onAcquireReply treats any further grant as a late one.
 	a.mu.Lock()
 	a.phase = attemptOver
-	if a.tokenKnown == toNobody && mayHold.Len() >= quorum.Of(len(a.nodes)) {
-		a.tokenKnown = toLookers
+
+	// A quorum of nodes may have granted the key, so Inspect may have shown the token.
+	mayBeVisible := mayHold.Len() >= quorum.Of(len(a.nodes))
+	if a.exposure == tokenUnseen && mayBeVisible {
+		a.exposure = tokenVisible
 	}
-	if a.wait != nil && waitOver {
+
+	if a.waiter != nil && waitOver {
 		a.place = leaving
 	}
-	if granted == 0 && a.place != leaving && !waitOver {
-		mayHold &^= a.awaiting(t.Unanswered())
+
+	canPostpone := granted == 0 && a.place != leaving && !waitOver
+	if canPostpone {
+		mayHold &^= a.postponeRelease(t.Unanswered())
 	}
 	a.mu.Unlock()
 
-	r := a.releasing(0)
+	r := a.newReleaseRound(0)
 	r.Decided = func(r *node.Round) bool { return granted&r.Unanswered() == 0 }
 	r.Send(ctx, mayHold)
+
 	if granted == 0 {
 		r.Leave()
 	} else {
-		r.Wait(wait)
+		r.Wait(waitCtx)
 	}
 }
 
-// awaiting returns those of the nodes that need not be told now. Most likely they will answer that they did not grant the
-// key, or they have answered so. A node that has granted it after all, or has not answered within the node timeout, is told
-// then. Called with the lock.
-func (a *attempt) awaiting(nodes quorum.Set) (s quorum.Set) {
+// postponeRelease returns the nodes that need no release now. They have refused the key, or most likely will. A node
+// that has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be
+// held.
+func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
 		n := &a.nodes[i]
-		if !nodes.Has(i) || n.expiry != 0 {
+		hasGranted := n.expiry != 0
+		if !nodes.Has(i) || hasGranted {
 			continue
 		}
+
 		if n.unanswered > 0 {
-			a.tellLater(i, releaseLater, a.p.nodeTimeout)
+			a.scheduleRelease(i, releasePostponed, a.p.nodeTimeout)
 		}
-		if n.unanswered == 0 || n.debt == releaseLater {
+		needsNone := n.unanswered == 0 || n.debt == releasePostponed
+		if needsNone {
 			s = s.With(i)
 		}
 	}
 	return s
 }
 
-// leaveQueues ends the attempt, and makes its end take the call out of the queues, in which it may be under the attempt's
-// name.
+// leaveQueues ends the attempt, and makes its release remove the call from the queues of the nodes, in which the call
+// may stand under the attempt's name.
 func (a *attempt) leaveQueues() {
 	a.mu.Lock()
-	a.place, a.phase = leaving, attemptOver
+	a.place = leaving
+	a.phase = attemptOver
 	a.mu.Unlock()
 }
 
-// leavingWaiter returns the name that the nodes take out of their queues. It is empty while the call goes on waiting, and if
-// it is in no queue. Called with the lock.
+// leavingWaiter returns the name that the nodes must remove from their queues. It is the zero Waiter while the call
+// goes on waiting, and if the call is in no queue. a.mu must be held.
 func (a *attempt) leavingWaiter() wire.Waiter {
 	switch {
 	case a.place != leaving:
 		return wire.Waiter{}
-	case a.wait != nil:
-		return a.wait.Name.Quits()
+	case a.waiter != nil:
+		return a.waiter.Name.Quits()
 	default:
 		return a.lock.Waiter()
 	}
 }
 
-// releasing returns a round that ends the attempt, and keeps the resource taken for the cooldown, rounded up to whole
-// milliseconds. A call that goes on waiting gets its place in the queues back.
-func (a *attempt) releasing(cooldown time.Duration) *node.Round {
+// newReleaseRound returns a round that ends the attempt and keeps the resource taken for the cooldown, rounded up to
+// whole milliseconds. A call that goes on waiting gets its place in the queues back.
+func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	a.mu.Lock()
-	end, arrived := a.ending(cooldown)
+	end, arrived := a.newRelease(cooldown)
 	a.mu.Unlock()
 
-	r := a.round(wire.OpRelease, (*node.Round).Settled)
-	r.Must = true
+	r := a.newRound(wire.OpRelease, (*node.Round).Settled)
+	r.Must = true // a node in trouble may have granted the key
 	all := quorum.All(len(a.nodes))
 	end.Arrived = arrived == all
 	r.Request = a.lock.Release(end)
-	if arrived != 0 && arrived != all {
+
+	// Some nodes need a tombstone and some do not.
+	differ := arrived != 0 && arrived != all
+	if differ {
 		end.Arrived = true
-		buried, unburied := r.Request, a.lock.Release(end)
+		withTombstone, without := r.Request, a.lock.Release(end)
 		r.Each = func(i int) wire.Request {
 			if arrived.Has(i) {
-				return unburied
+				return without
 			}
-			return buried
+			return withTombstone
 		}
 	}
 	return r
 }
 
-// ending returns what the nodes are told at the end, and notes that they are told. It also returns the nodes that need no
-// tombstone: nothing of the attempt can arrive there any more if they find the lease. Called with the lock.
-func (a *attempt) ending(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
+// newRelease returns the request that ends the attempt, and records that it is sent. It also returns the nodes that
+// need no tombstone: if they find the lease, no request of the attempt can arrive there any more. a.mu must be held.
+func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
-		if a.nodes[i].arrived() && !a.e.Nodes[i].Repeats {
+		clientRepeats := a.e.Nodes[i].Repeats
+		if a.nodes[i].hasArrived() && !clientRepeats {
 			arrived = arrived.With(i)
 		}
 	}
 
-	end = wire.Release{Bury: a.p.bury, Cooldown: cooldown, Again: a.endSent, Channel: a.bucket.Channel, Waiter: a.leavingWaiter()}
-	a.endSent = true
-	switch {
-	case a.tokenKnown == toHolder:
-		end.DropBelow = a.token // no record with a smaller ballot can be decided any more
-	case a.tokenKnown == toNobody && !a.completionSent:
-		end.Undo = true // the node may give the token out again
+	end = wire.Release{
+		Bury:     a.p.tombstoneMillis,
+		Cooldown: cooldown,
+		Again:    a.releaseSent,
+		Channel:  a.bucket.Channel,
+		Waiter:   a.leavingWaiter(),
 	}
-	if a.place != leaving && a.wait != nil && a.wait.GoesOn() {
-		end.Waiter = a.wait.Name
+	a.releaseSent = true
+
+	switch {
+	case a.exposure == tokenReported:
+		end.DropBelow = a.token // a record with a smaller ballot cannot be decided any more
+	case a.exposure == tokenUnseen && !a.completionSent:
+		end.Undo = true // the node may grant the token again
+	}
+
+	// The release of an attempt whose call goes on waiting gives the call its place back.
+	goesOn := a.place != leaving && a.waiter != nil && a.waiter.GoesOn()
+	if goesOn {
+		end.Waiter = a.waiter.Name
 	}
 	return end, arrived
 }
 
-// free tells all nodes that the attempt is over, and does not wait for them.
-func (a *attempt) free(ctx context.Context) {
-	r := a.releasing(0)
+// releaseAll sends the end of the attempt to all nodes, and does not wait for their answers.
+func (a *attempt) releaseAll(ctx context.Context) {
+	r := a.newReleaseRound(0)
 	r.Send(ctx, quorum.All(len(a.nodes)))
 	r.Leave()
 }
 
-// tellLater makes a node be told that the attempt is over, in the background and after a delay. Called with the lock.
-func (a *attempt) tellLater(i int, debt releaseDebt, after time.Duration) {
-	scheduled := a.e.Later(after, func() { a.repeatEnd(i) })
+// scheduleRelease sends a release to a node in the background, after a delay. While the Locker closes, the release is
+// sent at once; once the Locker is closed, it is not sent. a.mu must be held.
+func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) {
+	scheduled := a.e.Later(after, func() { a.sendScheduledRelease(i) })
 	if scheduled {
 		a.nodes[i].debt = debt
 	}
 }
 
-// repeatEnd tells a node that the attempt is over, if that is still owed. If telling it again fails, too, the lease runs out
-// by itself, unless the node names the attempt as a holder before, and the clock window refuses what is still under way.
-func (a *attempt) repeatEnd(node int) {
+// sendScheduledRelease sends a node the release that the attempt still owes it, if any. If this one is not confirmed
+// either, the lease runs out on the node, unless the node names the attempt as a holder before. The clock window
+// rejects requests that are still in flight.
+func (a *attempt) sendScheduledRelease(node int) {
 	a.mu.Lock()
-	tell, first := a.nodes[node].takeDue()
+	isDue, isFirst := a.nodes[node].takeDue()
 	a.mu.Unlock()
-	if !tell {
+	if !isDue {
 		a.e.Tasks.Leave()
 		return
 	}
 
-	r := a.releasing(a.lease.cooldownLeft())
-	r.Must, r.OnOver = first, a.e.Tasks.Leave
-	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // an end is sent whatever became of its caller
+	r := a.newReleaseRound(a.lease.cooldownLeft())
+	r.Must = isFirst // a retry is not sent to a node in trouble
+	r.OnOver = a.e.Tasks.Leave
+	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // it outlives its caller
 }
 
-// offer asks all nodes to accept a record under a ballot. A nil error means that a quorum did: only then is the record
-// decided. If wait ends first, the record may still come to be decided.
-func (a *attempt) offer(ctx, wait context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
-	r := a.offering(rec, ballot, false)
-	to := a.completes(quorum.All(len(a.nodes)))
+// offerRecord asks all nodes to accept a record under a ballot. A nil error means that a quorum accepted it: only
+// then is the record decided. If waitCtx ends first, the record may still be decided later.
+func (a *attempt) offerRecord(ctx, waitCtx context.Context, rec *wire.Record, ballot uint64) ([]NodeReply, error) {
+	r := a.newCompleteRound(rec, ballot, false)
+	to := a.addPendingCompletions(quorum.All(len(a.nodes)))
 	r.Send(ctx, to)
-	r.Wait(wait)
+	r.Wait(waitCtx)
+
+	// A node that still has an earlier completion in its lane was not asked. It counts as a timeout.
 	for i := range r.Votes {
 		if !to.Has(i) {
 			r.Votes[i] = quorum.Said(wire.TimedOut, a.bucket.NoAnswer(i))
 		}
 	}
+
 	nodes := replies(a.e.Group, &r.Tally)
 	return nodes, fateError(OpComplete, a.lock.Key, r.Recorded(rec.Token), nodes)
 }
 
-// completes returns those of the nodes for which no completion of the attempt waits to be sent, and notes that one does: a
-// completion that is repeated does not pile up for a node that hangs.
-func (a *attempt) completes(nodes quorum.Set) (to quorum.Set) {
+// addPendingCompletions returns the nodes for which no completion of the attempt waits in the lane, and records that
+// one does now. Thus repeated completions do not pile up for a node that hangs.
+func (a *attempt) addPendingCompletions(nodes quorum.Set) (to quorum.Set) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	to = nodes &^ a.completing
-	a.completing |= to
+
+	to = nodes &^ a.pendingCompletions
+	a.pendingCompletions |= to
 	return to
 }
 
-// offering returns the round that hands a record to nodes, and ends the attempt there. A record that is known to be decided
-// is accepted also by nodes that have promised a later token, or have forgotten one.
-func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.Round {
+// newCompleteRound returns the round that offers a record to the nodes and ends the attempt there. A record that is
+// known to be decided is also accepted by nodes that have promised a later token or have forgotten one.
+func (a *attempt) newCompleteRound(rec *wire.Record, ballot uint64, decided bool) *node.Round {
 	a.mu.Lock()
 	a.completionSent = true
 	each := a.lock.Complete(len(a.nodes), func(i int) wire.Complete {
@@ -203,7 +236,7 @@ func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.
 			Rest:    rec.Rest,
 			Token:   rec.Token,
 			Result:  rec.Result,
-			Bury:    a.p.bury,
+			Bury:    a.p.tombstoneMillis,
 			Decided: decided,
 			Channel: a.bucket.Channel,
 			Quits:   a.leavingWaiter(),
@@ -211,7 +244,9 @@ func (a *attempt) offering(rec *wire.Record, ballot uint64, decided bool) *node.
 	})
 	a.mu.Unlock()
 
-	r := a.round(wire.OpComplete, (*node.Round).RecordDecided)
-	r.Must, r.Each, r.Bulk = true, each, len(rec.Result)
+	r := a.newRound(wire.OpComplete, (*node.Round).RecordDecided)
+	r.Must = true
+	r.Each = each
+	r.Bulk = len(rec.Result)
 	return r
 }

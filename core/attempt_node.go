@@ -8,151 +8,166 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A nodeState is what an attempt knows of one node, and what it owes the node. It is a state machine without I/O, lock or
-// timer. Its owner does what a transition asks for.
+// A nodeState is the state of one node as an attempt knows it, with the releases that the attempt owes the node. It
+// is a state machine without I/O, lock or timer. The attempt does the work that a transition asks for, and its lock
+// guards it.
 type nodeState struct {
-	expiry wire.NodeTime // logical expiry last confirmed; 0 = never
-	clock  wire.NodeTime // the node's clock with it
-	sentAt clock.Instant // when the request was sent that the node answered so
+	expiry      wire.NodeTime // logical expiry of the last confirmation; 0 = none
+	nodeClock   wire.NodeTime // the node's clock at that confirmation
+	confirmedAt clock.Instant // when the request of that confirmation was sent
 
-	// memory names what the node remembered when it last vouched for the attempt: when the attempt asked, when it was
-	// granted, or when a renewal was confirmed that the lease could still trust. What the node forgets later may be the
-	// grant of a later holder, so it accepts a completion only in that memory.
+	// memory is the node's memory when it last vouched for the attempt: when the attempt asked, when the node granted
+	// the key, or when it confirmed a renewal and the lease could still be trusted. If the node loses its memory
+	// later, it may forget the grant of a later holder, so it accepts a completion only in this memory.
 	memory string
 
-	unanswered int32 // requests sent that the node has not answered, and may never answer: they may still arrive
-	ends       int32 // releases among them
-	others     bool  // something besides the acquisition was sent
-	debt       releaseDebt
+	unanswered         int32 // requests that the node has not answered, and may never answer: they may still arrive
+	unansweredReleases int32 // the releases among them
+	sentOther          bool  // a request other than the acquisition was sent
+	debt               releaseDebt
 }
 
-// A releaseDebt is what a node must still hear of the end of an attempt, besides the releases under way.
+// A releaseDebt is the release that a node must still be sent, besides those in flight.
 //
-//	                 a release is confirmed   refused, or not answered   a late grant is heard of
-//	nothingOwed      releaseDone              releaseAgain               a release comes after it
-//	releaseLater     releaseDone              stays                      is told at once
-//	releaseAgain     releaseDone              stays                      stays
-//	releaseLast      releaseDone              releaseInVain              stays
-//	releaseInVain    releaseDone              releaseAgain               releaseAgain, at once
-//	releaseDone      stays                    stays                      stays
+//	                  release confirmed   refused, or not answered   late grant
+//	nothingOwed       releaseDone         releaseRetryDue            stays: a release follows it
+//	releasePostponed  releaseDone         stays                      stays; the release is sent at once
+//	releaseRetryDue   releaseDone         stays                      stays
+//	releaseRetrying   releaseDone         releaseFailed              stays
+//	releaseFailed     releaseDone         releaseRetryDue            releaseRetryDue; the release is sent at once
+//	releaseDone       stays               stays                      stays
 type releaseDebt uint8
 
 const (
-	nothingOwed   releaseDebt = iota
-	releaseLater              // the node is told that the attempt is over, unless it answers by then that it does not have it
-	releaseAgain              // the node is told once more, because it has not confirmed the release
-	releaseLast               // that is under way
-	releaseInVain             // the node is not told any more
-	releaseDone               // the node has confirmed the release
+	nothingOwed      releaseDebt = iota
+	releasePostponed             // a release is sent later, unless the node refuses the key by then
+	releaseRetryDue              // a second release is sent later, because the node has not confirmed the first
+	releaseRetrying              // the second release is in flight
+	releaseFailed                // no release is sent any more, unless the node turns out to have the lease
+	releaseDone                  // the node has confirmed a release
 )
 
-// sent notes that a request is about to be sent.
-func (s *nodeState) sent(op wire.Op) {
-	s.others = s.others || op != wire.OpAcquire
-	s.await(op, 1)
+// recordSent records a request that is about to be sent.
+func (s *nodeState) recordSent(op wire.Op) {
+	s.sentOther = s.sentOther || op != wire.OpAcquire
+	s.addUnanswered(op, 1)
 }
 
-// answered notes that a request was answered.
-func (s *nodeState) answered(op wire.Op) { s.await(op, -1) }
+// recordAnswered records that a request was answered.
+func (s *nodeState) recordAnswered(op wire.Op) {
+	s.addUnanswered(op, -1)
+}
 
-// await counts requests that are not answered: more or fewer of them.
-func (s *nodeState) await(op wire.Op, more int32) {
-	s.unanswered += more
+// addUnanswered changes the number of unanswered requests by delta.
+func (s *nodeState) addUnanswered(op wire.Op, delta int32) {
+	s.unanswered += delta
 	if op == wire.OpRelease {
-		s.ends += more
+		s.unansweredReleases += delta
 	}
 }
 
-// arrived reports whether nothing of the attempt can arrive at the node any more if a release finds the lease there.
-func (s *nodeState) arrived() bool { return s.unanswered == 0 || !s.others }
+// hasArrived reports whether no request of the attempt can arrive at the node any more once a release has found the
+// lease there.
+func (s *nodeState) hasArrived() bool { return s.unanswered == 0 || !s.sentOther }
 
-// granted notes that the node granted the attempt. A grant that is heard of after a renewal says nothing new.
-func (s *nodeState) granted(got node.Reply) {
+// recordGrant records that the node granted the key. A grant that is received after a renewal adds nothing.
+func (s *nodeState) recordGrant(got node.Reply) {
 	if s.expiry == 0 {
 		s.memory = got.Memory
 	}
-	s.confirm(got)
+	s.recordConfirmation(got)
 }
 
-// confirm notes that the lease is on the node until the expiry that the node named. Replies may overtake each other.
-func (s *nodeState) confirm(got node.Reply) {
+// recordConfirmation records the expiry that a node reported for the lease. Replies can overtake each other.
+func (s *nodeState) recordConfirmation(got node.Reply) {
 	if got.Expiry >= s.expiry {
-		s.expiry, s.clock, s.sentAt = got.Expiry, got.Clock, got.Sent
+		s.expiry = got.Expiry
+		s.nodeClock = got.Clock
+		s.confirmedAt = got.Sent
 	}
 }
 
-// confirms notes the reply to a renewal. It reports whether the node has the lease, and whether this machine's clock stood
-// still since the confirmation before: then more time has passed on the node than can have passed here. Without a clock
-// window nothing shows that.
-func (s *nodeState) confirms(got node.Reply, window time.Duration) (has, slept bool) {
+// recordRenewal records the reply to a renewal. It reports whether the node has the lease, and whether this machine's
+// clock stood still since the last confirmation: then more time has passed on the node than can have passed here.
+// Without a clock window, slept is always false.
+func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, slept bool) {
 	v := got.Verdict
-	if v != wire.Granted && v != wire.Healed && v != wire.Passed {
+	confirmed := v == wire.Granted || v == wire.Healed || v == wire.Passed
+	if !confirmed {
 		return false, false
 	}
-	if window > 0 && s.clock != 0 {
-		there, here := got.Clock.Since(s.clock), got.Sent.Since(s.sentAt)+got.Latency
+
+	canCompare := window > 0 && s.nodeClock != 0
+	if canCompare {
+		there, here := got.Clock.Since(s.nodeClock), got.Sent.Since(s.confirmedAt)+got.Latency
 		slept = there-here > window
 	}
-	s.confirm(got)
+
+	s.recordConfirmation(got)
 	return true, slept
 }
 
-// lateGrant returns what the node is owed whose grant is heard of when the attempt is over, and reports whether the node is
-// told now: if it was to be told later, or was told in vain.
+// lateGrant handles the news that the node has the lease of an attempt that has ended: a late grant, or a reply that
+// names the attempt as the holder. It returns the release that the node is owed, and reports whether to send it now: if
+// it was postponed, or if all earlier releases failed.
 func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
-	if s.debt == releaseInVain {
-		return releaseAgain, true
+	if s.debt == releaseFailed {
+		return releaseRetryDue, true
 	}
-	return s.debt, s.debt == releaseLater
+	return s.debt, s.debt == releasePostponed
 }
 
-// released notes the reply to a release. It returns the verdict that the reply amounts to, and reports whether the node is
-// told once more, because it refused to write the end down or has not answered.
+// recordRelease records the reply to a release. It returns the verdict that counts, and reports whether another
+// release must be sent, because the node did not record the end of the attempt or has not answered.
 //
-// A refusal counts as a confirmation if an earlier release has ended the attempt, or may have.
-func (s *nodeState) released(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
+// If an earlier release has ended the attempt, or may have, a refusal counts as a confirmation.
+func (s *nodeState) recordRelease(got node.Reply, cooldown bool) (v wire.Verdict, again bool) {
 	v = got.Verdict
-	if v == wire.Gone && s.endedBefore(got, cooldown) {
+	isConfirmed := v == wire.Gone && s.mayHaveEnded(got, cooldown)
+	if isConfirmed {
 		v = wire.Granted
 	}
 
 	switch {
 	case v == wire.Granted:
 		s.debt = releaseDone
-	case v == wire.Gone || v == wire.TooLate: // the attempt does not have the key there
-	case s.debt == releaseLast:
-		s.debt = releaseInVain
+	case v == wire.Gone || v == wire.TooLate: // the node does not have the attempt's lease
+	case s.debt == releaseRetrying:
+		s.debt = releaseFailed
 	default:
-		again = s.debt == nothingOwed || s.debt == releaseInVain
+		again = s.debt == nothingOwed || s.debt == releaseFailed
 	}
 	return v, again
 }
 
-// endedBefore reports whether an earlier release has ended the attempt on a node that does not have it now, or may have, because
-// its answer is missing: nobody can tell whether the key was taken before that release or since.
+// mayHaveEnded reports whether an earlier release has ended the attempt on a node that does not have it now, or may
+// have ended it because its answer is missing. In the latter case it is unknown whether another attempt took the key
+// before that release or after it.
 //
-// A node that knows how the attempt ended leaves no doubt. And a cooldown is there, or it is not.
-func (s *nodeState) endedBefore(got node.Reply, cooldown bool) bool {
+// A node that knows how the attempt ended leaves no doubt. Neither does a cooldown: the node either keeps it or does
+// not.
+func (s *nodeState) mayHaveEnded(got node.Reply, cooldown bool) bool {
 	switch {
 	case got.Revoked:
 		return false
 	case s.debt == releaseDone:
 		return true
 	default:
-		return s.ends > 0 && !cooldown && !got.Refused
+		return s.unansweredReleases > 0 && !cooldown && !got.Refused
 	}
 }
 
-// takeDue takes what is due at a node. It reports whether the node is told that the attempt is over, which it is if anything
-// of the attempt may be there or may arrive, and whether that is the first time.
-func (s *nodeState) takeDue() (tell, first bool) {
-	first = s.debt == releaseLater
-	tell = (first || s.debt == releaseAgain) && (s.unanswered > 0 || s.expiry != 0)
+// takeDue takes the release that is due for a node. It reports whether to send it, which is the case if the node may
+// have the lease or may still receive it, and whether it is the node's first release.
+func (s *nodeState) takeDue() (isDue, isFirst bool) {
+	isFirst = s.debt == releasePostponed
+	mayHaveLease := s.unanswered > 0 || s.expiry != 0
+	isDue = (isFirst || s.debt == releaseRetryDue) && mayHaveLease
 	switch {
-	case s.debt == releaseAgain && tell:
-		s.debt = releaseLast
-	case s.debt == releaseAgain || first:
+	case s.debt == releaseRetryDue && isDue:
+		s.debt = releaseRetrying
+	case s.debt == releaseRetryDue || isFirst:
 		s.debt = nothingOwed
 	}
-	return tell, first
+	return isDue, isFirst
 }

@@ -7,34 +7,39 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// An attempt asks for all rounds of its own: it notes each request as it leaves, and each reply, also those that come when
+// An attempt is the Asker of its rounds: it records each request when the request leaves, and each reply, even after
 // the round is over.
 var _ node.Asker = (*attempt)(nil)
 
-// Sends notes a request that is about to leave for a node, and reports whether it may leave. What the nodes are told at the
-// end depends on what they were sent before.
+// Sends records a request that is about to leave for a node, and reports whether it may leave. The end of the attempt
+// depends on the requests that the nodes were sent.
 func (a *attempt) Sends(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if (op == wire.OpAcquire || op == wire.OpRenew) && a.isOver() {
+	needsLiveAttempt := op == wire.OpAcquire || op == wire.OpRenew
+	if needsLiveAttempt && a.isOver() {
 		return false
 	}
 	if op == wire.OpComplete {
-		a.completing = a.completing.Without(node)
+		a.pendingCompletions = a.pendingCompletions.Without(node)
 	}
-	a.nodes[node].sent(op)
+	a.nodes[node].recordSent(op)
 	return true
 }
 
-// Callbacks is what the observer is told in the background of the attempt, of others of its call, and of the lease.
+// Callbacks returns the queue of the observer's background calls, for all attempts of the call and for the lease.
 func (a *attempt) Callbacks() *callback.Queue { return a.callbacks }
 
-// Hear notes a reply to a request of the attempt. One node that knows of a revocation is enough: the others may have
-// forgotten it.
+// Hear records a reply to a request of the attempt. One node that reports a revocation is enough, because the others
+// may have forgotten it.
 func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
+	// declareLost takes the lock itself.
 	if got.Revoked {
 		a.lease.declareLost(LossRevoked)
 	}
+
+	// A node may name an earlier attempt of this process as the holder. That takes the lock of the other attempt, so it
+	// comes before this one's is taken.
 	if op == wire.OpAcquire {
 		a.e.releaseLeftover(got)
 	}
@@ -42,73 +47,77 @@ func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := &a.nodes[got.Node]
-	if got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err) {
-		n.answered(op)
+	isAnswered := got.Verdict != wire.CircuitOpen && goredis.Answered(got.Err)
+	if isAnswered {
+		n.recordAnswered(op)
 	}
 
 	switch op {
 	case wire.OpAcquire:
-		a.hearAcquire(n, got)
+		a.onAcquireReply(n, got)
 	case wire.OpRenew:
-		slept = a.hearRenew(n, got)
+		slept = a.onRenewReply(n, got)
 	case wire.OpRelease:
-		return a.hearRelease(n, got), false
+		return a.onReleaseReply(n, got), false
 	case wire.OpComplete:
-		if got.Verdict == wire.CircuitOpen { // it is not sent
-			a.completing = a.completing.Without(got.Node)
+		if got.Verdict == wire.CircuitOpen { // the request is not sent
+			a.pendingCompletions = a.pendingCompletions.Without(got.Node)
 		}
-	default: // the caller of any other round keeps what the nodes said
+	default: // senders of other requests handle their replies themselves
 	}
 	return got.Verdict, slept
 }
 
-// hearAcquire notes a reply to the request for the key. Called with the lock.
-func (a *attempt) hearAcquire(n *nodeState, got node.Reply) {
+// onAcquireReply records a reply to the request for the key. a.mu must be held.
+func (a *attempt) onAcquireReply(n *nodeState, got node.Reply) {
 	if got.Place > 0 {
-		a.noteQueued()
+		a.recordQueued()
 	}
 	if got.Verdict != wire.Granted {
 		return
 	}
-	n.granted(got)
+	n.recordGrant(got)
+
+	// The attempt may have ended without releasing this node.
 	debt, now := n.lateGrant()
 	if now && a.phase == attemptOver {
-		a.tellLater(got.Node, debt, 0)
+		a.scheduleRelease(got.Node, debt, 0)
 	}
 }
 
-// noteQueued notes that a node has the call in its queue. The answer of a slow node may come after the grant. Called with
-// the lock.
-func (a *attempt) noteQueued() {
+// recordQueued records that a node has the call in its queue. The reply of a slow node may arrive after the grant.
+// a.mu must be held.
+func (a *attempt) recordQueued() {
 	switch {
-	case a.place != unqueued:
-	case a.tokenKnown == toHolder:
+	case a.place != unqueued: // it is known already
+	case a.exposure == tokenReported:
 		a.place = leaving
 	default:
 		a.place = queued
 	}
 }
 
-// hearRenew notes a reply to a renewal, and reports whether it shows that this machine's clock stood still. Called with the
-// lock.
-func (a *attempt) hearRenew(n *nodeState, got node.Reply) (slept bool) {
-	has, slept := n.confirms(got, a.p.Window)
+// onRenewReply records a reply to a renewal, and reports whether it shows that this machine's clock stood still. a.mu
+// must be held.
+func (a *attempt) onRenewReply(n *nodeState, got node.Reply) (slept bool) {
+	has, slept := n.recordRenewal(got, a.p.Window)
 
-	// A node that has the lease again may have forgotten another grant of the key meanwhile. Nobody could act on that
-	// grant, if this lease is still trusted when the reply comes.
-	if has && !a.completionSent && a.lease.trusted() {
+	// A node that has the lease again may have forgotten another grant of the key. If this lease is still trusted
+	// when the reply arrives, no holder could act on that grant.
+	vouches := has && !a.completionSent && a.lease.isTrusted()
+	if vouches {
 		n.memory = got.Memory
 	}
 	return slept
 }
 
-// hearRelease notes a reply to a release, and returns what its verdict amounts to. Called with the lock.
-func (a *attempt) hearRelease(n *nodeState, got node.Reply) wire.Verdict {
-	verdict, again := n.released(got, a.lease.cooldownLeft() > 0)
+// onReleaseReply records a reply to a release, and returns the verdict that counts. a.mu must be held.
+func (a *attempt) onReleaseReply(n *nodeState, got node.Reply) wire.Verdict {
+	verdict, again := n.recordRelease(got, a.lease.cooldownLeft() > 0)
 	switch {
 	case again:
-		a.tellLater(got.Node, releaseAgain, a.p.nodeTimeout)
-	case n.debt == releaseInVain:
+		a.scheduleRelease(got.Node, releaseRetryDue, a.p.nodeTimeout)
+	case n.debt == releaseFailed:
 		a.e.leftovers.add(a)
 	}
 	return verdict

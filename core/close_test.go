@@ -220,7 +220,7 @@ func TestCloseWithAHungNode(t *testing.T) {
 		w.release(w.acquire(p, "k"))
 		start := time.Now()
 		if hurried {
-			wantErr(t, l.Close(over()), errUnderWay)
+			wantErr(t, l.Close(over()), errRequestsRunning)
 			wantBetween(t, "Close took", time.Since(start), 0, l.p.nodeTimeout)
 			w.nodes[1].Up()
 		}
@@ -282,7 +282,7 @@ func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
 		t.Fatal(err)
 	}
 	succeeds(t, server.Pause())
-	if err := l.Close(over()); !errors.Is(err, context.Canceled) || errors.Is(err, errUnderWay) {
+	if err := l.Close(over()); !errors.Is(err, context.Canceled) || errors.Is(err, errRequestsRunning) {
 		t.Errorf("Close: %v", err)
 	}
 	wantReason(t, context.Cause(lease.Context()), LossClosed)

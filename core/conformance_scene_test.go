@@ -190,50 +190,50 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	switch verb {
 	case "acquire":
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
-			lease.attempt.wait = queue.NewWaiter(s.lease(name).attempt.lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
+			lease.attempt.waiter = queue.NewWaiter(s.lease(name).attempt.lock.Waiter(), wire.StampOf(time.UnixMicro(s.number(f, "ticket"))), 1)
 		}
 		ask := wire.Acquire{Settle: flag, Carried: carried}
-		if _, waits := f["wait"]; waits || lease.attempt.wait != nil {
+		if _, waits := f["wait"]; waits || lease.attempt.waiter != nil {
 			ask.Channel = s.l.e.Buckets[0].Channel
 		}
-		if lease.attempt.wait != nil {
-			ask.Waiter = lease.attempt.wait.Name
+		if lease.attempt.waiter != nil {
+			ask.Waiter = lease.attempt.waiter.Name
 		}
 		return func(wall time.Time) wire.Request {
 			ask.Propose = wire.StampOf(wall)
-			return lease.attempt.lock.Acquire(s.l.p.lease, ask)
+			return lease.attempt.lock.Acquire(s.l.p.ttlMillis, ask)
 		}
 	case "renew":
-		return always(lease.attempt.lock.Renew(s.l.p.lease, 1, func(int) wire.Renew {
+		return always(lease.attempt.lock.Renew(s.l.p.ttlMillis, 1, func(int) wire.Renew {
 			return wire.Renew{Token: uint64(s.number(f, "token")), Confirmed: wire.NodeTime(1000 * s.number(f, "confirmed")), Granted: uint64(s.number(f, "wb")), Memory: memory,
-				Turn: s.l.p.turn, Carried: carried}
+				Turn: s.l.p.turnMillis, Carried: carried}
 		})(0))
 	case "release":
 		_, undo := f["undo"]
 		lease.attempt.place = placeOf(f, f["drop"] != "")
 		_, alone := f["alone"] // nothing but the acquisition was sent
-		lease.attempt.nodes[0].unanswered, lease.attempt.nodes[0].others = 1, !alone
+		lease.attempt.nodes[0].unanswered, lease.attempt.nodes[0].sentOther = 1, !alone
 		if _, all := f["answered"]; all {
 			lease.attempt.nodes[0].unanswered = 0
 		}
 		lease.attempt.completionSent = false
 		switch lease.attempt.token = uint64(s.number(f, "drop")); {
 		case f["drop"] != "":
-			lease.attempt.tokenKnown = toHolder
+			lease.attempt.exposure = tokenReported
 		case undo:
-			lease.attempt.tokenKnown = toNobody
+			lease.attempt.exposure = tokenUnseen
 		default:
-			lease.attempt.tokenKnown = toLookers
+			lease.attempt.exposure = tokenVisible
 		}
-		if _, goesOn := f["waits"]; lease.attempt.wait != nil && !goesOn {
-			lease.attempt.wait.End()
+		if _, goesOn := f["waits"]; lease.attempt.waiter != nil && !goesOn {
+			lease.attempt.waiter.End()
 		}
-		return always(to(lease.attempt.releasing(time.Duration(s.number(f, "cooldown"))*time.Millisecond), 0))
+		return always(to(lease.attempt.newReleaseRound(time.Duration(s.number(f, "cooldown"))*time.Millisecond), 0))
 	case "complete":
 		lease.attempt.place = placeOf(f, true)
 		lease.attempt.nodes[0].memory = memory
 		rec := &wire.Record{Rest: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
-		return always(to(lease.attempt.offering(rec, uint64(s.number(f, "ballot")), decided), 0))
+		return always(to(lease.attempt.newCompleteRound(rec, uint64(s.number(f, "ballot")), decided), 0))
 	case "revoke":
 		lock := s.l.e.Keys.LockOf(conformanceKey, lease.name())
 		return always(lock.Revoke(s.l.e.Head.Load()))
@@ -346,7 +346,7 @@ func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 		wall = time.Now()
 	}
 	other := func(key string) *Lease { return s.l.newLease(context.Background(), key) }
-	batch := []wire.Request{to(other(wrongType).attempt.releasing(0), 0), q, to(other("of nobody").attempt.offering(&wire.Record{}, 1, false), 0)}
+	batch := []wire.Request{to(other(wrongType).attempt.newReleaseRound(0), 0), q, to(other("of nobody").attempt.newCompleteRound(&wire.Record{}, 1, false), 0)}
 	votes, err := sendTogether(s.client, s.l, batch, wall)
 	switch {
 	case err != nil:

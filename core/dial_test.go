@@ -95,7 +95,7 @@ func TestDialledClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeClients(clients)
-	want := must(checked([]Option{TTL(time.Minute), WithClockWindow(0)}, 3)).nodeTimeout
+	want := must(newPolicy([]Option{TTL(time.Minute), WithClockWindow(0)}, 3)).nodeTimeout
 	names := []string{"host:6379", "sentinel mymaster [host:26379 b:26379]", "cluster [host:7000 b:7000]"}
 	for i, c := range clients {
 		if got := goredis.AddrOf(c); got != names[i] {

@@ -11,15 +11,15 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// Do runs fn while holding key, waiting for it as Acquire does, and releases it when fn has returned, also
-// by a panic. fn runs on the caller's goroutine with the context of the lease, which ends with cause
-// ErrLost when fn must stop acting.
+// Do runs fn while holding key. It waits for key as Acquire does, and releases it when fn returns or panics. fn runs
+// on the caller's goroutine with the context of the lease, which ends with cause ErrLost when fn must stop acting.
 //
-// The error is fn's, or that of Acquire. If the lease was lost while fn ran, or if fn called Complete and that was refused with
-// ErrLost, the error also matches ErrLost, even if fn returned nil. A release that could not be confirmed is no error of Do: it is logged, and the key
-// frees itself. Options are for this call, as in Acquire.
+// The error is the error of fn or of Acquire. If the lease was lost while fn ran, or if a Complete that fn called was
+// refused with ErrLost, the error also matches ErrLost, even if fn returned nil. A release that could not be
+// confirmed is not an error of Do: it is logged, and the key frees itself. The options apply to this call, as in
+// Acquire.
 //
-// With a ctx that runs under a lease on key, the error matches ErrHeld at once, unless [Reentrant] says otherwise.
+// If ctx runs under a lease on key, the error matches ErrHeld at once, unless [Reentrant] says otherwise.
 func (l *Locker) Do(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	return l.do(ctx, key, false, fn, opts)
 }
@@ -29,7 +29,10 @@ func (l *Locker) TryDo(ctx context.Context, key string, fn func(ctx context.Cont
 	return l.do(ctx, key, true, fn, opts)
 }
 
-func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption) (err error) {
+// do is Do, or TryDo if try.
+func (l *Locker) do(
+	ctx context.Context, key string, try bool, fn func(context.Context) error, opts []CallOption,
+) (err error) {
 	if fn == nil {
 		return errNoFunction
 	}
@@ -38,64 +41,70 @@ func (l *Locker) do(ctx context.Context, key string, try bool, fn func(context.C
 		return err
 	}
 	if outer, held := l.Holding(ctx, key); held && p.reentrant {
-		return outer.doAgain(ctx, fn)
+		return outer.runNested(ctx, fn)
 	}
 	lease, err := l.acquireAs(ctx, key, try, p, errNotReentrant)
 	if err != nil {
 		return err
 	}
-	defer func() { err = lease.doneWith(ctx, err) }()
+	defer func() { err = lease.releaseAfter(ctx, err) }()
 	return fn(&lease.ctx)
 }
 
-// doAgain runs fn under a lease that ctx runs under already, and leaves the release to whoever acquired it.
-func (lease *Lease) doAgain(ctx context.Context, fn func(context.Context) error) error {
+// runNested runs fn under a lease under which ctx already runs. The caller that acquired the lease releases it.
+func (lease *Lease) runNested(ctx context.Context, fn func(context.Context) error) error {
 	if ctx.Err() != nil {
-		return opError(OpAcquire, lease.Key(), endOf(ctx))
+		return newOpError(OpAcquire, lease.Key(), contextError(ctx))
 	}
-	joint, stop := join.Contexts(ctx, &lease.ctx) // ctx may have been cut off from the end of the lease
+
+	// ctx may have been cut off from the end of the lease.
+	joint, stop := join.Contexts(ctx, &lease.ctx)
 	defer stop()
 	err := fn(&leaseContext{Context: joint, parent: ctx, lease: lease})
+
 	loss := cmp.Or(lease.Lost(), lease.refusedCompletion())
 	if loss != nil {
-		return joinLoss(err, loss, ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost))
+		cancelled := ctx.Err() != nil && !errors.Is(context.Cause(ctx), ErrLost)
+		return joinLoss(err, loss, cancelled)
 	}
 	return err
 }
 
-// doneWith gives the key back, and joins the error of what ran under the lease with that of a loss.
-func (lease *Lease) doneWith(ctx context.Context, err error) error {
-	if rerr := lease.Release(ctx); errors.Is(rerr, ErrLost) {
-		return joinLoss(err, rerr, lease.ctx.parent.Err() != nil)
+// releaseAfter releases the lease, and joins the error of the function that ran under it with the error of a loss.
+func (lease *Lease) releaseAfter(ctx context.Context, err error) error {
+	released := lease.Release(ctx)
+	if errors.Is(released, ErrLost) {
+		return joinLoss(err, released, lease.ctx.parent.Err() != nil)
 	}
 	return err
 }
 
-// joinLoss joins the error of fn with that of the loss. If fn only passes on that its context ended, its
-// error does not make it look as if the caller had cancelled who has not.
+// joinLoss joins the error of fn with the error of a loss. If the caller has not cancelled, but fn returned the
+// context.Canceled of its own context, the joined error does not match it: the call must not look cancelled.
 func joinLoss(err, loss error, cancelled bool) error {
 	if errors.Is(err, context.Canceled) && !cancelled {
-		return fmt.Errorf("%w: %v", loss, err) //nolint:errorlint // its text only
+		return fmt.Errorf("%w: %v", loss, err) //nolint:errorlint // only its text
 	}
 	return errors.Join(err, loss)
 }
 
-// Once runs fn under key unless key is recorded as done; when fn returns nil, the record is written with the
-// release. A key that is done is an error matching ErrDone that carries the record. fn may write the record
-// itself, with a result, by calling Complete on the lease of its context; OnceResult does that for it.
+// Once runs fn under key unless key is recorded as done. When fn returns nil, the record is written together with the
+// release. If key is done, the error matches ErrDone and carries the record. fn may write the record, with a result, by
+// calling Complete on the lease of its context; OnceResult does that for it.
 //
-// If fn returns an error, the key is released, nothing is recorded, and that is the error. If fn returns nil
-// but the record could not be written, the error is that of Complete: with ErrLost somebody else may have
-// run fn meanwhile (and this run may still come to count), with ErrUnavailable it is open whether the run counts: the next
-// caller for the key is told that it is done, or runs fn again.
+// If fn returns an error, the key is released, nothing is recorded, and Once returns that error. If fn returns nil
+// but the record could not be written, the error is the error of Complete. With ErrLost, another caller may have run
+// fn since (and this run may still come to count). With ErrUnavailable, it is open whether the run counts: the next
+// caller for the key either gets ErrDone or runs fn again.
 //
-// The record is tried for as long as a TTL. The deadline of ctx ends that, too, unless [Detached] is set: Once returns within
-// a node timeout of it, and where fn returns later the record is tried once. A caller that only cancels ctx may go while the
-// work is done, so the record is tried for another ten seconds then, and for a TTL if that is less.
+// Once tries to write the record for as long as a TTL. The deadline of ctx ends that, too, unless [Detached] is set:
+// Once returns within a node timeout of the deadline, and if fn returns later, Once tries once. A caller that only
+// cancels ctx may go while the work is done, so Once then tries for another ten seconds, and for a TTL if that is
+// less.
 //
-// The
-// effects of fn happen once only where fn hands the fencing token to what it changes, or is idempotent: a
-// process that dies between the two leaves the work done and unrecorded. Options are for this call, as in Acquire.
+// The effects of fn happen once only if fn passes the fencing token to the store that it changes, or is idempotent:
+// if a process dies after the work but before recording it, the work is repeated. The options apply to this call, as
+// in Acquire.
 func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	if fn == nil {
 		return errNoFunction
@@ -108,15 +117,16 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 	return err
 }
 
-// OnceResult is Once for work that has a result of at most 64 KiB: that of fn is recorded, and returned to this caller and
-// to all who ask for the key within the retention, here and elsewhere, with a nil error. Where there is an error, the
-// result is what fn returned, recorded or not.
+// OnceResult is Once for work that has a result of at most 64 KiB. The result of fn is recorded. OnceResult returns
+// it with a nil error, to this caller and to all callers in any process that ask for the key within the retention. If
+// the error is not nil, the result is the value that fn returned, recorded or not.
 func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context.Context) ([]byte, error), opts ...CallOption) ([]byte, error) {
 	if fn == nil {
 		return nil, errNoFunction
 	}
 	lease, err := l.acquire(ctx, key, false, opts)
-	if op, ok := err.(*OpError); ok && op.Err == ErrDone { //nolint:errorlint // acquire returns it as it is
+	op, isOpError := err.(*OpError)     //nolint:errorlint // acquire does not wrap it
+	if isOpError && op.Err == ErrDone { //nolint:errorlint // Err is the sentinel itself
 		return op.Record.Result, nil
 	}
 	if err != nil {
@@ -125,55 +135,69 @@ func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context
 	return lease.once(ctx, fn)
 }
 
+// once runs fn under the lease, and ends the lease: by a completion if fn succeeds, or else by a release.
 func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
-	ended := false
+	isEnded := false
 	defer func() {
-		if !ended { // fn panicked, or its result is too large
+		if !isEnded { // fn panicked, or its result is too large
 			lease.Release(ctx)
 		}
 	}()
 	result, err = fn(&lease.ctx)
-	if _, completed := lease.recorded(); !completed && err != nil { // by fn itself
-		err = lease.doneWith(ctx, err)
-	} else if !completed {
-		err = lease.record(ctx, result)
+
+	// fn itself may have completed the lease.
+	_, completed := lease.recordedResult()
+	switch {
+	case completed:
+	case err != nil:
+		err = lease.releaseAfter(ctx, err)
+	default:
+		err = lease.recordResult(ctx, result)
 		if errors.Is(err, ErrInvalid) {
 			return result, err
 		}
 	}
-	if own, completed := lease.recorded(); completed { // fn may have begun to record another
-		result = own
+
+	// fn may have begun to record another result, which then counts.
+	if recorded, completed := lease.recordedResult(); completed {
+		result = recorded
 	}
-	ended = true
+	isEnded = true
 	return result, err
 }
 
-// recordsBeyondCancel is for how long Once tries to record what is done when its caller has gone.
-const recordsBeyondCancel = 10 * time.Second
+// recordAfterCancel is how long Once goes on trying to write the record after its caller has cancelled.
+const recordAfterCancel = 10 * time.Second
 
-// record is Complete for the caller of Once, whose context may have ended.
-func (lease *Lease) record(ctx context.Context, result []byte) error {
+// recordResult completes the lease for the caller of Once, whose context may have ended. It repeats the completion
+// while too few nodes answer.
+func (lease *Lease) recordResult(ctx context.Context, result []byte) error {
 	p, e := lease.attempt.p, lease.attempt.e
-	own, stop := context.WithTimeout(context.WithoutCancel(ctx), p.ttl)
+
+	// A cancelled ctx does not stop the attempts to record, but its deadline does, unless the lease is detached from
+	// it.
+	recordCtx, stop := context.WithTimeout(context.WithoutCancel(ctx), p.ttl)
 	defer stop()
 	until, bounded := ctx.Deadline()
 	if bounded && !p.detached {
 		var end context.CancelFunc
-		own, end = context.WithDeadline(own, until)
+		recordCtx, end = context.WithDeadline(recordCtx, until)
 		defer end()
 	}
 
-	err := lease.completeOnce(own, result)
-	seenGone := clock.Never
-	for errors.Is(err, ErrUnavailable) && lease.pauseBeforeRetry(own) {
+	err := lease.completeOnce(recordCtx, result)
+
+	// cancelledAt is when this loop first saw that the caller has gone.
+	cancelledAt := clock.Never
+	for errors.Is(err, ErrUnavailable) && lease.pauseBeforeRetry(recordCtx) {
 		now := e.Clock.Now()
 		if ctx.Err() != nil {
-			seenGone = min(seenGone, now)
+			cancelledAt = min(cancelledAt, now)
 		}
-		if now.Since(seenGone) >= recordsBeyondCancel {
+		if now.Since(cancelledAt) >= recordAfterCancel {
 			break
 		}
-		err = lease.completeOnce(own, result)
+		err = lease.completeOnce(recordCtx, result)
 	}
 	return err
 }

@@ -11,30 +11,31 @@ import (
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
-// An engine is what all Lockers derived from one another share: nodes, local queue, watchdog.
+// An engine is the part that a Locker shares with all Lockers derived from it: nodes, local queue, watchdog.
 type engine struct {
 	*node.Group
-	lines     *queue.Local[refusal]
-	waits     queue.Board
-	jitter    func(n int64) int64 // uniform in [0, n)
-	attempts  atomic.Uint64       // made so far, to name them
-	watchdog  watchdog
-	leftovers leftovers
-	hangUp    func() error // closes the clients, once; nil = they are the caller's
+	localQueue      *queue.Local[refusal]
+	board           queue.Board
+	jitter          func(n int64) int64 // uniform in [0, n)
+	attemptCount    atomic.Uint64       // attempts made so far; it names them
+	watchdog        watchdog
+	leftovers       leftovers
+	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
-	// Calls under way, and leases. What acquires enters, and is refused once the engine is closing; any other call joins,
-	// and is refused once nothing is left that it could belong to.
+	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.
+	// Any other call joins it, and is refused once the gate is closed and no lease or call is left.
 	gate gate.Gate
 }
 
-// newEngine makes an engine over the servers behind clients, which it has not talked to yet.
+// newEngine returns an engine over the servers behind clients. It sends nothing.
 func newEngine(clients []redis.UniversalClient, p *policy) *engine {
+	behindWaiter := func(why refusal) refusal { return reservedForWaiter(why.hint) }
 	e := &engine{
-		Group:  node.New(clients, p.Config),
-		jitter: rand.Int64N,
-		lines:  queue.NewLocal(forWaiter(""), func(why refusal) refusal { return forWaiter(why.hint) }),
+		Group:      node.New(clients, p.Config),
+		jitter:     rand.Int64N,
+		localQueue: queue.NewLocal(reservedForWaiter(""), behindWaiter),
 	}
-	e.waits.Init(e.Group)
+	e.board.Init(e.Group)
 	e.watchdog.e = e.Group
 	return e
 }

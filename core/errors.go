@@ -4,22 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
-	"time"
 
-	"github.com/lockkit/lockkit/core/internal/goredis"
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Sentinels say what to do. Match them with [errors.Is]; [OpError] says what happened.
+// Each sentinel asks for a different reaction. Match them with [errors.Is]; [OpError] describes the failure.
 var (
-	// ErrHeld: somebody else holds the key, or has waited for it and comes first. Skip, or try again after
-	// OpError.RetryAfter, or a pause of your own where that is 0.
+	// ErrHeld: another holder has the key, or an earlier waiter gets it first. Skip, or try again after
+	// OpError.RetryAfter, or after a pause of your own if that is 0.
 	ErrHeld = errors.New("held by another holder")
 	// ErrDone: the key is recorded as completed (OpError.Record). Nothing is left to do.
 	ErrDone = errors.New("already completed")
@@ -27,15 +20,15 @@ var (
 	ErrUnavailable = errors.New("no quorum of nodes available")
 	// ErrLost: the lease ended before its holder ended it. Stop acting on it.
 	ErrLost = errors.New("lease lost")
-	// ErrReleased is the cause of a lease's context that ended by Release or Complete. Nothing returns it
-	// but an operation on a lease that is over.
+	// ErrReleased is the cause of a lease's context after Release or Complete. Only operations on a lease that is over
+	// return it.
 	ErrReleased = errors.New("lease released")
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
 
-	// ErrInvalid: an argument is unfit: a key that is empty or longer than 512 bytes, a result of more than 64 KiB, options,
-	// the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The error names every
-	// fault, and nothing has changed.
+	// ErrInvalid: an argument is invalid: a key that is empty or longer than 512 bytes, a result of more than 64 KiB,
+	// options, the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The
+	// error names every fault, and nothing has changed.
 	ErrInvalid = errors.New("invalid argument")
 )
 
@@ -43,160 +36,27 @@ var (
 type LossReason string
 
 const (
-	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or there is no watchdog
+	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or Complete came too late
 	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
-	// LossForgotten: so many nodes lost their memory since they last confirmed the lease in time that too few can
-	// tell whether somebody else was granted the key. Only of Complete.
+	// LossForgotten: too many nodes lost their memory since they last confirmed the lease in time to tell whether the
+	// key was granted to another caller. Only Complete returns it.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it
 	LossClosed    LossReason = "closed"   // the Locker was closed
-	LossRevoked   LossReason = "revoked"  // somebody ended it: see package admin
+	LossRevoked   LossReason = "revoked"  // an operator ended it: see package admin
 )
 
 // A Record is a completion record: the proof that a key is done.
 type Record struct {
 	Token  uint64 // fencing token of the lease that completed the key
-	Result []byte // what it passed to Complete
+	Result []byte // the result passed to Complete
 }
 
-// recordOf is a record for the caller, who may change it while requests that carry it are under way.
-func recordOf(r *wire.Record) *Record { return &Record{r.Token, slices.Clone(r.Result)} }
-
-// An OpError says what happened to an operation, node by node. By [errors.Is] it matches Err, Detail and Ended where they are
-// set, and the errors of the nodes.
-//
-// Err is exactly one of the sentinels of this package, or the error of the caller's context, so that it can be compared.
-// Detail says more of it where more is known, such as the cause of the context. Where the deadline of that
-// context ended a wait, Ended has its error and Err what was known by then: a call that waited for a holder until its
-// deadline matches ErrHeld and context.DeadlineExceeded, one that met no quorum of nodes ErrUnavailable and
-// context.DeadlineExceeded. A context that was cancelled is the only thing its error matches: a caller that leaves is no
-// outage. [ClassOf] has the table.
-//
-// RetryAfter comes with ErrHeld: the time until the nodes free the key if its holder vanishes now, the same
-// for whoever asks. A holder that renews keeps it for longer, one that releases it frees it sooner, and who waits
-// may come first. With ErrUnavailable it is the time until a quorum of nodes votes again, or until a key frees
-// itself whose release could not be confirmed. With any other error it is 0.
-type OpError struct {
-	Op         OpKind
-	Key        string        // empty of OpReady
-	Err        error         // the sentinel, or the context's error
-	Detail     error         // an error that wraps Err and says more; nil = there is no more to say
-	Ended      error         // the context's error and cause, where its deadline ended the wait and Err is a sentinel
-	Reason     LossReason    // with ErrLost
-	RetryAfter time.Duration // see above; 0 = unknown
-	Held       HeldKind      // with ErrHeld: what that means here
-	Record     *Record       // with ErrDone
-	Nodes      []NodeReply   // what each node said in the last round
-}
-
-func (e *OpError) Error() string { return e.text(strconv.Quote(e.Key)) }
-
-// LogValue is the text for package slog, with a hash in place of the key: keys may be secrets of clients.
-func (e *OpError) LogValue() slog.Value {
-	return slog.StringValue(e.text("key_hash=" + keyHash(e.Key)))
-}
-
-// text is the error, with the key written like that.
-func (e *OpError) text(key string) string {
-	var b strings.Builder
-	add := func(there bool, format string, what any) {
-		if there {
-			fmt.Fprintf(&b, format, what)
-		}
-	}
-	heldSo := e.Err == ErrHeld && e.Held != HeldUnknown && e.Detail == nil //nolint:errorlint // Err is the very sentinel
-	add(true, "lockkit: %s", e.Op)
-	add(e.Key != "", " %s", key)
-	add(heldSo, ": held %v", e.Held)
-	add(!heldSo, ": %v", e.most())
-	add(e.Reason != "", " (%s)", e.Reason)
-	add(e.RetryAfter > 0, ", retry after %v", e.RetryAfter.Round(time.Millisecond))
-	add(e.Ended != nil, "; given up: %v", e.Ended)
-	sep := ": "
-	for _, n := range e.Nodes {
-		if n.Verdict != VerdictPending {
-			fmt.Fprintf(&b, "%s%v", sep, n)
-			sep = "; "
-		}
-	}
-	return b.String()
-}
-
-// most is what says most of why the operation failed.
-func (e *OpError) most() error {
-	if e.Detail != nil {
-		return e.Detail
-	}
-	return e.Err
-}
-
-// Unwrap returns the sentinel or context error, and those of the nodes, but for those that read like the end of the caller's context.
-func (e *OpError) Unwrap() []error {
-	errs := append(make([]error, 0, 2+len(e.Nodes)), e.Err)
-	if e.Detail != nil {
-		errs = append(errs, e.Detail)
-	}
-	if e.Ended != nil {
-		errs = append(errs, e.Ended)
-	}
-	for _, n := range e.Nodes {
-		// The timeout of a dial is a context.DeadlineExceeded, too, but not the caller's.
-		if n.Err != nil && !goredis.TimedOut(n.Err) {
-			errs = append(errs, n.Err)
-		}
-	}
-	return errs
-}
-
-// An OpKind names an operation.
-type OpKind uint8
-
-const (
-	OpAcquire  OpKind = iota // from the call to the grant or the error, waiting included
-	OpHold                   // from the grant to the release, completion or loss
-	OpRenew                  // one round of renewal
-	OpRelease                // one release
-	OpComplete               // one completion
-	OpTouch                  // one request to a node that nobody has asked for a while, or of Ready; only Observer.Node hears of it
-	OpInspect                // one look; only errors name it
-	OpReady                  // one call of Ready; only errors name it
-	OpRevoke                 // one revocation by package admin, likewise
-	OpForget                 // one completion record dropped by it, likewise
-)
-
-// String returns the operation's name in lower case.
-func (k OpKind) String() string {
-	return word(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
-}
-
-// word is the k-th.
-func word[K ~uint8](k K, words ...string) string {
-	if int(k) < len(words) {
-		return words[k]
-	}
-	return "unknown"
-}
-
-// A NodeReply is what one node made of the last round of an operation.
-type NodeReply struct {
-	Node    int    // index in the list given to New
-	Addr    string // its address, where the client tells
-	Verdict Verdict
-	Rest    time.Duration // VerdictHeld, VerdictQuarantined: time left
-	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
-	Latency time.Duration // from request to answer
-	Err     error         // VerdictFailed, VerdictTimedOut, VerdictCircuitOpen: why, with what the node failed with before where that is known
-
-	// For Observer.Node alone, so that an observer of several Lockers can tell their nodes apart.
-	Locker uint64 // a number that no other Locker of the process has; those that With derives have it in common
-	Of     int    // how many nodes the Locker has
-}
-
-// String describes the reply for a log line.
-func (n NodeReply) String() string {
-	v := quorum.Vote{Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest}, Skew: n.Skew, Err: n.Err}
-	return node.Name(n.Node, n.Addr) + ": " + v.Why()
+// recordOf returns a copy of a record for the caller, who may change it while requests that carry the record are in
+// flight.
+func recordOf(r *wire.Record) *Record {
+	return &Record{r.Token, slices.Clone(r.Result)}
 }
 
 var (
@@ -206,148 +66,14 @@ var (
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
 )
 
-// fit reports what makes a call impossible, whatever it is for. unmade is the error of what this package did not make.
-func fit(ctx context.Context, made bool, unmade error) error {
+// checkCall returns errUnmade if the receiver of a call was not made by this package, and errNoContext for a nil
+// context.
+func checkCall(ctx context.Context, made bool, errUnmade error) error {
 	switch {
 	case !made:
-		return unmade
+		return errUnmade
 	case ctx == nil:
 		return errNoContext
 	}
 	return nil
-}
-
-// opError is the error of an operation that failed with err, which wraps a sentinel, or the error of a context that ended.
-func opError(op OpKind, key string, err error) *OpError {
-	e := &OpError{Op: op, Key: key}
-	e.set(err)
-	return e
-}
-
-// set notes why the operation failed: the sentinel, or the error of the context, and what says more.
-func (e *OpError) set(err error) {
-	e.Err, e.Detail = err, nil
-	if slices.Contains(namedErrors, err) {
-		return
-	}
-	for _, named := range namedErrors {
-		if errors.Is(err, named) {
-			e.Err, e.Detail = named, err
-			return
-		}
-	}
-}
-
-// namedErrors are what Err of an OpError may be. Those of contexts come first, since the cause of a context is any error.
-var namedErrors = []error{context.DeadlineExceeded, context.Canceled, ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed}
-
-// endOf is why ctx has ended, nil if it has not: its error, and the cause where that says more.
-func endOf(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	switch class := ClassOf(cause); {
-	case err != nil && class != ClassCancelled && class != ClassOther:
-		return fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // what became of another key is no error of this one
-	case !errors.Is(cause, err):
-		return fmt.Errorf("%w: %w", err, cause)
-	}
-	return err
-}
-
-// A HeldKind says what keeps a key from who asks for it, as far as the nodes that answered tell.
-type HeldKind uint8
-
-const (
-	HeldUnknown   HeldKind = iota // the error is not ErrHeld, or nobody can tell
-	HeldByOther                   // somebody else has it on a quorum of nodes, or in this process
-	HeldSplit                     // others ask for it at the same time, and none is known to have a quorum: try again soon
-	HeldRests                     // nobody has it: it stays taken after its release or revocation for OpError.RetryAfter (Cooldown, Revoke)
-	HeldByCaller                  // the caller itself: its context runs under a lease on the key
-	HeldForWaiter                 // it may be free, but it is the turn of somebody who has waited for longer
-)
-
-// String says it in plain words, as an error does after "held".
-func (k HeldKind) String() string {
-	return word(k, "unknown", "by another holder", "by several that ask for it, none with a quorum", "by no holder: the key rests after its last one",
-		"by the caller itself", "for a waiter that came earlier")
-}
-
-// A Verdict is what one node made of one request.
-type Verdict uint8
-
-const (
-	VerdictFailed      Verdict = iota // no usable answer; Err says why
-	VerdictPending                    // not answered when the outcome was decided without it
-	VerdictGranted                    // yes: granted, renewed, released or recorded
-	VerdictHealed                     // renewed, after the node had lost its memory or the lease
-	VerdictPassed                     // renewed, where others have been granted the key since: Complete does not count there
-	VerdictUnconfirmed                // promoted so lately that the old primary may still serve: not counted
-	VerdictHeld                       // another attempt holds the key
-	VerdictReserved                   // the key is free, and it is the turn of somebody who has waited for longer
-	VerdictDone                       // a completion record stands
-	VerdictGone                       // the lease is not, or no longer, on this node
-	VerdictForgotten                  // cannot record a completion: the node may have forgotten a later holder
-	VerdictQuarantined                // the node lost its memory and waits until every lease it may have forgotten is over
-	VerdictClockSkewed                // the clocks of node and client differ by more than the clock window
-	VerdictTooLate                    // the request was under way for longer than the clock window, or came when no cooldown could begin any more
-	VerdictReplica                    // the node is not a master
-	VerdictUnguarded                  // the server does not report its replication history
-	VerdictTimedOut                   // no answer within the node timeout
-	VerdictCircuitOpen                // not asked: the node has not been answering
-)
-
-// String returns the verdict in snake_case, fit for a metric attribute.
-func (v Verdict) String() string { return wire.Verdict(v).String() }
-
-// replies are all votes, for errors and observers.
-func replies(g *node.Group, t *quorum.Tally) []NodeReply {
-	replies := make([]NodeReply, len(t.Votes))
-	for i := range t.Votes {
-		replies[i] = replyOf(g.Nodes[i], &t.Votes[i])
-	}
-	return replies
-}
-
-func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
-	return NodeReply{Node: n.Index, Addr: n.Addr, Verdict: Verdict(v.Verdict), Rest: v.Rest, Skew: v.Skew, Latency: v.Latency, Err: v.Err}
-}
-
-// A Class is what an error of this package means to whoever has to decide what to do next.
-type Class uint8
-
-const (
-	ClassNone        Class = iota // no error
-	ClassInvalid                  // a key, a result or options that are unfit: mend the program
-	ClassClosed                   // the Locker is closed: this process is ending
-	ClassDone                     // the key is recorded as completed: nothing is left to do
-	ClassHeld                     // somebody else holds the key: skip, or try again
-	ClassLost                     // the lease ended before its holder ended it: stop, find out what became of the work
-	ClassUnavailable              // no quorum of nodes: alert, try again later
-	ClassCancelled                // the caller's context ended, and nothing else is known
-	ClassOther                    // none of this package's, such as that of a function given to Do
-)
-
-// String returns the class in lower case.
-func (c Class) String() string {
-	return word(c, "none", "invalid", "closed", "done", "held", "lost", "unavailable", "cancelled", "other")
-}
-
-// ClassOf returns the class of err, whatever it is wrapped in. An error that matches several is of the first of:
-// lost, done, held, closed, unavailable, invalid, cancelled. So the loss of a lease counts for more than what its
-// holder returned, and what is known of a key for more than the deadline that ended the wait for it.
-func ClassOf(err error) Class {
-	for _, c := range classes {
-		if errors.Is(err, c.sentinel) {
-			return c.class
-		}
-	}
-	return ClassOther
-}
-
-var classes = []struct {
-	class    Class
-	sentinel error
-}{
-	{ClassNone, nil}, {ClassLost, ErrLost}, {ClassDone, ErrDone}, {ClassHeld, ErrHeld}, {ClassClosed, ErrClosed},
-	{ClassUnavailable, ErrUnavailable}, {ClassInvalid, ErrInvalid}, {ClassInvalid, ErrReleased}, {ClassCancelled, context.Canceled},
-	{ClassCancelled, context.DeadlineExceeded},
 }

@@ -13,20 +13,22 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// What operators' calls get of a Locker, in package admin and in lockctl, and what the packages built on this one get.
+// init gives packages that are built on core access to the internals of a Locker: admin and lockctl through inside, the
+// others through callback.
 func init() {
 	callback.Of = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
 		l := locker.(*Locker)
-		err := l.fit(ctx)
+		err := l.checkCall(ctx)
 		if key != nil {
 			_, err = l.policyForCall(ctx, *key, nil)
 		}
-		if err == nil && !l.e.gate.Enter() {
-			err = ErrClosed
-		}
 		if err != nil {
 			return nil, nil, err
+		}
+		admitted := l.e.gate.Enter()
+		if !admitted {
+			return nil, nil, ErrClosed
 		}
 		return l.e.Group, l.e.gate.Leave, nil
 	}
@@ -38,15 +40,17 @@ func init() {
 		return dial(urls, options.([]Option))
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
-	inside.EndOf, inside.KeyHash = endOf, keyHash
-	inside.Fail = func(failed any, err error) { failed.(*OpError).set(err) }
+	inside.EndOf = contextError
+	inside.KeyHash = keyHash
+	inside.Fail = func(failed any, err error) { failed.(*OpError).setErr(err) }
 	inside.Looking = option(func(p *policy) { p.Looking = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		k.Verdict = VerdictGone
-		if k.read(text, wire.NodeTimeOf(clock)); k.Record != nil {
-			k.Record = &Record{Token: k.Record.Token} // whether its result is complete is not known
+		k.parse(text, wire.NodeTimeOf(clock))
+		if k.Record != nil {
+			k.Record = &Record{Token: k.Record.Token} // its result may be incomplete
 		}
 		return k
 	}
-	inside.Settled = settle
+	inside.Settled = keyStateOf
 }

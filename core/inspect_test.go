@@ -244,7 +244,7 @@ func TestInspectMinorities(t *testing.T) {
 		a, b, other := w.process(), w.process(), w.process()
 		for i, p := range []*process{a, b} {
 			lease := p.newLease(t.Context(), "k")
-			if v := askOf(lease.attempt.acquiring(false), i); v.Verdict != wire.Granted {
+			if v := askOf(lease.attempt.newAcquireRound(false), i); v.Verdict != wire.Granted {
 				t.Fatal(v.Verdict)
 			}
 		}

@@ -8,25 +8,29 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Key builds a key from parts, so that different parts make different keys: "5:order/2:42" from "order" and "42". A key has 1
-// to 512 bytes; a longer one is hashed. The adapters build their keys with it, and use keys built with it unchanged, so a
-// route, a task, a job and a call of Do with the same key exclude each other and share its fencing tokens.
+// Key builds a key from parts, so that different parts make different keys: "5:order/2:42" from "order" and "42". A
+// key has 1 to 512 bytes; a longer one is hashed. The adapters build their keys with Key, and use keys built with it
+// unchanged, so a route, a task, a job and a call of Do with the same key exclude each other and share fencing
+// tokens.
 func Key(parts ...string) string {
 	key := make([]byte, 0, 128)
 	for i, part := range parts {
 		if i > 0 {
 			key = append(key, '/')
 		}
-		key = append(append(strconv.AppendInt(key, int64(len(part)), 10), ':'), part...)
+		key = strconv.AppendInt(key, int64(len(part)), 10)
+		key = append(key, ':')
+		key = append(key, part...)
 	}
+
 	if len(key) <= wire.MaxKey {
 		return string(key)
 	}
 	sum := sha256.Sum256(key)
-	return "sha256:" + hex.EncodeToString(sum[:]) // the others begin with a digit
+	return "sha256:" + hex.EncodeToString(sum[:]) // keys that are not hashed begin with a digit
 }
 
-// keyHash is what stands for a key in log lines: the keys themselves may be secrets of clients.
+// keyHash returns the hash that stands for a key in log lines, because keys may be secrets of clients.
 func keyHash(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])

@@ -87,7 +87,7 @@ func acceptedNames(prefix string, keys ...string) error {
 			return err
 		}
 	}
-	_, err := checked([]Option{WithKeyPrefix(prefix)}, 1)
+	_, err := newPolicy([]Option{WithKeyPrefix(prefix)}, 1)
 	return err
 }
 

@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// A keyless handler writes no key of a lock into the log, because keys may be secrets of clients. In errors, a hash stands for
-// the key. The logger of each Locker has one, so it also holds for packages built on this one and for errors that wrap ours.
+// A keyless handler removes keys of locks from log records, because keys may be secrets of clients. In errors, a hash
+// stands for the key. The logger of each Locker has such a handler, so it also covers packages built on this one and
+// errors that wrap errors of this package.
 type keyless struct{ slog.Handler }
 
-// withoutKeys returns a logger that logs to l, without keys.
+// withoutKeys returns a logger that logs to l without keys.
 func withoutKeys(l *slog.Logger) *slog.Logger {
 	if _, done := l.Handler().(keyless); done {
 		return l
@@ -19,6 +20,7 @@ func withoutKeys(l *slog.Logger) *slog.Logger {
 	return slog.New(keyless{l.Handler()})
 }
 
+// Handle passes the record on without keys.
 func (h keyless) Handle(ctx context.Context, r slog.Record) error {
 	clean := slog.NewRecord(r.Time, r.Level, r.Message, r.PC)
 	r.Attrs(func(a slog.Attr) bool {
@@ -28,6 +30,7 @@ func (h keyless) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, clean)
 }
 
+// WithAttrs returns a keyless handler with the attributes, without keys.
 func (h keyless) WithAttrs(attrs []slog.Attr) slog.Handler {
 	clean := make([]slog.Attr, len(attrs))
 	for i, a := range attrs {
@@ -36,9 +39,12 @@ func (h keyless) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return keyless{h.Handler.WithAttrs(clean)}
 }
 
-func (h keyless) WithGroup(name string) slog.Handler { return keyless{h.Handler.WithGroup(name)} }
+// WithGroup returns a keyless handler with the group.
+func (h keyless) WithGroup(name string) slog.Handler {
+	return keyless{h.Handler.WithGroup(name)}
+}
 
-// hideKeys returns an attribute without the keys of the errors in it.
+// hideKeys returns the attribute without the keys of the errors in it.
 func hideKeys(a slog.Attr) slog.Attr {
 	v := a.Value.Resolve()
 	switch v.Kind() {
@@ -49,16 +55,18 @@ func hideKeys(a slog.Attr) slog.Attr {
 		}
 		return slog.Attr{Key: a.Key, Value: slog.GroupValue(members...)}
 	case slog.KindAny:
-		if err, ok := v.Any().(error); ok {
-			if keys := keysIn(err); keys != nil {
-				return slog.String(a.Key, textWithoutKeys(err, keys))
-			}
+		err, isError := v.Any().(error)
+		if !isError {
+			break
+		}
+		if keys := keysIn(err); keys != nil {
+			return slog.String(a.Key, textWithoutKeys(err, keys))
 		}
 	}
 	return slog.Attr{Key: a.Key, Value: v}
 }
 
-// textWithoutKeys returns the text of an error, with hashes for the keys, as OpError.LogValue has them.
+// textWithoutKeys returns the text of an error with hashes in place of keys, as OpError.LogValue writes them.
 func textWithoutKeys(err error, keys []string) string {
 	text := err.Error()
 	for _, key := range keys {
@@ -67,12 +75,14 @@ func textWithoutKeys(err error, keys []string) string {
 	return text
 }
 
-// keysIn returns the keys of all errors of operations that are in an error.
+// keysIn returns the keys of all OpErrors in the tree of an error.
 func keysIn(err error) (keys []string) {
-	if op, ok := err.(*OpError); ok && op != nil && op.Key != "" { //nolint:errorlint // each of the tree is looked at
+	op, isOpError := err.(*OpError) //nolint:errorlint // the tree is walked here
+	if isOpError && op != nil && op.Key != "" {
 		keys = append(keys, op.Key)
 	}
-	switch e := err.(type) { //nolint:errorlint // likewise
+
+	switch e := err.(type) { //nolint:errorlint // the tree is walked here
 	case interface{ Unwrap() error }:
 		if next := e.Unwrap(); next != nil {
 			keys = append(keys, keysIn(next)...)

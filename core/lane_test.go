@@ -182,7 +182,7 @@ func TestRealBatchOnAReplica(t *testing.T) {
 	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody answers there
 		t.Fatal(err)
 	}
-	_, err := sendTogether(client, p.Locker, []wire.Request{to(lease.attempt.releasing(0), 0), to(lease.attempt.releasing(0), 0)}, time.Now())
+	_, err := sendTogether(client, p.Locker, []wire.Request{to(lease.attempt.newReleaseRound(0), 0), to(lease.attempt.newReleaseRound(0), 0)}, time.Now())
 	if !redis.IsReadOnlyError(err) || coretest.VoteOf(wire.Reply{}, err).Verdict != wire.Replica {
 		t.Errorf("the batch has the error %v", err)
 	}
@@ -333,7 +333,7 @@ func TestEndsInABatchWithoutAGuard(t *testing.T) {
 		guard := p.e.Keys.Guard(0)
 		must(w.nodes[0].Exec("DEL", guard))
 		must(w.nodes[0].Exec("HSET", guard, "of", "another type"))
-		batch := []wire.Request{to(p.newLease(t.Context(), "k").attempt.acquiring(false), 0), to(lease.attempt.releasing(0), 0)}
+		batch := []wire.Request{to(p.newLease(t.Context(), "k").attempt.newAcquireRound(false), 0), to(lease.attempt.newReleaseRound(0), 0)}
 		replies, err := sendTogether(p.e.Nodes[0].Client, p.Locker, batch, time.Now())
 		if err != nil || len(replies) != 2 || replies[0].Verdict != wire.Failed || replies[1].Verdict != wire.Granted {
 			t.Errorf("the batch answers %+v, %v", replies, err)

@@ -7,17 +7,18 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A node that confirmed no release of an attempt may keep the key for it until the TTL is over, which may be hours. The node
-// is not asked again and again until then. But when it names such an attempt as the holder of a key, the release is sent
-// once more: nobody works under that lease.
+// A node that has confirmed no release of an attempt may keep the key for it until the TTL is over, which may be hours.
+// The node is not asked repeatedly until then. But if it names such an attempt as the holder of a key, the release is
+// sent once more, because no code works under that lease.
 
-// maxLeftovers bounds the attempts of a process that are remembered for that. The oldest is forgotten first, and its lease
-// runs out by itself.
+// maxLeftovers limits the attempts that a process remembers for this. The oldest is forgotten first, and its lease runs
+// out on the node.
 const maxLeftovers = 256
 
-// leftovers are the attempts of this process whose release a node has not confirmed, by name.
+// The leftovers are the attempts of this process whose release a node has not confirmed.
 type leftovers struct {
-	mu     sync.Mutex // guards the fields below; held for no call
+	// mu guards the fields below. It may be taken with the lock of an attempt held, and no call is made under it.
+	mu     sync.Mutex
 	byName map[string]*attempt
 	names  []string // in the order in which they were added
 }
@@ -42,15 +43,15 @@ func (l *leftovers) add(a *attempt) {
 	l.names = append(l.names, name)
 }
 
-// named returns the attempt of that name, nil if it is not remembered.
+// named returns the attempt with this name, or nil if it is not remembered.
 func (l *leftovers) named(name string) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byName[name]
 }
 
-// releaseLeftover sends the release of an attempt again to a node that names it as the holder, if the node has confirmed no
-// release and none is under way.
+// releaseLeftover sends the release of an attempt again to a node that names the attempt as the holder. It does nothing
+// if the node has confirmed a release or if one is in flight.
 func (e *engine) releaseLeftover(got node.Reply) {
 	if got.Verdict != wire.Held {
 		return
@@ -64,6 +65,6 @@ func (e *engine) releaseLeftover(got node.Reply) {
 	defer a.mu.Unlock()
 	debt, now := a.nodes[got.Node].lateGrant()
 	if now {
-		a.tellLater(got.Node, debt, 0)
+		a.scheduleRelease(got.Node, debt, 0)
 	}
 }

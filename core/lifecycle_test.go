@@ -17,38 +17,41 @@ func TestLifecycleTable(t *testing.T) {
 		reports [4]bool
 		reason  [4]LossReason // of a lease that was lost as taken
 	}{
-		"held": {func(l *lifecycle) bool { l.markHeld(1, 2); return l.since == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
+		"held": {func(l *lifecycle) bool { l.markHeld(1, 2); return l.heldSince == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
 			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
 		"lost": {func(l *lifecycle) bool { return l.markLost(LossRevoked) }, [4]leaseState{leasePending, leaseLost, leaseLost, leaseOver},
 			[4]bool{1: true}, [4]LossReason{1: LossRevoked, 2: LossTaken}},
 		"over": {(*lifecycle).markEnded, [4]leaseState{leaseOver, leaseOver, leaseOver, leaseOver},
 			[4]bool{1: true}, [4]LossReason{2: LossTaken}},
-		"released, and found lost": {func(l *lifecycle) bool { return l.foundLost(LossRevoked) }, states,
+		"released, and found lost": {func(l *lifecycle) bool { return l.recordFoundLost(LossRevoked) }, states,
 			[4]bool{true, true, false, true}, [4]LossReason{LossRevoked, LossRevoked, LossTaken, LossRevoked}},
-		"released, and confirmed": {func(l *lifecycle) bool { return l.foundLost("") }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
-		"a completion is refused": {func(l *lifecycle) bool { l.noteCompletion(false, LossForgotten); return l.whyLost() == LossForgotten },
+		"released, and confirmed": {func(l *lifecycle) bool { return l.recordFoundLost("") }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+		"a completion is refused": {func(l *lifecycle) bool {
+			l.recordCompletion(false, LossForgotten)
+			return l.knownLoss() == LossForgotten
+		},
 			states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
 		"… and the next is not answered": {func(l *lifecycle) bool {
-			l.noteCompletion(false, LossForgotten)
-			l.noteCompletion(false, "")
-			return l.whyLost() != "" && !l.completed && !l.noteRelease()
+			l.recordCompletion(false, LossForgotten)
+			l.recordCompletion(false, "")
+			return l.knownLoss() != "" && !l.completed && !l.recordRelease()
 		}, states, [4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
 		"… and the next is confirmed": {func(l *lifecycle) bool {
-			l.noteCompletion(false, LossForgotten)
-			l.noteCompletion(true, "")
-			return l.completed && l.whyLost() == ""
+			l.recordCompletion(false, LossForgotten)
+			l.recordCompletion(true, "")
+			return l.completed && l.knownLoss() == ""
 		}, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
-		"released first": {func(l *lifecycle) bool { return l.noteRelease() && l.released }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
-		"released again": {func(l *lifecycle) bool { l.noteRelease(); return l.noteRelease() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
+		"released first": {func(l *lifecycle) bool { return l.recordRelease() && l.releaseCalled }, states, [4]bool{true, true, false, true}, [4]LossReason{2: LossTaken}},
+		"released again": {func(l *lifecycle) bool { l.recordRelease(); return l.recordRelease() }, states, [4]bool{}, [4]LossReason{2: LossTaken}},
 	} {
 		for i, before := range states {
 			l := lifecycle{state: before}
 			if before == leaseLost {
-				l.reason = LossTaken
+				l.lossReason = LossTaken
 			}
 			reports := c.event(&l)
-			if l.state != c.after[i] || reports != c.reports[i] || l.reason != c.reason[i] {
-				t.Errorf("%s, in state %d: state %d, reports %v, reason %q; want %d, %v, %q", name, before, l.state, reports, l.reason, c.after[i], c.reports[i], c.reason[i])
+			if l.state != c.after[i] || reports != c.reports[i] || l.lossReason != c.reason[i] {
+				t.Errorf("%s, in state %d: state %d, reports %v, reason %q; want %d, %v, %q", name, before, l.state, reports, l.lossReason, c.after[i], c.reports[i], c.reason[i])
 			}
 		}
 	}
@@ -68,7 +71,7 @@ func TestWhyALeaseHasRunOut(t *testing.T) {
 		if end := l.endsAt(); end != min(c.trusted, c.hold) {
 			t.Errorf("%+v: ends at %d", c, end)
 		}
-		if why := l.refine(c.reason); why != c.want {
+		if why := l.refineReason(c.reason); why != c.want {
 			t.Errorf("%+v: %s", c, why)
 		}
 	}
@@ -85,7 +88,7 @@ func TestWhenALeaseIsRenewed(t *testing.T) {
 	}{
 		{true, false, period}, {false, false, soon}, {false, true, soon}, {true, true, soon}, {true, true, period}, {true, true, soon}, {true, false, period}, {true, true, soon},
 	} {
-		if l.noteRenewal(c.ok, c.occupied, soon, period); l.renewAt != c.want {
+		if l.recordRenewal(c.ok, c.occupied, soon, period); l.renewAt != c.want {
 			t.Errorf("renewal %d: the next is at %d, want %d", i, l.renewAt, c.want)
 		}
 	}

@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -16,279 +13,138 @@ import (
 	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
-	"github.com/lockkit/lockkit/internal/callback"
-	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Locker acquires leases on a set of nodes. It is safe for concurrent use, and its options never change:
-// another policy is another Locker, see With.
+// A Locker acquires leases on a set of nodes. It is safe for concurrent use. Its options never change; With derives a
+// Locker with other options.
 type Locker struct {
 	e *engine
 	p policy
 }
 
-// New returns a Locker over nodes, which must be independent Redis masters; the caller keeps owning the
-// clients, which may have any options. Before it returns it asks each node, for at most the node timeout,
-// whether it is fit. What lasts until somebody mends it is an error: the same server twice, a replica, a
-// server that may evict keys or is older than Redis 6.2.7, wrong credentials, missing rights, a certificate
-// that nobody vouches for, a Redis Cluster behind a plain client, a Lua that lacks what scripts need. What passes, such as a node that does not
-// answer or is busy, is logged, and the node is asked again later: New needs no quorum. The error names every
-// fault of the options, or, where there is none, of the nodes.
+// New returns a Locker over nodes, which must be independent Redis masters. The caller owns the clients, which may
+// have any options. Before New returns, it checks that each node is suitable, for at most the node timeout. A problem
+// that will not go away on its own is an error: the same server twice, a replica, a server that may evict keys or is
+// older than Redis 6.2.7, wrong credentials, missing rights, a certificate that cannot be verified, a Redis Cluster
+// behind a plain client, or a Lua that lacks functions that the scripts need. Any other problem, such as a node that
+// does not answer or is busy, is logged, and the node is checked again later: New needs no quorum. The error names
+// every invalid option or, if the options are valid, every problem of the nodes.
 //
-// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (those of a Cluster within
-// 16 seconds), and nodes that have not been asked for a while are asked until Close: so they vote again soon, also where
-// nobody takes a lock.
+// With the restart guard, nodes that are new or lost their memory begin their quarantine at New (nodes that are a
+// Cluster within 16 seconds). Nodes that have not been asked for a while are asked until Close. Thus they vote again
+// soon, even if no lock is taken.
 //
-// Whatever retries and backoffs a client has, a call of it ends with the node timeout, or a little later. A read or a dial
-// that has begun keeps a connection of its pool for as long as its own timeouts say. A server that answers that it is
-// not the one to ask, such as a replica, has its idle connections closed, so that its name is looked up again.
+// A client's call ends with the node timeout, or a little later, whatever its retries and backoffs. A read or a dial
+// that has begun keeps a connection of its pool until its own timeouts end it. If a server answers that it is the
+// wrong server, for instance because it is a replica, its idle connections are closed, so that its name is resolved
+// again.
 //
-// A redis.Client without a read timeout is used with the node timeout as one, so that a connection that swallows requests is
-// given back. Give a Cluster client a ReadTimeout.
+// A redis.Client without a read timeout is used with the node timeout as its read timeout, so that a connection that
+// never answers is given back. Give a Cluster client a ReadTimeout.
 func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	p, err := policyFor(nodes, opts)
 	if err != nil {
 		return nil, err
 	}
-	p.contain()
+	p.containPanics()
 	l := &Locker{newEngine(nodes, &p), p}
-	if err := l.e.Check(); err != nil && !p.Looking {
+	err = l.e.Check()
+	if err != nil && !p.Looking {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {
-		p.Logger.Warn("lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, and nothing frees it sooner", "ttl", p.ttl)
+		p.Logger.Warn(
+			"lockkit: TTL is above a minute: the key of a holder that dies or is revoked stays taken for that long, "+
+				"and nothing frees it sooner",
+			"ttl", p.ttl,
+		)
 	}
+
+	// Only a Locker that is returned asks idle nodes: Close ends that.
 	l.e.LookAfter()
 	return l, nil
 }
 
-// policyFor is what opts say of nodes, if both are fit.
+// policyFor returns the policy that the options make for nodes. The error names every invalid option and every
+// invalid node.
 func policyFor(nodes []redis.UniversalClient, opts []Option) (policy, error) {
-	p, err := checked(opts, len(nodes))
-	if err = errors.Join(append([]error{err}, goredis.Check(nodes, quorum.MaxNodes)...)...); err != nil {
+	p, err := newPolicy(opts, len(nodes))
+	nodeErrs := goredis.Check(nodes, quorum.MaxNodes)
+	err = errors.Join(append([]error{err}, nodeErrs...)...)
+	if err != nil {
 		err = fmt.Errorf("lockkit: %w: %w", ErrInvalid, err)
 	}
 	return p, err
 }
 
-// Open is New with clients of its own, which Close closes. Their settings suit locks: no retries, contexts heeded, timeouts of
-// the order of the node timeout, which follows from the TTL; of Sentinels and servers of a Redis Cluster as well. Each URL is
-// one node, which is
-//
-//   - a server: "redis://user:password@host:6379/0", as redis.ParseURL reads it;
-//   - a primary that Sentinels watch: "redis-sentinel://host1:26379/0?addr=host2:26379&addr=host3:26379&master_name=mymaster",
-//     as redis.ParseFailoverURL reads it: a user and a password before the host are for the Sentinels, and those for the
-//     servers are parameters, &username=user&password=secret;
-//   - a Redis Cluster, all of it: "redis-cluster://user:password@host1:7000?addr=host2:7000", as redis.ParseClusterURL reads
-//     it, some of its servers being enough.
-//
-// "rediss://", "rediss-sentinel://" and "rediss-cluster://" are the same over TLS, see WithTLS. The error names every fault of
-// URLs and options, which match ErrInvalid, and shows nothing of what an unreadable URL contains. A parameter that is not known,
-// or would make clients ask a replica, is a fault.
-func Open(urls []string, opts ...Option) (*Locker, error) {
-	clients, err := dial(urls, opts)
-	if err != nil {
-		return nil, err
-	}
-	l, err := New(clients, opts...)
-	if err != nil {
-		return nil, errors.Join(err, closeClients(clients))
-	}
-	l.e.hangUp = sync.OnceValue(func() error { return closeClients(clients) })
-	return l, nil
-}
-
-// dial makes the clients of Open.
-func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
-	p, err := checked(opts, len(urls))
-	d := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}
-	clients := make([]redis.UniversalClient, 0, len(urls))
-	wrong := make([]error, len(urls))
-	for i, address := range urls {
-		client, err := d.Dial(address)
-		if err != nil {
-			wrong[i] = err
-			continue
-		}
-		clients = append(clients, client)
-	}
-
-	var f faults.List
-	f.Each("node", wrong)
-	err = errors.Join(append([]error{err}, f...)...)
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))
-	}
-	return clients, nil
-}
-
-func closeClients(clients []redis.UniversalClient) (err error) {
-	for _, c := range clients {
-		err = errors.Join(err, c.Close())
-	}
-	return err
-}
-
-// With derives a Locker with other defaults for its calls, which shares nodes, local queue, watchdog and Close with l.
+// With derives a Locker with other defaults for its calls. It shares nodes, local queue, watchdog and Close with l.
 func (l *Locker) With(opts ...CallOption) (*Locker, error) {
-	if !l.made() {
+	if !l.valid() {
 		return nil, errNoLocker
 	}
-	p, err := l.p.of(opts)
+	p, err := l.p.withCallOptions(opts)
 	if err != nil {
 		return nil, err
 	}
 	return &Locker{l.e, *p}, nil
 }
 
-func (l *Locker) fit(ctx context.Context) error { return fit(ctx, l.made(), errNoLocker) }
+// checkCall returns an error if l was not made by New, Open or With, or if the context is nil.
+func (l *Locker) checkCall(ctx context.Context) error {
+	return checkCall(ctx, l.valid(), errNoLocker)
+}
 
-func (l *Locker) made() bool { return l != nil && l.e != nil }
+// valid reports whether l was made by New, Open or With.
+func (l *Locker) valid() bool { return l != nil && l.e != nil }
 
-// set is how l was set up; as little as can be where it was not made.
-func (l *Locker) set() *settings {
-	if !l.made() {
+// config returns the settings of l, or the fewest possible if l was not made by New, Open or With.
+func (l *Locker) config() *settings {
+	if !l.valid() {
 		return &settings{Config: node.Config{Logger: slog.Default()}}
 	}
 	return l.p.settings
 }
 
-// KeyPrefix returns what all Redis keys of l start with, see WithKeyPrefix. It is for packages whose host has
-// keys of its own in the same Redis.
-func (l *Locker) KeyPrefix() string { return l.set().Prefix }
+// KeyPrefix returns the prefix of all Redis keys of l, see WithKeyPrefix. It is for packages whose host library has
+// keys in the same Redis.
+func (l *Locker) KeyPrefix() string { return l.config().Prefix }
 
-// Logger returns where l logs, see WithLogger. It is for packages built on this one, which log there as well.
-func (l *Locker) Logger() *slog.Logger { return l.set().Logger }
+// Logger returns the logger of l, see WithLogger. Packages built on this one log to it, too.
+func (l *Locker) Logger() *slog.Logger { return l.config().Logger }
 
-// TTL returns how long a key stays taken after the death of its holder.
+// TTL returns how long a key stays taken after its holder dies.
 func (l *Locker) TTL() time.Duration {
-	if !l.made() {
+	if !l.valid() {
 		return 0
 	}
 	return l.p.ttl
 }
 
-// ClockOffset returns by how much the wall clocks of the nodes are ahead of this process's: the median over
-// the nodes, of each what the quickest of its last eight replies showed, which is exact to half the time it
-// took. It is false before any node has replied.
+// ClockOffset returns how far the nodes' wall clocks are ahead of this process's: the median over the nodes, each
+// estimated from the fastest of its last eight replies, with an error of at most half its round trip. It returns
+// false if no node has replied yet.
 func (l *Locker) ClockOffset() (time.Duration, bool) {
-	var ahead []time.Duration
-	if l.made() {
-		for _, n := range l.e.Nodes {
-			if by, known := n.Ahead(); known {
-				ahead = append(ahead, by)
-			}
-		}
-	}
-	if slices.Sort(ahead); ahead == nil {
+	if !l.valid() {
 		return 0, false
 	}
-	return ahead[len(ahead)/2], true
+	var offsets []time.Duration
+	for _, n := range l.e.Nodes {
+		if offset, known := n.Ahead(); known {
+			offsets = append(offsets, offset)
+		}
+	}
+	if offsets == nil {
+		return 0, false
+	}
+	slices.Sort(offsets)
+	return offsets[len(offsets)/2], true
 }
 
-// Event calls the Event of the Locker's [Observer]. It is for packages that translate a lock into the words of
+// Event calls the Event function of the Locker's [Observer]. It is for packages that translate a lock into the terms of
 // another library.
 func (l *Locker) Event(ctx context.Context, ev Event) {
-	if tell := l.set().observer.Event; tell != nil {
-		tell(ctx, ev)
+	onEvent := l.config().observer.Event
+	if onEvent != nil {
+		onEvent(ctx, ev)
 	}
-}
-
-// Closing returns a channel that is closed when Close is called. It is for packages that wait for something else than a lock,
-// and end with the Locker.
-func (l *Locker) Closing() <-chan struct{} {
-	if !l.made() {
-		return nil
-	}
-	return l.e.Closing.Done()
-}
-
-var (
-	errUnderWay = errors.New("requests to nodes are still in progress: the client ignores contexts")
-	errTelling  = errors.New("the observer or the logger has not returned")
-)
-
-// Close ends l and every Locker derived from it or that it was derived from. New acquisitions fail with
-// ErrClosed at once, those that wait as soon as the round they are in is over. Close waits until all leases
-// are released, and logs which while it waits: a lease that nobody releases keeps it from returning. So give
-// ctx a deadline. When ctx ends first, Close takes the leases away (their contexts end with ErrLost, reason
-// closed), frees their keys, and returns an error that matches the cause of ctx and names the keys. Either way
-// it waits for requests under way: when ctx has ended, until for the node timeout no node has
-// answered any. Close also waits for the observer and the logger. If ctx has ended and they do not return, it returns an
-// error that says so.
-func (l *Locker) Close(ctx context.Context) error {
-	if err := l.fit(ctx); err != nil {
-		return err
-	}
-	e := l.e
-	e.BeginClose()
-	e.gate.Close()
-
-	var err error
-	if !l.drained(ctx) {
-		left, keys, calls := l.unfinished(func(lease *Lease) string { return strconv.Quote(lease.Key()) })
-		err = fmt.Errorf("lockkit: close: %w; calls under way: %d; leases not released, which are taken away: %d (%s)", context.Cause(ctx), calls, len(left), strings.Join(keys, ", "))
-		for _, lease := range left {
-			if lease.declareLost(LossClosed) {
-				lease.attempt.free(context.Background()) //nolint:forbidigo // an end is sent whatever became of its caller
-			}
-		}
-
-		// The other calls see that the engine is closing, and soon wait for no node any more. But the observer may keep them.
-		if !e.WaitFor(e.gate.Empty(), nil, 5*max(l.p.nodeTimeout, time.Second)) {
-			err = errors.Join(err, errTelling)
-		}
-	}
-	e.Tasks.Close()
-	joined := e.Tasks.Empty()
-	if e.hangUp != nil {
-		e.WaitFor(joined, nil, l.p.nodeTimeout)
-		err = errors.Join(err, e.hangUp()) // breaks what is still under way
-	}
-	switch {
-	case e.WaitFor(joined, ctx.Done(), l.p.nodeTimeout):
-	case errors.Is(err, errTelling):
-	case e.Callbacks.Busy():
-		err = errors.Join(err, errTelling)
-	default:
-		err = errors.Join(err, errUnderWay)
-	}
-	return err
-}
-
-// drained waits until there are neither leases nor calls, and reports whether that came before the end of ctx.
-func (l *Locker) drained(ctx context.Context) bool {
-	e := l.e
-	timer := time.NewTimer(10 * time.Second)
-	defer timer.Stop()
-	var lines callback.Queue // ctx may end while the logger does not return
-	for {
-		select {
-		case <-e.gate.Empty():
-			return true
-		case <-ctx.Done():
-			return e.gate.Inside() == 0
-		case <-timer.C:
-			leases, held, calls := l.unfinished(func(lease *Lease) string { return strings.TrimSpace(lease.attempt.p.name + " " + keyHash(lease.Key())) })
-			e.Callbacks.Post(&lines, func() {
-				l.p.Logger.Warn("lockkit: Close waits for leases that are not released", "leases", len(leases), "calls", calls, "name_and_key_hash", held)
-			})
-		}
-	}
-}
-
-// maxNamed is how many of the leases that Close waits for it names.
-const maxNamed = 10
-
-// unfinished returns the leases that are still held, sorted by key, the names of the first of them, and the number of calls
-// under way.
-func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []string, calls int) {
-	e := l.e
-	e.watchdog.mu.Lock()
-	defer e.watchdog.mu.Unlock()
-	leases = slices.SortedFunc(slices.Values(e.watchdog.due), func(a, b *Lease) int { return strings.Compare(a.Key(), b.Key()) })
-	for _, lease := range leases[:min(len(leases), maxNamed)] {
-		names = append(names, name(lease))
-	}
-	return leases, names, e.gate.Inside() - len(leases)
 }

@@ -231,7 +231,7 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		})
 		time.Sleep(p.p.nodeTimeout / 2)
 		for _, lease := range leases {
-			until, want := lease.until.Load(), began.Add(p.p.validity-p.p.margin)
+			until, want := lease.liveUntil.Load(), began.Add(p.p.validity-p.p.margin)
 			if until > want || (until == want) != c.confirmed {
 				t.Errorf("%q is trusted until %v after the renewal began, which would be confirmed until %v", lease.attempt.lock.Key, until.Since(began), want.Since(began))
 			}

@@ -53,7 +53,7 @@ func TestOptionFaults(t *testing.T) {
 		{"relations beside what has nothing to do with them", []Option{TTL(time.Second), MaxWait(-1), WithKeyPrefix("")},
 			[]string{"TTL 1s is too short for a clock window of 500ms", "max wait is -1ns", "key prefix"}},
 	} {
-		_, err := checked(c.opts, n)
+		_, err := newPolicy(c.opts, n)
 		if (err == nil) != (c.faults == nil) {
 			t.Errorf("%s: error %v", c.name, err)
 			continue
@@ -119,7 +119,7 @@ func TestDefaults(t *testing.T) {
 		{"as told", 3, []Option{WithMaxTTL(time.Minute), withRenewEvery(time.Second), withNodeTimeout(2 * time.Second), WithClockWindow(1e9)},
 			10e9, 60e9, 1e9, 2e9, 1e9, 6798e6, 6e9, true},
 	} {
-		p, err := checked(c.opts, c.n)
+		p, err := newPolicy(c.opts, c.n)
 		if err != nil {
 			t.Errorf("%s: %v", c.name, err)
 			continue
@@ -129,11 +129,11 @@ func TestDefaults(t *testing.T) {
 		if got != want || p.Guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.Guarded, want, c.guarded)
 		}
-		if p.lease != wire.MillisOf(c.ttl) || p.bury != wire.MillisOf(c.tombstone) {
-			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.lease, p.bury)
+		if p.ttlMillis != wire.MillisOf(c.ttl) || p.tombstoneMillis != wire.MillisOf(c.tombstone) {
+			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.ttlMillis, p.tombstoneMillis)
 		}
 	}
-	p, _ := checked(nil, 1)
+	p, _ := newPolicy(nil, 1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || defaults().Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
 		t.Errorf("defaults are %+v", p)
@@ -178,7 +178,7 @@ func TestWith(t *testing.T) {
 			if want := afresh(l, c.n, c.base, c.derived); d.e != l.e || !samePolicy(d.p, want) {
 				t.Errorf("policy %+v\nwant %+v", d.p, want)
 			}
-			if l.p.lease != before.lease || l.p.ttl != before.ttl {
+			if l.p.ttlMillis != before.ttlMillis || l.p.ttl != before.ttl {
 				t.Error("With changed the Locker it derives from")
 			}
 		})
@@ -188,12 +188,12 @@ func TestWith(t *testing.T) {
 // wantSameInACall checks that options mean to a call what they mean to With, which returned d and err.
 func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err error) {
 	t.Helper()
-	call, of := l.p.of(opts)
+	call, of := l.p.withCallOptions(opts)
 	switch {
 	case (of == nil) != (err == nil) || err != nil && of.Error() != err.Error():
 		t.Errorf("With says %v, a call %v", err, of)
 	case of == nil:
-		if call.lease != d.p.lease || call.validity != d.p.validity {
+		if call.ttlMillis != d.p.ttlMillis || call.validity != d.p.validity {
 			t.Errorf("policy %+v of a call\nwant %+v", call, d.p)
 		}
 	}
@@ -205,11 +205,11 @@ func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 	for _, o := range derived {
 		opts = append(opts, o)
 	}
-	return must(checked(opts, n))
+	return must(newPolicy(opts, n))
 }
 
 func samePolicy(a, b policy) bool {
-	return a.lease == b.lease && a.Window == b.Window && a.MaxTTL == b.MaxTTL && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
+	return a.ttlMillis == b.ttlMillis && a.Window == b.Window && a.MaxTTL == b.MaxTTL && a.validity == b.validity && a.nodeTimeout == b.nodeTimeout &&
 		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.Guarded == b.Guarded
 }
 

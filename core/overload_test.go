@@ -158,7 +158,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 		for i := range leases {
 			w.acquire(p, fmt.Sprint(i))
 		}
-		p.e.hangUp = p.e.Nodes[0].Client.Close
+		p.e.closeOwnClients = p.e.Nodes[0].Client.Close
 		p.e.Nodes[0].Connections = 1 // so that they are released one batch after the other
 		p.links[0].Set(coretest.Fate{ReplyDelay: p.p.nodeTimeout * 3 / 5}, wire.OpRelease)
 		start := time.Now()

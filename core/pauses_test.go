@@ -16,7 +16,7 @@ import (
 // retry delay.
 func TestPausesAreBounded(t *testing.T) {
 	for _, ttl := range []time.Duration{3 * time.Second, 10 * time.Second, time.Minute, time.Hour, 24 * time.Hour} {
-		p, err := checked([]Option{TTL(ttl)}, 3)
+		p, err := newPolicy([]Option{TTL(ttl)}, 3)
 		succeeds(t, err)
 		all := reflect.ValueOf(p.pauses)
 		for i := range all.NumField() {
@@ -24,14 +24,14 @@ func TestPausesAreBounded(t *testing.T) {
 				t.Errorf("TTL %v: %s is %v", ttl, all.Type().Field(i).Name, d)
 			}
 		}
-		if p.turn != wire.MillisOf(p.renewalPause+p.nodeTimeout) {
-			t.Errorf("TTL %v: a node keeps others out for %v", ttl, p.turn)
+		if p.turnMillis != wire.MillisOf(p.renewalPause+p.nodeTimeout) {
+			t.Errorf("TTL %v: a node keeps others out for %v", ttl, p.turnMillis)
 		}
 		for outcome := range quorum.Outcome(len(refusalErrors)) {
 			for _, rest := range []time.Duration{0, time.Millisecond, time.Second, 24 * time.Hour} {
 				for _, late := range []bool{false, true} {
 					r := refusal{outcome: outcome, retry: rest}
-					least, most := r.pause(&p, late)
+					least, most := r.pauseRange(&p, late)
 					if least < 0 || least > most || most > longestPause+p.retryMin {
 						t.Errorf("TTL %v, outcome %v, for %v: a pause of %v to %v", ttl, outcome, rest, least, most)
 					}

@@ -19,47 +19,49 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// lockers counts the Lockers of the process whose nodes are observed.
+// lockers counts the Lockers of the process that have an observer for their nodes.
 var lockers atomic.Uint64
 
-const maxResult = 64 << 10 // bytes
+const maxResult = 64 << 10 // bytes of a completion record's result
 
-// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes; the others
-// are CallOptions, which New makes the default of every call.
+// An Option configures a Locker, in New or Open. Options named With… apply to all Lockers that share the nodes. The
+// other options are CallOptions; New makes them the defaults of every call.
 type Option interface{ apply(*policy) }
 
-// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once; or, in New, Open and With, for all of
-// a Locker's.
+// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once. In New, Open and With it is for all
+// acquisitions of a Locker.
 type CallOption interface {
 	Option
 	ofCall()
 }
 
+// An option is an Option of the settings.
 type option func(*policy)
 
 func (o option) apply(c *policy) { o(c) }
 
+// A callOption is an Option of a call.
 type callOption func(*options)
 
 func (o callOption) apply(c *policy) { o(&c.options) }
 func (callOption) ofCall()           {}
 
-// settings belong to a Locker made by New and to all that are derived from it.
+// The settings belong to a Locker made by New and to all Lockers derived from it. They do not change after New.
 type settings struct {
-	node.Config // its MaxTTL is unset until it is checked, for that of the TTL
+	node.Config // its MaxTTL is unset until it is checked, and is then the TTL
 	tls         *tls.Config
 	observer    Observer
 }
 
-// options are those of a call: a Locker's own are the defaults.
+// The options of a call. A Locker's options are the defaults.
 type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
 	name, note                       string
-	tune                             func(*timing) // for tests; nil = nothing
+	tune                             func(*timing) // for tests; may be nil
 }
 
-// timing follows from the TTL.
+// A timing has the durations that follow from the TTL.
 type timing struct {
 	drift                   float64 // of this machine's clock
 	renewEvery, nodeTimeout time.Duration
@@ -67,24 +69,24 @@ type timing struct {
 	pauses
 }
 
-// pauses are for how long something that failed, or is refused, is left alone at most. Whatever the TTL, none of them is longer
-// than longestPause: what is waited for may be back at any time.
+// The pauses limit the time for which a failed or refused request is not repeated. Whatever the TTL, none is longer
+// than longestPause, because a node may be back at any time.
 type pauses struct {
 	quarantinePause time.Duration // of a call, while too few nodes vote
-	renewalPause    time.Duration // of a lease whose renewal has failed, or that others keep from a node
+	renewalPause    time.Duration // of a lease whose renewal has failed, or that lost a node to others
 }
 
 const longestPause = time.Second
 
-// pausesOf are those of leases with that TTL.
+// pausesOf returns the pauses of leases with this TTL.
 func pausesOf(ttl time.Duration) pauses {
 	return pauses{quarantinePause: min(ttl/10, longestPause), renewalPause: min(ttl/20, longestPause)}
 }
 
-// unset is no value of an option.
+// unset is not a valid value of any option.
 const unset time.Duration = math.MinInt64
 
-// A policy is what the options say; once it is checked, with all that follows from them.
+// A policy has the values of all options and, once they are checked, the values that follow from them.
 type policy struct {
 	*settings
 	options
@@ -92,84 +94,105 @@ type policy struct {
 	tombstone time.Duration
 	nodes     int
 	validity  time.Duration // from sending a request until its lease is not trusted any more
-	margin    time.Duration // the context ends this much earlier
+	margin    time.Duration // the context ends this long before the end of validity
 
-	// What requests say, boxed once.
-	lease, bury wire.Millis // the TTL; the life of a tombstone
-	turn        wire.Millis // for how long a node that refuses a renewal keeps others out, so that the next one finds it free
-	carries     string      // by leases whose holder has no hint
+	// Arguments of requests, boxed once to save allocations.
+	ttlMillis, tombstoneMillis wire.Millis // the TTL; the life of a tombstone
+	metadata                   string      // note and name, for leases without a hint
+
+	// A node that refuses a renewal keeps others out for turnMillis, so that the next renewal finds it free.
+	turnMillis wire.Millis
 }
 
+// defaults returns the policy without any options. It is not checked.
 func defaults() policy {
+	config := node.Config{
+		MaxTTL: unset,
+		Window: defaultWindow,
+		Prefix: "lockkit:",
+		Logger: slog.Default(),
+	}
 	return policy{
-		settings: &settings{Config: node.Config{MaxTTL: unset, Window: defaultWindow, Prefix: "lockkit:", Logger: slog.Default()}},
+		settings: &settings{Config: config},
 		options:  options{ttl: 10 * time.Second, retention: 24 * time.Hour, note: thisProcess()},
 	}
 }
 
-// thisProcess is the note of leases by default.
+// thisProcess returns the default note of leases.
 func thisProcess() string {
 	host, _ := os.Hostname()
 	return fmt.Sprintf("%s/%d", host[:min(len(host), wire.MaxNote/2)], os.Getpid())
 }
 
-// checked is the policy of a Locker over n nodes. The error names every fault.
-func checked(opts []Option, n int) (policy, error) {
+// newPolicy returns the policy of a Locker over n nodes. The error names every invalid option.
+func newPolicy(opts []Option, n int) (policy, error) {
 	var f faults.List
 	p := defaults()
-	p.nodes, p.Guarded = n, n >= 3
+	p.nodes = n
+	p.Guarded = n >= 3
 	faults.Apply(&f, opts, func(o Option) { o.apply(&p) })
+
 	f.Check(p.Logger == nil, "logger is nil (to be silent: slog.New(slog.DiscardHandler))")
 	if p.Logger != nil {
 		p.Logger = withoutKeys(p.Logger)
 	}
-	f.Check(len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}"),
-		"key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
+	isBadPrefix := len(p.Prefix) < 1 || len(p.Prefix) > 64 || strings.ContainsAny(p.Prefix, "{}")
+	f.Check(isBadPrefix, "key prefix %q must have 1 to 64 bytes and no braces", p.Prefix)
+
 	if p.MaxTTL == unset {
 		p.MaxTTL = p.ttl
 	} else {
-		between(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.Slack)
+		checkRange(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.Slack)
 	}
-	if p.Window != 0 { // off
-		between(&f, "clock window", p.Window, time.Millisecond, wire.Slack/4)
+	if p.Window != 0 { // 0: clocks are not checked
+		checkRange(&f, "clock window", p.Window, time.Millisecond, wire.Slack/4)
 	}
-	between(&f, "replica lag", p.Lag, 0, wire.Slack)
+	checkRange(&f, "replica lag", p.Lag, 0, wire.Slack)
 	f.Check(p.Lag > 0 && !p.Guarded, "replica lag is set, but the restart guard is off")
+
 	p.check(&f)
 	p.derive()
 	p.Timeout = p.nodeTimeout
 	return p, errors.Join(f...)
 }
 
-// contain has logger and observer of a Locker contain their panics. From then on the Locker has no others, so no call of them
-// can be made that is not contained.
-func (p *policy) contain() {
+// containPanics replaces the logger and the observer by ones that contain the panics of the user's code. From then on
+// the Locker has no others, so every call of them is contained.
+func (p *policy) containPanics() {
 	p.Logger = callback.Logger(p.Logger)
-	p.observer = p.observer.contained(p.Logger)
-	if observe := p.observer.Node; observe != nil {
-		locker := lockers.Add(1)
-		p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
-			if int(op) < len(kinds) {
-				reply := replyOf(n, v)
-				reply.Locker, reply.Of = locker, p.nodes
-				observe(ctx, kinds[op], reply)
-			}
+	p.observer = p.observer.containPanics(p.Logger)
+	observe := p.observer.Node
+	if observe == nil {
+		return
+	}
+
+	locker := lockers.Add(1)
+	p.Observe = func(ctx context.Context, op wire.Op, n *node.Node, v *quorum.Vote) {
+		if int(op) >= len(opKinds) {
+			return
 		}
+		reply := replyOf(n, v)
+		reply.Locker = locker
+		reply.Of = p.nodes
+		observe(ctx, opKinds[op], reply)
 	}
 }
 
-// of is p with the options of a call, or of another Locker.
-func (p *policy) of(opts []CallOption) (*policy, error) {
+// withCallOptions returns p with the options of a call, or of another Locker.
+func (p *policy) withCallOptions(opts []CallOption) (*policy, error) {
 	if len(opts) == 0 {
 		return p, nil
 	}
-	own, f := *p, faults.List(nil)
+	own := *p
+	var f faults.List
 	faults.Apply(&f, opts, func(o CallOption) { o.apply(&own) })
-	if own.check(&f); f != nil {
+	own.check(&f)
+	if f != nil {
 		return nil, fmt.Errorf("lockkit: %w: %w", ErrInvalid, errors.Join(f...))
 	}
+
 	if own.name != p.name || own.note != p.note {
-		own.carries = wire.Holder{Note: own.note, Name: own.name}.Carried()
+		own.metadata = wire.Holder{Note: own.note, Name: own.name}.Carried()
 	}
 	if own.ttl != p.ttl || own.tune != nil {
 		own.derive()
@@ -177,36 +200,51 @@ func (p *policy) of(opts []CallOption) (*policy, error) {
 	return &own, nil
 }
 
-// derive sets what follows from settings and options.
+// derive sets the values that follow from settings and options.
 func (p *policy) derive() {
-	p.timing = timing{clockDrift, p.ttl / 3, defaultNodeTimeout(p.ttl), 50 * time.Millisecond, 250 * time.Millisecond, pausesOf(p.ttl)}
+	p.timing = timing{
+		drift:       clockDrift,
+		renewEvery:  p.ttl / 3,
+		nodeTimeout: defaultNodeTimeout(p.ttl),
+		retryMin:    50 * time.Millisecond,
+		retryMax:    250 * time.Millisecond,
+		pauses:      pausesOf(p.ttl),
+	}
 	if p.tune != nil {
 		p.tune(&p.timing)
 	}
+
 	p.validity = validity(p.ttl, p.drift, p.Window)
 	p.margin = cancelMargin(p.ttl)
 	p.tombstone = tombstoneTTL(p.Window, p.nodeTimeout, p.MaxTTL)
-	p.lease, p.bury, p.turn = wire.MillisOf(p.ttl), wire.MillisOf(p.tombstone), wire.MillisOf(p.renewalPause+p.nodeTimeout)
-	p.carries = wire.Holder{Note: p.note, Name: p.name}.Carried()
+	p.ttlMillis = wire.MillisOf(p.ttl)
+	p.tombstoneMillis = wire.MillisOf(p.tombstone)
+	p.turnMillis = wire.MillisOf(p.renewalPause + p.nodeTimeout)
+	p.metadata = wire.Holder{Note: p.note, Name: p.name}.Carried()
 }
 
-// kinds are those of the requests that observers hear of.
-var kinds = [...]OpKind{wire.OpAcquire: OpAcquire, wire.OpRenew: OpRenew, wire.OpRelease: OpRelease, wire.OpComplete: OpComplete, wire.OpTouch: OpTouch}
+// opKinds has the kinds of the requests that are reported to observers.
+var opKinds = [...]OpKind{
+	wire.OpAcquire:  OpAcquire,
+	wire.OpRenew:    OpRenew,
+	wire.OpRelease:  OpRelease,
+	wire.OpComplete: OpComplete,
+	wire.OpTouch:    OpTouch,
+}
 
-// check names what is wrong with the options of a call. It is on the path of each that has options, so it allocates only
-// where something is.
+// check adds the invalid options of a call to f. It runs for each call that has options, so it allocates only if an
+// option is invalid.
 func (p *policy) check(f *faults.List) {
 	before := len(*f)
-	between(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
-	switch {
-	case len(*f) > before || p.Window > wire.Slack/4: // it cannot be said whether they suit each other
-	case p.ttl > p.MaxTTL:
-		f.Check(true, "TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: raise WithMaxTTL in every process first", p.ttl, p.MaxTTL)
-		fallthrough
-	case !suits(p.ttl, p.Window):
-		f.Check(!suits(p.ttl, p.Window), "TTL %v is too short for a clock window of %v: it must be at least %v, or WithClockWindow smaller in every process", p.ttl, p.Window, leastTTL(p.Window))
+	checkRange(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
+
+	// TTL, max TTL and clock window are compared only if each is in its range.
+	inRange := len(*f) == before && p.Window <= wire.Slack/4
+	if inRange {
+		p.checkTTL(f)
 	}
-	between(f, "retention", p.retention, time.Millisecond, maxRetention)
+
+	checkRange(f, "retention", p.retention, time.Millisecond, maxRetention)
 	if p.maxWait < 0 {
 		f.Check(true, "max wait is %v, must not be negative", p.maxWait)
 	}
@@ -218,77 +256,61 @@ func (p *policy) check(f *faults.List) {
 	}
 }
 
-// between notes a duration that is out of its range.
-func between(f *faults.List, name string, d, least, most time.Duration) {
+// checkTTL adds a TTL to f that does not suit the max TTL or the clock window.
+func (p *policy) checkTTL(f *faults.List) {
+	if p.ttl > p.MaxTTL {
+		f.Check(
+			true,
+			"TTL %v is more than the max TTL %v, which a node waits for after it lost its memory: "+
+				"raise WithMaxTTL in every process first",
+			p.ttl, p.MaxTTL,
+		)
+	}
+	if !ttlFitsWindow(p.ttl, p.Window) {
+		f.Check(
+			true,
+			"TTL %v is too short for a clock window of %v: it must be at least %v, "+
+				"or WithClockWindow smaller in every process",
+			p.ttl, p.Window, leastTTL(p.Window),
+		)
+	}
+}
+
+// checkRange adds a duration to f that is out of its range.
+func checkRange(f *faults.List, name string, d, least, most time.Duration) {
 	if d < least || d > most {
 		f.Check(true, "%s is %v, must be between %v and %v", name, d, least, most)
 	}
 }
 
-// suits reports whether a lease of that TTL can be trusted for long enough to be renewed.
-func suits(ttl, window time.Duration) bool {
+// ttlFitsWindow reports whether a lease with this TTL can be trusted for long enough to be renewed.
+func ttlFitsWindow(ttl, window time.Duration) bool {
 	trusted := validity(ttl, clockDrift, window) - cancelMargin(ttl)
 	return window <= ttl/4 && trusted > ttl/3+defaultNodeTimeout(ttl)
 }
 
-// leastTTL is the shortest, in steps of 10ms, that suits a clock window.
+// leastTTL returns the shortest TTL, in steps of 10ms, that fits a clock window.
 func leastTTL(window time.Duration) time.Duration {
 	ttl := max(4*window, 10*time.Millisecond).Truncate(10 * time.Millisecond)
-	for !suits(ttl, window) {
+	for !ttlFitsWindow(ttl, window) {
 		ttl += 10 * time.Millisecond
 	}
 	return ttl
 }
 
-// observe starts an operation; end is nil if nobody wants to know how it ends, so that nothing need be gathered for it.
-func (p *policy) observe(ctx context.Context, kind OpKind, key string, try bool, token uint64) (context.Context, func(Outcome)) {
+// observe starts an operation. end is nil if there is no observer for its end, so that no outcome needs to be built.
+func (p *policy) observe(
+	ctx context.Context, kind OpKind, key string, try bool, token uint64,
+) (derived context.Context, end func(Outcome)) {
 	if p.observer.Start == nil {
 		return ctx, nil
 	}
-	return p.observer.Start(ctx, Op{Kind: kind, Name: p.name, Key: key, Nodes: p.nodes, Try: try, Token: token})
-}
-
-// The arithmetic of trust. All of it is pure, so that it can be fuzzed.
-
-const (
-	// roundTrip pays for the millisecond resolution of Redis expiries, at both ends (Redlock's constant).
-	roundTrip = 2 * time.Millisecond
-	// clockDrift is by what part of a lease the clock of this machine may be too slow.
-	clockDrift = 0.10
-	// maxRetention keeps the end of a record a date that every reply can tell.
-	maxRetention = 10 * 365 * 24 * time.Hour
-	// defaultWindow is wide enough for NTP and slow requests. It does not depend on the TTL, because all
-	// processes must have the same.
-	defaultWindow = 500 * time.Millisecond
-)
-
-// validity is how long a lease may be trusted, from the moment the request was sent, when the nodes were
-// told ttl: less the drift of the client's clock, and less what the clock window lets clocks differ.
-func validity(ttl time.Duration, drift float64, window time.Duration) time.Duration {
-	v := ttl - time.Duration(float64(ttl)*drift) - roundTrip
-	if window > 0 {
-		v -= 2*window + 2*clientSkew(window)
-	}
-	return v
-}
-
-// clientSkew is by how much the wall clocks of clients are assumed to differ, each from true time.
-func clientSkew(window time.Duration) time.Duration { return window / 10 }
-
-// defaultNodeTimeout is long for a healthy node, short beside the lease.
-func defaultNodeTimeout(ttl time.Duration) time.Duration {
-	return min(max(ttl/10, 50*time.Millisecond), time.Second)
-}
-
-// cancelMargin is how much earlier than the end of validity the context ends, so that the holder has
-// stopped by then.
-func cancelMargin(ttl time.Duration) time.Duration { return max(50*time.Millisecond, ttl/50) }
-
-// tombstoneTTL is how long a node remembers that an attempt is over: until the clock window refuses its
-// requests, or, without a window, longer than they can plausibly be under way.
-func tombstoneTTL(window, nodeTimeout, maxTTL time.Duration) time.Duration {
-	if window > 0 {
-		return 2*window + 2*nodeTimeout
-	}
-	return 4 * maxTTL
+	return p.observer.Start(ctx, Op{
+		Kind:  kind,
+		Name:  p.name,
+		Key:   key,
+		Nodes: p.nodes,
+		Try:   try,
+		Token: token,
+	})
 }

@@ -14,32 +14,37 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A refusal is why an attempt did not become a lease. Callers that wait behind it in this process learn it, too. The errors
-// of operations are made of it, and of the fate of a lease.
+// A refusal says why an attempt did not become a lease. Callers that wait in this process for the same key get a copy
+// of it. The errors of operations are made from it.
 type refusal struct {
 	outcome     quorum.Outcome
 	err         error // the sentinel
-	held        HeldKind
+	heldKind    HeldKind
 	hint        string        // of the holder that has the key
 	at          clock.Instant // when the attempt ended
 	retry       time.Duration // when to try again, counted from at
-	cooldown    time.Duration // for how long nobody gets the key, counted from at
+	cooldown    time.Duration // the time during which no caller can get the key, counted from at
 	record      *Record
 	nodes       []NodeReply
-	silentSince clock.Instant // since when no quorum could be reached; 0 = one could
-	retryNow    bool          // try again at once, with what was learnt
-	undecided   bool          // the answers of nodes that have not answered could have changed the outcome
+	silentSince clock.Instant // since when no quorum could be reached; 0 = a quorum could
+	retryNow    bool          // try again at once, because this process has learnt a longer max TTL
+	undecided   bool          // replies that are missing could have changed the outcome
 }
 
-// split reports whether a short random time may break the tie.
-func (r *refusal) split() bool { return r.outcome == quorum.Split || r.outcome == quorum.Unsettled }
+// isSplit reports whether a short random time may break the tie.
+func (r *refusal) isSplit() bool {
+	return r.outcome == quorum.Split || r.outcome == quorum.Unsettled
+}
 
-// forWaiter is the refusal of a key whose turn another caller has, behind a holder with that hint.
-func forWaiter(hint string) refusal { return refusal{err: ErrHeld, held: HeldForWaiter, hint: hint} }
+// reservedForWaiter returns the refusal of a key that an earlier waiter gets first. hint is the hint of the holder.
+func reservedForWaiter(hint string) refusal {
+	return refusal{err: ErrHeld, heldKind: HeldForWaiter, hint: hint}
+}
 
-// heldKind is why a key is held, by the votes.
-func heldKind(t *quorum.Tally) HeldKind {
-	switch kept, holders := t.Kept(), t.With(wire.Held); {
+// heldKindOf returns the kind of a held key, given the votes.
+func heldKindOf(t *quorum.Tally) HeldKind {
+	kept, holders := t.Kept(), t.With(wire.Held)
+	switch {
 	case kept != 0 && kept == holders:
 		return HeldRests
 	case t.Split():
@@ -51,12 +56,17 @@ func heldKind(t *quorum.Tally) HeldKind {
 	}
 }
 
-var errTooSlow = fmt.Errorf("%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable)
+var errTooSlow = fmt.Errorf(
+	"%w: the nodes granted the key, but took longer than the lease can be trusted", ErrUnavailable,
+)
 
-// errUnsettled is of an attempt that found a completion record which no quorum is known to have. Nobody need hold the key.
-var errUnsettled = fmt.Errorf("%w: a node has a completion record, and too few nodes answered to tell whether it counts", ErrUnavailable)
+// errUnsettled is the error of an attempt that found a completion record which no quorum is known to have. The key
+// may be free.
+var errUnsettled = fmt.Errorf(
+	"%w: a node has a completion record, and too few nodes answered to tell whether it counts", ErrUnavailable,
+)
 
-// refusalErrors are the errors of an attempt, by its outcome.
+// refusalErrors has the error of a failed attempt for each outcome.
 var refusalErrors = [...]error{
 	quorum.Held:        ErrHeld,
 	quorum.Queued:      ErrHeld,
@@ -69,24 +79,28 @@ var refusalErrors = [...]error{
 	quorum.Won:         errTooSlow,
 }
 
-// refusalOf says why an attempt failed, by the votes. If two nodes are one server, the second has no vote.
+// refusalOf returns the refusal of a failed attempt, given the votes. If two nodes are one server, the second has no
+// vote.
 func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	first, second, same := t.SameServer()
 	if same {
-		t.Votes[second] = quorum.Said(wire.Failed, fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first))
+		err := fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first)
+		t.Votes[second] = quorum.Said(wire.Failed, err)
 	}
 
 	outcome := t.Acquired()
+	voters := t.Voters()
 	refused := refusal{
 		outcome:   outcome,
 		err:       refusalErrors[outcome],
 		retry:     t.RetryAfter(),
 		hint:      t.Hint(),
 		nodes:     replies(g, t),
-		undecided: t.Voters() < t.Q && t.Voters()+t.Count(wire.Pending) >= t.Q,
+		undecided: voters < t.Q && voters+t.Count(wire.Pending) >= t.Q,
 	}
-	if refused.err == ErrHeld { //nolint:errorlint // of the table
-		refused.held, refused.cooldown = heldKind(t), t.Rests()
+	if refused.err == ErrHeld { //nolint:errorlint // refusalErrors has the sentinel itself
+		refused.heldKind = heldKindOf(t)
+		refused.cooldown = t.Rests()
 	}
 	if same {
 		refused.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
@@ -94,16 +108,20 @@ func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	return refused
 }
 
-// pause is how long the next attempt waits at least and at most, unless the nodes notify the call. The time between is drawn
-// at random, so that contenders come one after the other. late: the turn was also that of others too often.
-func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
+// pauseRange returns the shortest and the longest pause before the next attempt, unless the nodes notify the call.
+// The pause is drawn at random between them, so that contenders do not come at the same time. late reports that the
+// call has shared its turn too often.
+func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 	switch r.outcome {
 	case quorum.Quarantined:
-		// Not for all of the quarantine: another node may come back before.
+		// Shorter than the quarantine: another node may come back before.
 		d := min(r.retry, max(p.retryMax, p.quarantinePause))
 		return d, d + p.retryMin
 	case quorum.SharedTurn, quorum.Split, quorum.Unsettled:
-		if r.outcome == quorum.SharedTurn && !late { // else it is nobody's
+		// If the call has shared its turn too often, the turn counts for no call, and the pause is that of a split
+		// vote.
+		isTurn := r.outcome == quorum.SharedTurn && !late
+		if isTurn {
 			return 0, queue.TellWithin
 		}
 		return 0, p.retryMin
@@ -113,35 +131,45 @@ func (r *refusal) pause(p *policy, late bool) (least, most time.Duration) {
 	case quorum.Queued:
 		free := cmp.Or(r.retry, queue.FallbackMax)
 		return min(queue.FallbackMin, free), min(queue.FallbackMax, free)
-	default: // the nodes are asked again
+	default: // the nodes are polled
 		return p.retryMin, p.retryMax
 	}
 }
 
-// stopError is the error of a call that ends: what the nodes said last, or what else put an end to the call.
+// stopError returns the error of a call that stops: the last answer of the nodes, the end of its context, or the end
+// of the Locker.
 func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key string) *OpError {
-	failure := opError(op, key, r.err)
-	failure.Record, failure.Nodes = r.record, slices.Clone(r.nodes) // others are told of the same nodes
-	switch err := endOf(ctx); {
-	case err != nil && ctx.Err() == context.DeadlineExceeded && r.err != nil && !r.undecided:
+	failure := newOpError(op, key, r.err)
+	failure.Record = r.record
+	failure.Nodes = slices.Clone(r.nodes) // other callers get the same nodes
+
+	// If a deadline ended the wait, the error also says what was known. A round that was cut short proves nothing if
+	// the missing replies could have changed its outcome.
+	err := contextError(ctx)
+	timedOut := err != nil && ctx.Err() == context.DeadlineExceeded
+	isKnown := r.err != nil && !r.undecided
+	switch {
+	case timedOut && isKnown:
 		failure.Ended = err
 	case err != nil:
-		failure.set(err)
+		failure.setErr(err)
 	case g.IsClosing():
-		failure.set(ErrClosed)
+		failure.setErr(ErrClosed)
 	}
+
 	class := ClassOf(failure.Err)
 	if class == ClassHeld {
-		failure.Held = r.held
+		failure.Held = r.heldKind
 	}
-	if r.retry > 0 && (class == ClassHeld || class == ClassUnavailable) {
+	mayRetry := class == ClassHeld || class == ClassUnavailable
+	if r.retry > 0 && mayRetry {
 		failure.RetryAfter = max(r.retry-g.Clock.Now().Since(r.at), time.Millisecond)
 	}
 	return failure
 }
 
-// fates are the errors of an operation on a lease, by what the votes say of the lease, and why the lease is lost.
-var fates = [...]struct {
+// fateErrors has, for each fate of a lease, the error of the operation and the reason of the loss.
+var fateErrors = [...]struct {
 	err    error
 	reason LossReason
 }{
@@ -152,10 +180,16 @@ var fates = [...]struct {
 	quorum.Forgotten: {ErrLost, LossForgotten},
 }
 
-// fateError is the error of an operation on a lease with that fate; nil if a quorum confirmed the operation.
+// fateError returns the error of an operation on a lease with this fate; nil if a quorum confirmed the operation.
 func fateError(op OpKind, key string, fate quorum.Fate, nodes []NodeReply) error {
 	if fate == quorum.Confirmed {
 		return nil
 	}
-	return &OpError{Op: op, Key: key, Err: fates[fate].err, Reason: fates[fate].reason, Nodes: nodes}
+	return &OpError{
+		Op:     op,
+		Key:    key,
+		Err:    fateErrors[fate].err,
+		Reason: fateErrors[fate].reason,
+		Nodes:  nodes,
+	}
 }

@@ -98,7 +98,7 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 		asked := func() bool {
 			lease.attempt.mu.Lock()
 			defer lease.attempt.mu.Unlock()
-			return lease.reached.Has(2)
+			return lease.askedNodes.Has(2)
 		}
 		for i := 0; asked() && i < 20; i++ { // the others may have answered before it was known that node 2 is not asked
 			w.release(lease)

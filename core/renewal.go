@@ -10,34 +10,44 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A renewal is a round that extends a lease. Nobody waits for it: the goroutine that brings the deciding vote goes on from
-// there, and the watchdog ends the round when its time is up.
+// A renewal is a round that extends a lease. No goroutine waits for it: the goroutine that brings the deciding vote
+// concludes it, and the watchdog ends the round at its timeout.
 type renewal struct {
 	node.Round
-	lease     *Lease
-	margin    time.Duration // of the lease when the round began
-	observed  bool          // the observer is told of it
-	end       func(Outcome) // what the observer returned; only what is told after the beginning looks at it
-	expiresAt clock.Instant // when the round has had its time; Never: it is not under way. The lease's lock guards it
+	lease    *Lease
+	margin   time.Duration // the lease's trusted time when the round began
+	observed bool          // the observer is called for this round
+
+	// observerEnd is the function that Observer.Start returned. Only the callback queue of the lease uses it.
+	observerEnd func(Outcome)
+
+	// expiresAt is the timeout of the round; Never until the round has been sent, and after the timeout. The lease's
+	// lock guards it.
+	expiresAt clock.Instant
 }
 
-// renewable reports whether the lease lives on only if it is renewed, and its holder still wants it. Called with the lock.
-func (lease *Lease) renewable() bool { return lease.outlivesTrust() && lease.wanted() }
+// isRenewable reports whether the lease needs a renewal to live on, and its holder's context is live. The lease's
+// lock must be held.
+func (lease *Lease) isRenewable() bool {
+	return lease.outlivesTrust() && lease.isWanted()
+}
 
-// plan makes the watchdog look at the lease when it must be renewed, when the renewal under way has had its time, or when the
-// lease's trusted time is over. Called with the lock.
-func (lease *Lease) plan() {
-	at := lease.until.Load()
-	if r := lease.renewing; r != nil {
+// schedule sets the next inspection: at the next renewal, at the timeout of the current one, or when trust ends. The
+// lease's lock must be held.
+func (lease *Lease) schedule() {
+	at := lease.liveUntil.Load()
+	if r := lease.renewal; r != nil {
 		at = min(at, r.expiresAt)
-	} else if lease.renewable() {
+	} else if lease.isRenewable() {
 		at = min(at, lease.renewAt)
 	}
-	lease.attempt.e.watchdog.watch(lease, at)
+	lease.attempt.e.watchdog.reschedule(lease, at)
 }
 
-// inspect does what is due now, and returns the renewal that is due by then, for the watchdog to send.
+// inspect expires the lease if its time is over, ends a renewal that has timed out, and returns the renewal to send
+// if one is due by then.
 func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
+	// A lease whose time is over ends before anything else, even if its renewal could still be confirmed.
 	lease.expire()
 
 	lease.attempt.mu.Lock()
@@ -45,118 +55,144 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 		lease.attempt.mu.Unlock()
 		return nil
 	}
+
 	var late *renewal
-	switch r := lease.renewing; {
+	r := lease.renewal
+	switch {
 	case r != nil && now >= r.expiresAt:
-		late, r.expiresAt = r, clock.Never
-	case r == nil && then >= lease.renewAt && lease.renewable():
-		due = lease.newRenewal()
-		lease.renewing = due
+		late = r
+		r.expiresAt = clock.Never
+	case r == nil && then >= lease.renewAt && lease.isRenewable():
+		due = lease.beginRenewal()
+		lease.renewal = due
 	}
-	lease.plan()
+
+	// The lease is scheduled in any case: its trust ends even if no reply comes.
+	lease.schedule()
 	lease.attempt.mu.Unlock()
 
+	// Expire is called without the lock, because it concludes the renewal, which takes the lock and schedules the
+	// next one.
 	if late != nil {
-		late.Expire() // which plans the next
+		late.Expire()
 	}
 	return due
 }
 
-// newRenewal makes the round of a renewal. From now on a release must reach all nodes. Called with the lock.
-func (lease *Lease) newRenewal() *renewal {
+// beginRenewal returns a new renewal. From now on a release must reach all nodes. The lease's lock must be held.
+func (lease *Lease) beginRenewal() *renewal {
 	r := &renewal{lease: lease, expiresAt: clock.Never}
-	lease.attempt.renewing(&r.Round)
-	lease.reached = quorum.All(len(lease.attempt.nodes))
+	lease.attempt.initRenewRound(&r.Round)
+	lease.askedNodes = quorum.All(len(lease.attempt.nodes))
 	return r
 }
 
-// start sends the round for the watchdog. The watchdog's timer does not wait for the observer.
+// start sends the round. It does not wait for the observer, because the watchdog's timer calls it.
 func (r *renewal) start() {
 	entered := r.Tasks.Enter()
 	if !entered {
 		return
 	}
 	defer r.Tasks.Leave()
+
+	// OnOver is set before the round is sent, because any reply may end the round.
 	r.OnOver = r.conclude
 	r.observeStart()
-	r.sendOff()
+	r.sendRound()
 }
 
-// observeStart has the observer told that the round begins.
+// observeStart posts the beginning of the round to the observer.
 func (r *renewal) observeStart() {
 	lease, p := r.lease, r.lease.attempt.p
 	if p.observer.Start == nil {
 		return
 	}
 	r.observed = r.Group.Callbacks.Post(lease.attempt.callbacks, func() {
-		_, r.end = p.observe(context.WithoutCancel(lease.ctx.parent), OpRenew, lease.Key(), false, lease.FencingToken())
+		ctx := context.WithoutCancel(lease.ctx.parent)
+		_, r.observerEnd = p.observe(ctx, OpRenew, lease.Key(), false, lease.FencingToken())
 	})
 }
 
-// observeEnd has the observer told how the round ended, after it was told of the beginning.
+// observeEnd posts the end of the round to the observer. The callback queue calls it after the beginning.
 func (r *renewal) observeEnd(out Outcome) {
 	r.Group.Callbacks.PostAlways(r.lease.attempt.callbacks, func() {
-		if r.end != nil {
-			r.end(out)
+		if r.observerEnd != nil {
+			r.observerEnd(out)
 		}
 	})
 }
 
-// sendOff sends the round. Its time begins now, and not when it was made: in between, this process may have been busy
-// elsewhere, or paused.
-func (r *renewal) sendOff() {
+// sendRound sends the round. Trust and timeout count from now and not from when the renewal was made, because the
+// process may have been busy or paused in between.
+func (r *renewal) sendRound() {
 	lease := r.lease
 	r.margin = lease.remaining()
 	r.Send(lease.ctx.parent, quorum.All(len(r.Group.Nodes)))
 
+	// The round may be over already. Then onRenewalOver has scheduled the next one.
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	if lease.renewing == r && lease.state == leaseHeld { // it is not over yet
+
+	isCurrent := lease.renewal == r && lease.state == leaseHeld
+	if isCurrent {
 		r.expiresAt = r.Sent.Add(r.Timeout)
-		lease.plan()
+		lease.schedule()
 	}
 }
 
-// conclude ends the round. If a quorum confirms the lease, it is extended from the moment the round began. If no quorum can,
-// the lease is lost. Otherwise it is renewed again soon.
+// conclude ends the renewal. If a quorum confirms the lease, the lease is extended from the moment the round began.
+// If no quorum can confirm it, the lease is lost. Otherwise it is renewed again soon.
 func (r *renewal) conclude() {
 	lease, t := r.lease, &r.Tally
 	fate := t.Renewed()
-	reason := fates[fate].reason
+
+	// A loss is declared before anything else, because it ends the lease's context. onRenewalOver then schedules
+	// nothing.
+	reason := fateErrors[fate].reason
 	if reason != "" {
 		lease.declareLost(reason)
 	}
-	lease.replan(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
+
+	lease.onRenewalOver(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
 	if !r.observed {
 		return
 	}
 
-	out := Outcome{Reason: reason, Token: lease.FencingToken(), Margin: r.margin, Nodes: replies(lease.attempt.e.Group, t)}
+	out := Outcome{
+		Reason: reason,
+		Token:  lease.FencingToken(),
+		Margin: r.margin,
+		Nodes:  replies(lease.attempt.e.Group, t),
+	}
 	out.Err = fateError(OpRenew, lease.Key(), fate, out.Nodes)
 	r.observeEnd(out)
 }
 
-// replan notes the end of a round that was sent at that time, and plans the next one. A node that others were in keeps a turn
-// for this lease.
-func (lease *Lease) replan(sent clock.Instant, ok, occupied bool) {
+// onRenewalOver extends the lease if the renewal was confirmed, and schedules the next renewal. sent is when the round
+// began. occupied reports that a node had been granted to others; it keeps a turn for this lease.
+func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	lease.renewing = nil
+	lease.renewal = nil
 	if lease.state != leaseHeld {
 		return
 	}
 
+	// The time that counts is when the request was sent, and not when the replies arrived.
 	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
-	ok = ok && lease.remaining() > 0 // a reply that comes after validity extends nothing
-	if ok {
-		lease.trust(sent, lease.attempt.p)
+	confirmed := ok && lease.remaining() > 0 // a reply that comes after the end of trust extends nothing
+	if confirmed {
+		lease.extendTrust(sent, lease.attempt.p)
 	}
-	lease.noteRenewal(ok, occupied, soon, sent.Add(lease.renewalPeriod()))
-	lease.plan()
+	period := sent.Add(lease.renewalPeriod())
+	lease.recordRenewal(confirmed, occupied, soon, period)
+	lease.schedule()
 }
 
-// renewalPeriod is drawn anew each time, so that leases taken together are not renewed together for ever.
+// renewalPeriod returns the time until the next renewal. It is random, so that leases acquired together are not renewed
+// together for ever.
 func (lease *Lease) renewalPeriod() time.Duration {
-	tenth := lease.attempt.p.renewEvery / 10
-	return lease.attempt.p.renewEvery - tenth + time.Duration(lease.attempt.e.jitter(int64(2*tenth)+1))
+	every := lease.attempt.p.renewEvery
+	tenth := every / 10
+	return every - tenth + time.Duration(lease.attempt.e.jitter(int64(2*tenth)+1))
 }

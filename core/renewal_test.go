@@ -172,16 +172,16 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		p.links[0].Set(coretest.Fate{Delay: time.Second / 2})
 		r.start()
 		time.Sleep(time.Millisecond)
-		until := lease.until.Load()
+		until := lease.liveUntil.Load()
 		twice := lease.inspect(p.e.Clock.Now(), until.Add(time.Second)) != nil
 		lease.attempt.mu.Lock()
-		if twice || lease.renewing != r {
+		if twice || lease.renewal != r {
 			t.Error("renewed twice, or given up")
 		}
 		lease.attempt.mu.Unlock()
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
-		if got := lease.until.Load(); got <= until {
+		if got := lease.liveUntil.Load(); got <= until {
 			t.Errorf("trusted until %v, before the renewal until %v", got, until)
 		}
 	})

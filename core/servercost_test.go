@@ -75,9 +75,9 @@ func TestServerCost(t *testing.T) {
 func (l *Locker) batches(t *testing.T, n, size int) (acquisitions, ends [][]wire.Request) {
 	for i := range n {
 		lease := l.newLease(t.Context(), strconv.Itoa(i))
-		acquisition := to(lease.attempt.acquiring(false), 0)
-		lease.attempt.tokenKnown, lease.attempt.token = toHolder, 1
-		end := to(lease.attempt.releasing(0), 0)
+		acquisition := to(lease.attempt.newAcquireRound(false), 0)
+		lease.attempt.exposure, lease.attempt.token = tokenReported, 1
+		end := to(lease.attempt.newReleaseRound(0), 0)
 		if i%size == 0 {
 			acquisitions, ends = append(acquisitions, nil), append(ends, nil)
 		}

@@ -100,7 +100,7 @@ func (s *simulation) voting() (n int) {
 	if err != nil {
 		return 0
 	}
-	return state.count(func(k KeyOnNode) bool { return k.Verdict == VerdictGone })
+	return state.countNodes(func(k KeyOnNode) bool { return k.Verdict == VerdictGone })
 }
 
 // servesAgain judges that each process was served that waited, if a quorum of nodes votes.
@@ -125,7 +125,7 @@ func (s *simulation) reachesAll(p *simProcess, i int) {
 		return
 	}
 	for _, n := range state.Nodes {
-		if !n.told() {
+		if !n.isReadable() {
 			s.t.Errorf("%+v\nprocess %d does not reach node %d %v after the last fault: %v %v", s.mixture, i, n.Node, simFound, n.Verdict, n.Err)
 		}
 	}

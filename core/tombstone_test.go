@@ -120,7 +120,7 @@ func TestRepeatedRelease(t *testing.T) {
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	bubbles(t, 1, map[string]func(*Lease){
 		"released": func(lease *Lease) { lease.Release(context.Background()) },
-		"lost":     func(lease *Lease) { lease.declareLost(LossClosed); lease.attempt.free(context.Background()) },
+		"lost":     func(lease *Lease) { lease.declareLost(LossClosed); lease.attempt.releaseAll(context.Background()) },
 	}, func(t *testing.T, w *world, end func(*Lease)) {
 		p := w.process()
 		lease := w.acquire(p, "k")
@@ -191,7 +191,7 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		m := &manifest{}
 		p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
 		lease := p.newLease(t.Context(), "k")
-		r := lease.attempt.acquiring(false)
+		r := lease.attempt.newAcquireRound(false)
 		var looked time.Time
 		r.Init(p.e.Buckets[0], wire.OpAcquire, r.Timeout, pausing{&lease.attempt, &looked}, r.Decided)
 		r.Send(t.Context(), quorum.All(1))

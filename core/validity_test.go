@@ -98,7 +98,7 @@ func (s durations) accepted() bool {
 }
 
 func (s durations) policy() (policy, error) {
-	return checked([]Option{TTL(s.ttl), withDrift(s.drift), WithClockWindow(s.window),
+	return newPolicy([]Option{TTL(s.ttl), withDrift(s.drift), WithClockWindow(s.window),
 		withNodeTimeout(s.timeout)}, 3)
 }
 

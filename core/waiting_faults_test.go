@@ -199,7 +199,7 @@ func TestPassedWaiterComesBack(t *testing.T) {
 		w.release(lease)
 		time.Sleep(aTurn)
 		w.nodes[0].DropMessages(false)
-		second.p.e.waits.All()
+		second.p.e.board.All()
 		w.gets(second, time.Now())
 		time.Sleep(aTurn)
 		if q := w.queue(first.p, 0, "k"); len(q) != 1 {
@@ -249,7 +249,7 @@ func TestTurnThatIsNobodys(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i < len(w.nodes); i++ {
 			dead := w.process()
-			if v := askOf(dead.newLease(t.Context(), "k").attempt.acquiring(false), i); v.Verdict != wire.Granted {
+			if v := askOf(dead.newLease(t.Context(), "k").attempt.newAcquireRound(false), i); v.Verdict != wire.Granted {
 				t.Fatalf("node %d: %v %v", i, v.Verdict, v.Err)
 			}
 		}

@@ -260,7 +260,7 @@ func TestToldDuringATry(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
 		c.p.set(coretest.Fate{ReplyDelay: 30 * time.Millisecond}, wire.OpAcquire)
-		c.p.e.waits.All() // the key is held still
+		c.p.e.board.All() // the key is held still
 		time.Sleep(10 * time.Millisecond)
 		w.handsOff(lease, c, 30*time.Millisecond, 60*time.Millisecond)
 	})
@@ -519,11 +519,11 @@ func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 		for places, want := range map[string]time.Duration{"11": 0, "1": queue.TellWithin, "2": queue.TurnTime} {
 			own := queue.NewWaiter(wire.Waiter{Name: "name" + places}, wire.Stamp{}, 2)
 			for node, place := range places {
-				p.e.waits.Hear(node, string(place)+" name"+places)
+				p.e.board.Hear(node, string(place)+" name"+places)
 			}
 			began := time.Now()
-			p.e.waits.Begin(own, p.e.Buckets[0])
-			p.e.waits.End(own)
+			p.e.board.Begin(own, p.e.Buckets[0])
+			p.e.board.End(own)
 			select {
 			case <-own.Try:
 				wantBetween(t, places, time.Since(began), want, want)

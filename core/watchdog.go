@@ -11,24 +11,31 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// A watchdog looks after all leases of an engine, and is the list of them. It has one timer, set for the lease that is due
-// first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O and waits
-// for none: the lanes send its requests, and the goroutine that brings the last reply ends the round.
+// A watchdog watches all leases of an engine, and is the list of them. It has one timer, set for the lease that is
+// due first. A lease that is due is renewed, or declared lost because its trusted time is over. The timer does no I/O
+// and does not wait for any: the lanes send its requests, and the goroutine that brings the last reply ends the
+// round.
 type watchdog struct {
-	e     *node.Group
-	mu    sync.Mutex
-	due   leaseHeap
-	timer *time.Timer
+	e *node.Group
+
+	// mu guards the fields below, and inspectAt and heapIndex of each lease. It is taken with the lock of a lease
+	// held, and never the other way round.
+	mu     sync.Mutex
+	leases leaseHeap
+	timer  *time.Timer // nil until a lease is scheduled
 }
 
-// With manyLeases, renewals that are due within lookAhead go together: a little early, and in fewer batches.
+// From manyLeases leases on, renewals that are due within lookAhead leave together: a little early, and in fewer
+// batches.
 const (
 	manyLeases = 1000
 	lookAhead  = 20 * time.Millisecond
 )
 
-// add takes a lease that the gate lets in, and reports whether it did. The lease is not looked at before it is planned. A
-// caller that closes the gate and then takes the lock sees every lease that was let in.
+// add adds a lease if the gate admits it, and reports whether it did. The lease is not inspected before it is
+// scheduled.
+//
+// Both happen under one lock: a caller that closes the gate and then takes the lock sees every lease that was admitted.
 func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -36,84 +43,92 @@ func (w *watchdog) add(lease *Lease, gate *gate.Gate) bool {
 	if !admitted {
 		return false
 	}
-	lease.lookAt = clock.Never
-	heap.Push(&w.due, lease)
+	lease.inspectAt = clock.Never
+	heap.Push(&w.leases, lease)
 	return true
 }
 
-// watch makes the watchdog look at a lease at that time.
-func (w *watchdog) watch(lease *Lease, at clock.Instant) {
+// reschedule sets when the lease is inspected next.
+func (w *watchdog) reschedule(lease *Lease, at clock.Instant) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	lease.lookAt = at
-	heap.Fix(&w.due, lease.place)
-	if lease.place == 0 {
-		w.set()
+	lease.inspectAt = at
+	heap.Fix(&w.leases, lease.heapIndex)
+	if lease.heapIndex == 0 {
+		w.resetTimer()
 	}
 }
 
-// remove drops a lease that is over.
+// remove removes a lease that has ended.
 func (w *watchdog) remove(lease *Lease) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	heap.Remove(&w.due, lease.place)
+	heap.Remove(&w.leases, lease.heapIndex)
 }
 
-// set starts the timer for the first lease. Timers stand still while the machine is suspended, so none runs
-// for long.
-func (w *watchdog) set() {
-	d := min(max(w.due[0].lookAt.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
+// resetTimer sets the timer for the lease that is due first. A timer runs for at most clock.MaxTimer, because timers
+// stop while the machine is suspended. w.mu must be held, and there must be a lease.
+func (w *watchdog) resetTimer() {
+	d := min(max(w.leases[0].inspectAt.Since(w.e.Clock.Now()), 0), clock.MaxTimer)
 	if w.timer == nil {
-		w.timer = time.AfterFunc(d, w.run)
+		w.timer = time.AfterFunc(d, w.onTimer)
 	} else {
 		w.timer.Reset(d)
 	}
 }
 
-// run looks at every lease that is due.
-func (w *watchdog) run() {
+// onTimer inspects every lease that is due.
+func (w *watchdog) onTimer() {
 	stall.At(stall.Timer, stall.Anywhere, w)
+
 	w.mu.Lock()
 	now := w.e.Clock.Now()
 	until := now
-	if len(w.due) >= manyLeases {
+	if len(w.leases) >= manyLeases {
 		until = now.Add(lookAhead)
 	}
 
 	var due []*Lease
-	for len(w.due) > 0 && w.due[0].lookAt <= until {
-		due = append(due, w.due[0])
-		w.due[0].lookAt = clock.Never // until it is planned again
-		heap.Fix(&w.due, 0)
+	for len(w.leases) > 0 && w.leases[0].inspectAt <= until {
+		due = append(due, w.leases[0])
+		w.leases[0].inspectAt = clock.Never // until inspect schedules it again
+		heap.Fix(&w.leases, 0)
 	}
-	if len(w.due) > 0 {
-		w.set()
+	if len(w.leases) > 0 {
+		w.resetTimer()
 	}
 	w.mu.Unlock()
 
+	// Leases are inspected without w.mu, because inspect takes the lock of the lease first.
 	var renewals []*renewal
 	for _, lease := range due {
-		if r := lease.inspect(now, until); r != nil {
+		r := lease.inspect(now, until)
+		if r != nil {
 			renewals = append(renewals, r)
 		}
 	}
-	for _, r := range renewals { // now that the leases that are over have ended
+
+	// Requests are sent last: no lease whose time is over waits for them.
+	for _, r := range renewals {
 		r.start()
 	}
 }
 
-// leaseHeap orders leases by when they are due.
+// A leaseHeap is a heap of leases, ordered by inspectAt.
 type leaseHeap []*Lease
 
-func (h leaseHeap) Len() int           { return len(h) }
-func (h leaseHeap) Less(i, j int) bool { return h[i].lookAt < h[j].lookAt }
+func (h leaseHeap) Len() int { return len(h) }
+func (h leaseHeap) Less(i, j int) bool {
+	return h[i].inspectAt < h[j].inspectAt
+}
 func (h leaseHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
-	h[i].place, h[j].place = i, j
+	h[i].heapIndex = i
+	h[j].heapIndex = j
 }
 
 func (h *leaseHeap) Push(x any) {
-	x.(*Lease).place = len(*h)
+	x.(*Lease).heapIndex = len(*h)
 	*h = append(*h, x.(*Lease))
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,28 +20,28 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A Diagnosis is what [Diagnose] found out.
+// A Diagnosis is the result of [Diagnose].
 type Diagnosis struct {
 	Nodes    []NodeDiagnosis // in the order given; of a Redis Cluster, one for each master
 	Findings []Finding       // about several nodes, or all
 }
 
-// Diagnose examines the servers behind nodes, and says what is wrong with them and how to fix it: whether they can be
-// reached and may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they take
-// writes, and what a restart would forget. It is for people and checks that look at the nodes before, or while, Lockers are
-// at work on them: it needs no Locker, so also servers that New refuses can be looked at. opts are those of the Lockers:
-// prefix, TTLs, clock window and guard are what nodes are held against.
+// Diagnose examines the servers behind nodes, and reports their problems and how to fix them: whether they can be
+// reached and may be nodes, what their users may do, whether clocks, guards and replicas let them vote, whether they
+// accept writes, and what a restart would forget. It is for people and checks, before Lockers use the nodes or while
+// they do. It needs no Locker, so it can also examine servers that New rejects. opts are the options of the Lockers:
+// the nodes are compared with their prefix, TTLs, clock window and guard.
 //
-// It asks all servers at once, each about a dozen short requests, and does not wait for the answer to any of them for longer
-// than the node timeout; of a server that does not answer one, nothing more is asked. Where servers are slow it takes ten node
+// Diagnose asks all servers at once, each about a dozen short requests. It waits for each answer for at most the node
+// timeout. If a server does not answer a request, it is not asked again. If servers are slow, Diagnose takes ten node
 // timeouts at most. A client that ignores contexts may continue such a request until its own timeouts.
 //
-// It begins no quarantine and changes nothing, but that it tries the rights of the client's user on a key of its own, which
-// it deletes, and subscribes once. What the user may not ask (CONFIG GET) is not known then; the rights are those of the
-// client's user: to check those of a service, run it with the service's.
+// Diagnose begins no quarantine and changes nothing, except that it tries the rights of the client's user on a key of
+// its own, which it deletes, and subscribes once. Facts that the user may not read (CONFIG GET) are unknown then. The
+// rights are those of the client's user: to check the rights of a service, run Diagnose with the service's user.
 //
-// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid, where options or
-// clients are unfit, or is the error and cause of ctx, when that has ended.
+// A server that is down or in trouble is a finding, not an error. The error matches ErrInvalid if options or clients
+// are invalid, or is the error and cause of ctx if ctx has ended.
 func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.Option) (Diagnosis, error) {
 	if ctx == nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w: the context is nil", core.ErrInvalid)
@@ -49,196 +50,309 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 	if err != nil {
 		return Diagnosis{}, err
 	}
+
 	found := make([][]*node.Examination, len(nodes))
-	keys, examined := node.KeysOver(nodes, conf), sync.WaitGroup{}
+	keys := node.KeysOver(nodes, conf)
+	var examined sync.WaitGroup
 	for i, c := range nodes {
 		examined.Go(func() { found[i] = node.Examine(ctx, i, c, conf, keys) })
 	}
-	examined.Wait() // soon, also when ctx has ended
+	examined.Wait() // returns soon if ctx has ended
 	if err := inside.EndOf(ctx); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}
+
 	d := diagnosis{nodes: len(nodes), servers: slices.Concat(found...)}
-	d.judge()
+	d.addFindings()
 	for _, x := range d.servers {
-		n := NodeDiagnosis{Node: x.Node, Addr: x.Addr, Reached: x.Reached, Err: x.Err, LongestMaxTTL: x.Longest.TTL, LongestFor: x.Longest.Age}
-		for _, f := range x.Flaws {
-			n.Findings = append(n.Findings, Finding(f))
-		}
-		d.Nodes = append(d.Nodes, n)
+		d.Nodes = append(d.Nodes, diagnosisOf(x))
 	}
 	return d.Diagnosis, nil
 }
 
-// How bad a [Finding] is.
+// diagnosisOf returns the diagnosis of one server.
+func diagnosisOf(x *node.Examination) NodeDiagnosis {
+	d := NodeDiagnosis{
+		Node:          x.Node,
+		Addr:          x.Addr,
+		Reached:       x.Reached,
+		Err:           x.Err,
+		LongestMaxTTL: x.Longest.TTL,
+		LongestFor:    x.Longest.Age,
+	}
+	for _, f := range x.Flaws {
+		d.Findings = append(d.Findings, Finding(f))
+	}
+	return d
+}
+
+// Severities of a [Finding].
 const (
 	SeverityFault   = "fault"   // the node cannot take part until it is fixed, or no key can be granted
 	SeverityRisk    = "risk"    // everything works, but an expected fault can make two holders of a key
-	SeverityWarning = "warning" // something works less well than it could, or passes by itself
+	SeverityWarning = "warning" // something works less well than it could, or will go away without action
 )
 
-// Kinds of a [Finding], for programs: they do not change, while texts may.
+// Kinds of a [Finding], for programs. They do not change; texts may.
 const (
 	CodeUnreachable    = "unreachable"     // no answer: refused, timed out, no such host
 	CodeCredentials    = "credentials"     // user or password are refused
 	CodeTLS            = "tls"             // the TLS handshake fails
 	CodeRefused        = "refused"         // it answers with an error: busy, loading, no such database
-	CodeNoNode         = "no_node"         // a Sentinel, a server of a Redis Cluster behind a plain client, or one without replication history
+	CodeNoNode         = "no_node"         // a Sentinel, part of a Cluster, or without replication history
 	CodeReplica        = "replica"         // a replica of another server
 	CodeEvicting       = "evicting"        // may evict a held lock
 	CodeTooOld         = "too_old"         // older than Redis 6.2.7
 	CodeSameServer     = "same_server"     // listed twice
-	CodeRights         = "rights"          // commands are denied that nothing works without
+	CodeRights         = "rights"          // denied commands without which nothing works
 	CodeWritesRefused  = "writes_refused"  // out of memory, too few replicas, a disk that fails
 	CodeClockOff       = "clock_off"       // beyond the clock window
 	CodeNotProvisioned = "not_provisioned" // no node has a guard record
 	CodeQuarantined    = "quarantined"     // does not vote until every lease that it may have forgotten is over
 	CodeNotDurable     = "not_durable"     // a restart forgets held locks, and nothing guards against that
 	CodeUnguarded      = "unguarded"       // replicas, and no restart guard
-	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short, or a primary that serves without them
+	CodeReplicaLag     = "replica_lag"     // replicas, and a replica lag that is missing or too short
 	CodeNoQuorum       = "no_quorum"       // too few nodes vote
-	CodeLongerMaxTTL   = "longer_max_ttl"  // nodes have heard of a longer max TTL than that of the options
+	CodeLongerMaxTTL   = "longer_max_ttl"  // nodes know a longer max TTL than that of the options
 )
 
-// A Finding is something that an operator should know, and what to do about it.
+// A Finding is a problem that an operator should know, with its fix.
 type Finding struct {
 	Severity string
 	Code     string
-	What     string // what is wrong, to be read after the name of the node
-	Mend     string // what to do
+	What     string // the problem, to be read after the name of the node
+	Mend     string // the fix
 }
 
-// A NodeDiagnosis is what is wrong with a server. Values that the server does not report, or the user may not read, are not guessed.
+// A NodeDiagnosis has the problems of one server. If the server does not report a value, or the user may not read it,
+// the value is not guessed.
 type NodeDiagnosis struct {
 	Node     int    // index in the list given; all masters of a Redis Cluster have the same
-	Addr     string // where the client tells
-	Reached  bool   // it answered, be it with an error
-	Err      error  // why nothing is known of it, or not all
+	Addr     string // its address, if the client tells it
+	Reached  bool   // it answered, possibly with an error
+	Err      error  // why nothing is known of it, or only a part
 	Findings []Finding
 
-	// LongestMaxTTL is the longest max TTL that the node has heard of from any process: if it loses its memory, it does not vote
-	// for so long. 0 if there is no restart guard, or nothing is known. It has been the longest for LongestFor, or longer if
-	// the node has lost its memory meanwhile. Nothing lowers it but lockctl lower-max-ttl.
+	// LongestMaxTTL is the longest max TTL that any process has reported to the node. If the node loses its memory,
+	// it does not vote for this long. It is 0 if there is no restart guard, or if it is unknown. It has been the
+	// longest for LongestFor, or for longer if the node has lost its memory since. Only lockctl lower-max-ttl lowers
+	// it.
 	LongestMaxTTL, LongestFor time.Duration
 }
 
-// A diagnosis is a Diagnosis that is being made: what the servers told is held against the rules below.
+// A diagnosis is a Diagnosis in progress: it applies the rules below to the examinations.
 type diagnosis struct {
 	Diagnosis
 	nodes   int
 	servers []*node.Examination
 }
 
-func (d *diagnosis) judge() {
+// addFindings applies all rules.
+func (d *diagnosis) addFindings() {
 	for _, x := range d.servers {
-		if x.Outside() || d.listedTwice(x) {
-			continue
-		}
-		clockOff(x)
-		x.LacksRights()
-		if x.Refusal != nil {
-			x.Add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.Refusal.Error(), cmp.Or(goredis.TroubleOf(x.Refusal).Mend, "look at the server's log"))
-		}
-		guarded(x, d.inUse())
-		forgets(x)
+		d.checkServer(x)
 	}
-	if !d.notProvisioned() {
-		d.noQuorum()
+
+	// If all nodes are new, it is clear why no quorum votes.
+	provisioned := d.checkProvisioned()
+	if provisioned {
+		d.checkQuorum()
 	}
-	d.longerMaxTTL()
+	d.checkMaxTTL()
 }
 
-// listedTwice finds the server among those before it.
-func (d *diagnosis) listedTwice(x *node.Examination) bool {
+// checkServer applies the rules about one server.
+func (d *diagnosis) checkServer(x *node.Examination) {
+	isOutside := x.Outside()
+	if isOutside {
+		return
+	}
+	isListedTwice := d.checkListedTwice(x)
+	if isListedTwice {
+		return
+	}
+
+	checkClock(x)
+	x.LacksRights()
+	if x.Refusal != nil {
+		fix := cmp.Or(goredis.TroubleOf(x.Refusal).Mend, "look at the server's log")
+		x.Add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.Refusal.Error(), fix)
+	}
+	checkGuard(x, d.inUse())
+	checkDurability(x)
+	checkReplicas(x)
+}
+
+// checkListedTwice adds a finding if the server is the same as an earlier one, and reports whether it is.
+func (d *diagnosis) checkListedTwice(x *node.Examination) bool {
+	// The ids of two servers differ. Without an id, a server is only the same as itself.
+	id := x.Info["run_id"]
 	i := slices.IndexFunc(d.servers, func(other *node.Examination) bool {
-		return other == x || x.Info["run_id"] != "" && other.Info["run_id"] == x.Info["run_id"]
+		return other == x || id != "" && other.Info["run_id"] == id
 	})
 	first := d.servers[i]
-	if first != x {
-		x.Add(SeverityFault, CodeSameServer, fmt.Sprintf("is the same server as %s, which would have two votes", node.Name(first.Node, first.Addr)),
-			"list each server once, under one address")
+	if first == x {
+		return false
 	}
-	return first != x
+
+	name := node.Name(first.Node, first.Addr)
+	x.Add(
+		SeverityFault, CodeSameServer,
+		fmt.Sprintf("is the same server as %s, which would have two votes", name),
+		"list each server once, under one address",
+	)
+	return true
 }
 
-// clockOff says that the clock of a node is off for certain, given how long its answer took.
-func clockOff(x *node.Examination) {
-	if window := x.Conf.Window; x.Clock.Known && window > 0 && x.Clock.Offset.Abs()-x.Clock.Exact > window {
-		x.Add(SeverityFault, CodeClockOff, fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", x.Clock.Offset.Round(time.Millisecond), window),
-			"mend NTP on its machine, or on this one where most nodes are off alike, and do not widen the window")
+// checkClock adds a finding if the clock of the node is certainly off, given how long its answer took.
+func checkClock(x *node.Examination) {
+	window := x.Conf.Window
+	isChecked := x.Clock.Known && window > 0
+	if !isChecked {
+		return
 	}
+	leastOffset := x.Clock.Offset.Abs() - x.Clock.Exact
+	if leastOffset <= window {
+		return
+	}
+
+	offset := x.Clock.Offset.Round(time.Millisecond)
+	x.Add(
+		SeverityFault, CodeClockOff,
+		fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", offset, window),
+		"mend NTP on its machine, or on this one where most nodes are off alike, and do not widen the window",
+	)
 }
 
-// inUse reports whether any node has a guard record.
+// inUse reports whether any node has a guard record other than a fresh one.
 func (d *diagnosis) inUse() bool {
 	return slices.ContainsFunc(d.servers, func(x *node.Examination) bool {
-		return x.Guard.State != wire.GuardUnknown && x.Guard.State != wire.GuardMissing && !x.Guard.Fresh
+		hasRecord := x.Guard.State != wire.GuardUnknown && x.Guard.State != wire.GuardMissing
+		return hasRecord && !x.Guard.Fresh
 	})
 }
 
-func inRound(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
+// rounded returns a duration as text, rounded to tenths of a second.
+func rounded(d time.Duration) string { return d.Round(100 * time.Millisecond).String() }
 
-// guarded says why a node does not vote that may have forgotten leases. inUse: another has a guard record.
-func guarded(x *node.Examination, inUse bool) {
-	left := inRound(x.Guard.Left)
+// checkGuard adds a finding if the node does not vote because it may have forgotten leases. inUse reports that
+// another node has a guard record.
+func checkGuard(x *node.Examination, inUse bool) {
+	left := rounded(x.Guard.Left)
 	switch {
 	case x.Guard.State == wire.GuardMissing && inUse:
-		x.Add(SeverityWarning, CodeQuarantined, "has no guard record, beside nodes that have one: it has lost its memory (flushed, restarted without its data), or is new",
-			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; find out what emptied it, and empty no other node before then", left))
+		// If no node is in use, checkProvisioned reports that all are new.
+		x.Add(
+			SeverityWarning, CodeQuarantined,
+			"has no guard record, beside nodes that have one: it has lost its memory "+
+				"(flushed, restarted without its data), or is new",
+			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; "+
+				"find out what emptied it, and empty no other node before then", left),
+		)
+
 	case x.Guard.State == wire.GuardChanged:
-		x.Add(SeverityWarning, CodeQuarantined, "its guard record is of another replication history: it was restarted or promoted, or its first replica was attached (as redis-cli --rdb does, too)",
-			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; restart, attach or back up one node at a time", left))
+		x.Add(
+			SeverityWarning, CodeQuarantined,
+			"its guard record is of another replication history: it was restarted or promoted, "+
+				"or its first replica was attached (as redis-cli --rdb does, too)",
+			fmt.Sprintf("nothing, it votes by itself %s after it is next asked; "+
+				"restart, attach or back up one node at a time", left),
+		)
+
 	case x.Guard.State == wire.GuardQuarantined && (inUse || !x.Guard.Fresh):
-		x.Add(SeverityWarning, CodeQuarantined, "is quarantined, because it is new, was restarted, or may have forgotten locks: it does not vote",
-			fmt.Sprintf("nothing, it votes by itself in %s; restart no other node before", left))
+		x.Add(
+			SeverityWarning, CodeQuarantined,
+			"is quarantined, because it is new, was restarted, or may have forgotten locks: it does not vote",
+			fmt.Sprintf("nothing, it votes by itself in %s; restart no other node before", left),
+		)
 	}
 }
 
-// notProvisioned finds nodes that are all new.
-func (d *diagnosis) notProvisioned() bool {
+// checkProvisioned adds a finding if all nodes are new, and reports false if they are.
+func (d *diagnosis) checkProvisioned() bool {
 	left := time.Duration(-1)
 	for _, x := range d.servers {
 		if x.Guard.State != wire.GuardUnknown {
 			left = max(left, x.Guard.Left)
 		}
 	}
-	if left < 0 || d.inUse() {
-		return false
+	isGuarded := left >= 0
+	if !isGuarded || d.inUse() {
+		return true
 	}
-	d.Findings = append(d.Findings, Finding{SeverityWarning, CodeNotProvisioned, "no node that was reached has a guard record: they are new, or all have lost their memory",
-		fmt.Sprintf("if they are new, declare them so (lockctl provision, or admin.Provision); otherwise they vote by themselves %s after they are first asked", inRound(left))})
-	return true
+
+	d.Findings = append(d.Findings, Finding{
+		SeverityWarning, CodeNotProvisioned,
+		"no node that was reached has a guard record: they are new, or all have lost their memory",
+		fmt.Sprintf("if they are new, declare them so (lockctl provision, or admin.Provision); "+
+			"otherwise they vote by themselves %s after they are first asked", rounded(left)),
+	})
+	return false
 }
 
-// forgets says what a restart or a failover of the server would forget that nothing guards against.
-func forgets(x *node.Examination) {
-	if x.Info["aof_enabled"] == "0" && !x.Conf.Guarded {
-		x.Add(SeverityRisk, CodeNotDurable, "keeps no append-only file, and the restart guard is off: after a restart it grants keys that are held, and knows of nothing done before",
-			"set appendonly yes and appendfsync always; or, which saves no completion records, turn the guard on (WithRestartGuard) in all processes")
+// checkDurability adds a finding if a restart of the server forgets locks and nothing guards against that.
+func checkDurability(x *node.Examination) {
+	isDurable := x.Info["aof_enabled"] != "0"
+	if isDurable || x.Conf.Guarded {
+		return
 	}
+	x.Add(
+		SeverityRisk, CodeNotDurable,
+		"keeps no append-only file, and the restart guard is off: "+
+			"after a restart it grants keys that are held, and knows of nothing done before",
+		"set appendonly yes and appendfsync always; "+
+			"or, which saves no completion records, turn the guard on (WithRestartGuard) in all processes",
+	)
+}
+
+// checkReplicas adds a finding if a failover of the server forgets locks and nothing guards against that.
+func checkReplicas(x *node.Examination) {
 	replicas, _ := strconv.Atoi(x.Info["connected_slaves"])
-	_, stops := x.Info["min_slaves_good_slaves"] // of a primary that stops without its replicas, INFO tells how many are good
+	// INFO has this field only if the primary stops serving without its replicas.
+	_, stops := x.Info["min_slaves_good_slaves"]
 	switch {
-	case replicas == 0:
+	case replicas == 0: // no failover
+
 	case !x.Conf.Guarded:
-		x.Add(SeverityRisk, CodeUnguarded, fmt.Sprintf("has replicas (%d), and the restart guard is off: one that is promoted grants keys that are held", replicas),
-			"set WithRestartGuard(true) and WithReplicaLag in all processes, unless nothing ever promotes one")
+		x.Add(
+			SeverityRisk, CodeUnguarded,
+			fmt.Sprintf("has replicas (%d), and the restart guard is off: "+
+				"one that is promoted grants keys that are held", replicas),
+			"set WithRestartGuard(true) and WithReplicaLag in all processes, unless nothing ever promotes one",
+		)
+
 	case x.Conf.Lag == 0:
-		x.Add(SeverityRisk, CodeReplicaLag, fmt.Sprintf("has replicas (%d), and there is no replica lag: when one is promoted, this server may go on confirming leases beside it", replicas),
-			"set WithReplicaLag to min-replicas-max-lag and a second more, in all processes, unless nothing ever promotes one")
+		x.Add(
+			SeverityRisk, CodeReplicaLag,
+			fmt.Sprintf("has replicas (%d), and there is no replica lag: "+
+				"when one is promoted, this server may go on confirming leases beside it", replicas),
+			"set WithReplicaLag to min-replicas-max-lag and a second more, in all processes, "+
+				"unless nothing ever promotes one",
+		)
+
 	case !stops:
-		x.Add(SeverityRisk, CodeReplicaLag, "min-replicas-to-write or min-replicas-max-lag is 0: cut off from its replicas it goes on serving, beside the one that is promoted",
-			"set min-replicas-to-write 1 and min-replicas-max-lag 2, with two replicas for each primary")
+		x.Add(
+			SeverityRisk, CodeReplicaLag,
+			"min-replicas-to-write or min-replicas-max-lag is 0: "+
+				"cut off from its replicas it goes on serving, beside the one that is promoted",
+			"set min-replicas-to-write 1 and min-replicas-max-lag 2, with two replicas for each primary",
+		)
+
 	case x.MaxLag >= 0 && x.Conf.Lag < x.MaxLag+time.Second:
-		x.Add(SeverityRisk, CodeReplicaLag, fmt.Sprintf("min-replicas-max-lag is %v, so without its replicas it may serve for longer than the replica lag of %v", x.MaxLag, x.Conf.Lag),
-			fmt.Sprintf("set WithReplicaLag to %v, in all processes", x.MaxLag+time.Second))
+		x.Add(
+			SeverityRisk, CodeReplicaLag,
+			fmt.Sprintf("min-replicas-max-lag is %v, "+
+				"so without its replicas it may serve for longer than the replica lag of %v", x.MaxLag, x.Conf.Lag),
+			fmt.Sprintf("set WithReplicaLag to %v, in all processes", x.MaxLag+time.Second),
+		)
 	}
 }
 
-// longerMaxTTL says that nodes have heard of a longer max TTL, and where from.
-func (d *diagnosis) longerMaxTTL() {
+// checkMaxTTL adds a finding if nodes know a longer max TTL than the options, and names these nodes.
+func (d *diagnosis) checkMaxTTL() {
 	var longest *node.Examination
-	names, seen := "", map[int]bool{}
+	var names []string
+	seen := map[int]bool{}
 	for _, x := range d.servers {
 		if x.Longest.TTL <= x.Conf.MaxTTL {
 			continue
@@ -246,28 +360,48 @@ func (d *diagnosis) longerMaxTTL() {
 		if longest == nil || x.Longest.TTL > longest.Longest.TTL {
 			longest = x
 		}
-		if !seen[x.Node] {
-			names, seen[x.Node] = names+", "+node.Name(x.Node, x.Addr), true
+
+		// All masters of a Redis Cluster have the index of one node.
+		isNamed := seen[x.Node]
+		if !isNamed {
+			names = append(names, node.Name(x.Node, x.Addr))
 		}
+		seen[x.Node] = true
 	}
 	if longest == nil {
 		return
 	}
-	d.Findings = append(d.Findings, Finding{SeverityWarning, CodeLongerMaxTTL,
-		fmt.Sprintf("some process uses, or has used, a longer max TTL than %v: %v, since %v ago. A node that loses its memory does not vote for so long. It is known to %s",
-			longest.Conf.MaxTTL, longest.Longest.TTL, longest.Longest.Age.Round(time.Second), names[2:]),
-		"set it in all processes (WithMaxTTL; --max-ttl of lockctl). If none uses it any more, stop all that lock on these nodes, run lockctl lower-max-ttl, and start them"})
+
+	age := longest.Longest.Age.Round(time.Second)
+	d.Findings = append(d.Findings, Finding{
+		SeverityWarning, CodeLongerMaxTTL,
+		fmt.Sprintf("some process uses, or has used, a longer max TTL than %v: %v, since %v ago. "+
+			"A node that loses its memory does not vote for so long. It is known to %s",
+			longest.Conf.MaxTTL, longest.Longest.TTL, age, strings.Join(names, ", ")),
+		"set it in all processes (WithMaxTTL; --max-ttl of lockctl). If none uses it any more, " +
+			"stop all that lock on these nodes, run lockctl lower-max-ttl, and start them",
+	})
 }
 
-// noQuorum counts the nodes that would vote. What is wrong with a single node says it all.
-func (d *diagnosis) noQuorum() {
+// checkQuorum adds a finding if too few nodes vote. A single node needs none, because its own findings say it all.
+func (d *diagnosis) checkQuorum() {
+	cannotVote := func(f node.Flaw) bool { return f.Severity == SeverityFault || f.Code == CodeQuarantined }
+
+	// If one master of a Redis Cluster cannot vote, the node cannot vote for some keys.
 	out := map[int]bool{}
 	for _, x := range d.servers {
-		if slices.ContainsFunc(x.Flaws, func(f node.Flaw) bool { return f.Severity == SeverityFault || f.Code == CodeQuarantined }) {
+		if slices.ContainsFunc(x.Flaws, cannotVote) {
 			out[x.Node] = true
 		}
 	}
-	if votes := d.nodes - len(out); d.nodes > 1 && votes < quorum.Of(d.nodes) {
-		d.Findings = append(d.Findings, Finding{SeverityFault, CodeNoQuorum, fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.nodes), "mend what is said of each of the others"})
+
+	votes := d.nodes - len(out)
+	if d.nodes <= 1 || votes >= quorum.Of(d.nodes) {
+		return
 	}
+	d.Findings = append(d.Findings, Finding{
+		SeverityFault, CodeNoQuorum,
+		fmt.Sprintf("%d of %d nodes would vote, too few to grant a key", votes, d.nodes),
+		"mend what is said of each of the others",
+	})
 }

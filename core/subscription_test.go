@@ -31,7 +31,7 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			}
 			w.release(c.lease)
 			w.pass(2*queue.SilentFor + time.Second)
-			if n := entries(&p.e.waits, "byName").Len(); n > 0 {
+			if n := entries(&p.e.board, "byName").Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
 			before := calls("PING")
@@ -88,7 +88,7 @@ func TestSubscriptionThatNobodyNeeds(t *testing.T) {
 		w.release(c.lease)
 		w.nodes[2].Down()
 		w.pass(10 * queue.SilentFor)
-		if n := entries(&c.p.e.waits, "listening").Len(); n != 0 {
+		if n := entries(&c.p.e.board, "listening").Len(); n != 0 {
 			t.Errorf("%d subscriptions for nobody", n)
 		}
 		w.nodes[2].Up()

@@ -67,11 +67,11 @@ func TestOnceIsBounded(t *testing.T) {
 	bubbles(t, 3, map[string]once{
 		"deadline":                 {0, deadline, nil, 4 * time.Second, 5*time.Second + rounds},
 		"deadline within the work": {8 * time.Second, deadline, nil, 8 * time.Second, 8*time.Second + rounds},
-		"cancelled":                {0, cancelled, nil, 5*time.Second + recordsBeyondCancel - rounds, 5*time.Second + recordsBeyondCancel + rounds},
+		"cancelled":                {0, cancelled, nil, 5*time.Second + recordAfterCancel - rounds, 5*time.Second + recordAfterCancel + rounds},
 		"cancelled within the work": {8 * time.Second, cancelled, nil,
-			8*time.Second + recordsBeyondCancel - rounds, 8*time.Second + recordsBeyondCancel + rounds},
+			8*time.Second + recordAfterCancel - rounds, 8*time.Second + recordAfterCancel + rounds},
 		"deadline that does not end the work": {8 * time.Second, deadline, []CallOption{Detached(true)},
-			8*time.Second + recordsBeyondCancel - rounds, 8*time.Second + recordsBeyondCancel + rounds},
+			8*time.Second + recordAfterCancel - rounds, 8*time.Second + recordAfterCancel + rounds},
 		"cancelled, and a short TTL": {0, cancelled, []CallOption{TTL(4 * time.Second)}, 4*time.Second - rounds, 4*time.Second + rounds},
 	}, func(t *testing.T, w *world, c once) {
 		p, other := w.process(TTL(time.Hour)), w.process(TTL(time.Hour))

@@ -297,8 +297,8 @@ func isClosed(c <-chan struct{}) bool {
 
 // renewAlone renews on node 0 as if it had last confirmed that expiry.
 func (lease *Lease) renewAlone(confirmed wire.NodeTime) quorum.Vote {
-	q := lease.attempt.lock.Renew(lease.attempt.p.lease, 1, func(int) wire.Renew {
-		return wire.Renew{Token: lease.attempt.token, Confirmed: confirmed, Turn: lease.attempt.p.turn}
+	q := lease.attempt.lock.Renew(lease.attempt.p.ttlMillis, 1, func(int) wire.Renew {
+		return wire.Renew{Token: lease.attempt.token, Confirmed: confirmed, Turn: lease.attempt.p.turnMillis}
 	})(0)
 	return askAlone(lease.attempt.e.Group, 0, q)
 }

@@ -81,7 +81,7 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 		joint, stop := join.Contexts(t.Context(), lease.Context())
 		defer stop()
 		lease.attempt.mu.Lock()
-		lease.until.Store(lease.attempt.e.Clock.Now()) // before its timer
+		lease.liveUntil.Store(lease.attempt.e.Clock.Now()) // before its timer
 		var lookers sync.WaitGroup
 		for range 9 {
 			lookers.Go(func() {

@@ -168,7 +168,7 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		p, other := w.process(), w.process()
 		links := p.links
 		if bare {
-			askOf(other.newLease(t.Context(), "k").attempt.acquiring(false), 2)
+			askOf(other.newLease(t.Context(), "k").attempt.newAcquireRound(false), 2)
 			links = links[:2]
 		}
 		for _, k := range links {

@@ -100,7 +100,7 @@ func TestReleaseAfterACompletionThatSucceedsInTheEnd(t *testing.T) {
 			w.forget(p, i, "k")
 		}
 		for i := range 2 {
-			askOf(contender.newLease(t.Context(), "k").attempt.acquiring(false), i)
+			askOf(contender.newLease(t.Context(), "k").attempt.newAcquireRound(false), i)
 		}
 		wantReason(t, lease.Complete(over(), nil), LossTaken)
 		for i := range 2 {

@@ -23,11 +23,11 @@ var slowly = []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), with
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key)
-	if v := askOf(lease.attempt.acquiring(false), i); v.Verdict != wire.Granted {
+	if v := askOf(lease.attempt.newAcquireRound(false), i); v.Verdict != wire.Granted {
 		w.t.Fatalf("node %d: %v %v", i, Verdict(v.Verdict), v.Err)
 	}
 	lease.attempt.completionSent = true
-	askOf(lease.attempt.releasing(0), i)
+	askOf(lease.attempt.newReleaseRound(0), i)
 }
 
 // Without write-back a token from one node only is not known to the next quorum.
@@ -310,7 +310,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 		go first.Release(t.Context())
 		synctest.Wait()
 		w.forget(p, 0, "k")
-		p.e.lines.Leave(first.attempt.lock.Resource()) // its turn would last as long as the release
+		p.e.localQueue.Leave(first.attempt.lock.Resource()) // its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		if w.owner(p, 0, "k") != second.name() {
@@ -327,7 +327,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 		ask := func(key string, ahead time.Duration) quorum.Vote {
 			lease := p.newLease(t.Context(), key)
 			wall := time.Now().Add(ahead)
-			q := lease.attempt.lock.Acquire(p.p.lease, wire.Acquire{Propose: wire.StampOf(wall)})
+			q := lease.attempt.lock.Acquire(p.p.ttlMillis, wire.Acquire{Propose: wire.StampOf(wall)})
 			return must(coretest.Ask(p.e.Nodes[0].Client, p.e.Head.Load(), wire.NoMemory, wall, q))[0]
 		}
 		before := ask("k", time.Hour)

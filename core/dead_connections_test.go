@@ -133,7 +133,7 @@ func TestCloseBesideDeadConnections(t *testing.T) {
 		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
 		w.holdMany(p, 10, 0)
 		w.exhaust(p, 6)
-		p.e.hangUp = p.e.Nodes[0].Client.Close
+		p.e.closeOwnClients = p.e.Nodes[0].Client.Close
 		p.Close(over())
 		for i := range 10 {
 			w.wantFree(other, fmt.Sprint("held ", i))

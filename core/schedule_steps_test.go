@@ -53,7 +53,7 @@ func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 func (lease *Lease) renewalNow() *renewal {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	return lease.newRenewal()
+	return lease.beginRenewal()
 }
 
 // renew starts a renewal, whether it is due or not.
@@ -102,14 +102,14 @@ func (w *world) wantFree(p *process, key string, nodes ...int) {
 func (p *process) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	e := p.e
-	if n := entries(e.lines, "m").Len(); n > 0 {
+	if n := entries(e.localQueue, "m").Len(); n > 0 {
 		t.Errorf("%d turns are left", n)
 	}
-	if n := entries(&e.waits, "byName").Len(); n > 0 {
+	if n := entries(&e.board, "byName").Len(); n > 0 {
 		t.Errorf("%d waits are left", n)
 	}
 	e.watchdog.mu.Lock()
-	if n := len(e.watchdog.due); n > 0 {
+	if n := len(e.watchdog.leases); n > 0 {
 		t.Errorf("%d leases are left with the watchdog", n)
 	}
 	e.watchdog.mu.Unlock()
@@ -120,7 +120,7 @@ func entries(v any, field string) reflect.Value { return reflect.ValueOf(v).Elem
 
 // inLine is how many of p stand in line for a key, while none comes or goes.
 func (p *process) inLine(key string) int {
-	line := entries(p.e.lines, "m").MapIndex(reflect.ValueOf(p.e.Keys.Resource(key)))
+	line := entries(p.e.localQueue, "m").MapIndex(reflect.ValueOf(p.e.Keys.Resource(key)))
 	return line.FieldByName("waiters").Len()
 }
 

@@ -42,7 +42,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := p.newLease(t.Context(), "k")
-		r := lease.attempt.acquiring(false)
+		r := lease.attempt.newAcquireRound(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Sent = p.e.Clock.Now()
 		var proposal time.Time

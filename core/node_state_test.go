@@ -24,7 +24,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		"healed":               {func(*Lease) {}, wire.Healed, "new"},
 		"passed":               {func(*Lease) {}, wire.Passed, "new"},
 		"refused":              {func(*Lease) {}, wire.Gone, "old"},
-		"not trusted any more": {func(lease *Lease) { lease.until.Store(lease.attempt.e.Clock.Now()) }, wire.Healed, "old"},
+		"not trusted any more": {func(lease *Lease) { lease.liveUntil.Store(lease.attempt.e.Clock.Now()) }, wire.Healed, "old"},
 		"completing":           {func(lease *Lease) { lease.attempt.completionSent = true }, wire.Healed, "old"},
 		"not reported yet":     {func(lease *Lease) { lease.state = leasePending }, wire.Granted, "old"},
 		"over":                 {func(lease *Lease) { lease.state = leaseOver }, wire.Granted, "old"},
@@ -50,16 +50,16 @@ func TestMemoryOfConfirmations(t *testing.T) {
 // Replies may overtake each other.
 func TestExpiryOnlyGrows(t *testing.T) {
 	var s nodeState
-	s.granted(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, Node: 0, Sent: 2})
-	if s.expiry != 20 || s.clock != 2000 || s.sentAt != 2 || s.memory != "granted" {
+	s.recordGrant(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, Node: 0, Sent: 2})
+	if s.expiry != 20 || s.nodeClock != 2000 || s.confirmedAt != 2 || s.memory != "granted" {
 		t.Errorf("after the grant: %+v", s)
 	}
-	s.confirm(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 10, Clock: 1000}}, Node: 0, Sent: 1})
-	if s.expiry != 20 || s.clock != 2000 || s.sentAt != 2 {
+	s.recordConfirmation(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 10, Clock: 1000}}, Node: 0, Sent: 1})
+	if s.expiry != 20 || s.nodeClock != 2000 || s.confirmedAt != 2 {
 		t.Errorf("after an older confirmation: %+v", s)
 	}
-	s.confirm(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 30, Clock: 3000}}, Node: 0, Sent: 3})
-	s.granted(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "late"}}, Node: 0, Sent: 2})
+	s.recordConfirmation(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 30, Clock: 3000}}, Node: 0, Sent: 3})
+	s.recordGrant(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "late"}}, Node: 0, Sent: 2})
 	if s.expiry != 30 || s.memory != "granted" {
 		t.Errorf("after a newer confirmation, and a late grant: %+v", s)
 	}
@@ -68,7 +68,7 @@ func TestExpiryOnlyGrows(t *testing.T) {
 // Every event in every state: what is owed after it, and what it asks for.
 func TestNodeStateTable(t *testing.T) {
 	t.Parallel()
-	states := []releaseDebt{nothingOwed, releaseLater, releaseAgain, releaseLast, releaseInVain, releaseDone}
+	states := []releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
 	said := func(v wire.Verdict) node.Reply { return node.Reply{Vote: quorum.Said(v, nil)} }
 	revoked := said(wire.Gone)
 	revoked.Revoked = true
@@ -78,13 +78,13 @@ func TestNodeStateTable(t *testing.T) {
 		owed [6]releaseDebt // by the state before
 		asks [6]bool
 	}
-	same := [6]releaseDebt{nothingOwed, releaseLater, releaseAgain, releaseLast, releaseInVain, releaseDone}
+	same := [6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
 	confirmed := [6]releaseDebt{releaseDone, releaseDone, releaseDone, releaseDone, releaseDone, releaseDone}
-	unwritten := outcome{[6]releaseDebt{nothingOwed, releaseLater, releaseAgain, releaseInVain, releaseInVain, releaseDone}, [6]bool{true, false, false, false, true, false}}
+	unwritten := outcome{[6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseFailed, releaseFailed, releaseDone}, [6]bool{true, false, false, false, true, false}}
 	ended := func(got node.Reply, under int32, cooldown bool) func(*nodeState) bool {
 		return func(s *nodeState) bool {
-			s.ends = under
-			_, again := s.released(got, cooldown)
+			s.unansweredReleases = under
+			_, again := s.recordRelease(got, cooldown)
 			return again
 		}
 	}
@@ -101,16 +101,16 @@ func TestNodeStateTable(t *testing.T) {
 		"… for it was refused before":    {ended(refused, 1, false), outcome{owed: same}},
 		"… for it was revoked":           {ended(revoked, 1, false), outcome{owed: same}},
 		"it comes too late to rest":      {ended(said(wire.TooLate), 0, true), outcome{owed: same}},
-		"a late grant, told later":       {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseLater }, outcome{same, [6]bool{1: true}}},
-		"a late grant, told in vain":     {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseAgain }, outcome{same, [6]bool{4: true}}},
-		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.takeDue(); return tell }, outcome{owed: [6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}}},
-		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
-		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseLast, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true, 2: true}}},
-		"due for the first time":         {func(s *nodeState) bool { _, first := s.takeDue(); return first }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseLast, releaseInVain, releaseDone}, [6]bool{1: true}}},
+		"a late grant, told later":       {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releasePostponed }, outcome{same, [6]bool{1: true}}},
+		"a late grant, told in vain":     {func(s *nodeState) bool { what, now := s.lateGrant(); return now && what == releaseRetryDue }, outcome{same, [6]bool{4: true}}},
+		"due, and nothing can be there":  {func(s *nodeState) bool { tell, _ := s.takeDue(); return tell }, outcome{owed: [6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseRetrying, releaseFailed, releaseDone}}},
+		"due, and something may arrive":  {func(s *nodeState) bool { s.unanswered = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseRetrying, releaseRetrying, releaseFailed, releaseDone}, [6]bool{1: true, 2: true}}},
+		"due, and it has it":             {func(s *nodeState) bool { s.expiry = 1; tell, _ := s.takeDue(); return tell }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, releaseRetrying, releaseRetrying, releaseFailed, releaseDone}, [6]bool{1: true, 2: true}}},
+		"due for the first time":         {func(s *nodeState) bool { _, first := s.takeDue(); return first }, outcome{[6]releaseDebt{nothingOwed, nothingOwed, nothingOwed, releaseRetrying, releaseFailed, releaseDone}, [6]bool{1: true}}},
 		"a request is sent, and answered": {func(s *nodeState) bool {
-			s.sent(wire.OpRelease)
-			s.answered(wire.OpRelease)
-			return s.unanswered+s.ends != 0
+			s.recordSent(wire.OpRelease)
+			s.recordAnswered(wire.OpRelease)
+			return s.unanswered+s.unansweredReleases != 0
 		}, outcome{owed: same}},
 	} {
 		for i, before := range states {
@@ -122,7 +122,7 @@ func TestNodeStateTable(t *testing.T) {
 	}
 	for op, ends := range map[wire.Op]int32{wire.OpAcquire: 0, wire.OpRenew: 0, wire.OpComplete: 0, wire.OpRelease: 1} {
 		var s nodeState
-		if s.sent(op); s.unanswered != 1 || s.ends != ends {
+		if s.recordSent(op); s.unanswered != 1 || s.unansweredReleases != ends {
 			t.Errorf("op %d under way: %+v", op, s)
 		}
 	}
@@ -145,14 +145,14 @@ func TestNodeStateSlept(t *testing.T) {
 		{wire.Passed, 0, 99 * second, 10 * time.Second, true, false},
 		{wire.Gone, window, 99 * second, 10 * time.Second, false, false},
 	} {
-		s := nodeState{expiry: 1, clock: second, sentAt: clock.Instant(time.Second)}
+		s := nodeState{expiry: 1, nodeClock: second, confirmedAt: clock.Instant(time.Second)}
 		got := node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Clock: second + c.there, Expiry: 2}, Latency: 100 * time.Millisecond}, Sent: clock.Instant(time.Second + c.here - 100*time.Millisecond)}
-		if has, slept := s.confirms(got, c.window); has != c.has || slept != c.slept {
+		if has, slept := s.recordRenewal(got, c.window); has != c.has || slept != c.slept {
 			t.Errorf("%+v: has %v, slept %v", c, has, slept)
 		}
 	}
 	s := nodeState{}
-	if _, slept := s.confirms(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted, Clock: 99 * second}}}, window); slept {
+	if _, slept := s.recordRenewal(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted, Clock: 99 * second}}}, window); slept {
 		t.Error("the first confirmation shows nothing")
 	}
 }
