@@ -13,31 +13,31 @@ import (
 )
 
 // refuse answers in place of the handler, which is over or does not run.
-func (x *exchange) refuse(err error) {
-	x.leases, _ = nil, x.release(x.leases)
+func (rs *requestState) refuse(err error) {
+	rs.leases, _ = nil, rs.releaseLeases(rs.leases)
 	why, ok := errors.AsType[*rejection](err)
 	if !ok {
-		why = denied(err, EventBusy)
+		why = rejectionFor(err, EventBusy)
 	}
-	x.report(why.kind, why.err)
+	rs.report(why.kind, why.err)
 
 	r := refusals[why.kind]
-	r.Kind, r.Err, r.Detail, r.RetryAfter = why.kind, why.err, cmp.Or(why.detail, r.Detail), cmp.Or(why.again, r.RetryAfter)
+	r.Kind, r.Err, r.Detail, r.RetryAfter = why.kind, why.err, cmp.Or(why.detail, r.Detail), cmp.Or(why.retryAfter, r.RetryAfter)
 	if op, ok := errors.AsType[*core.OpError](why.err); ok && op.RetryAfter > 0 {
 		r.RetryAfter = op.RetryAfter
 	}
-	if !x.reply(r, x.m.reply) { // it panicked
-		x.reply(r, defaults.reply)
+	if !rs.writeRefusal(r, rs.m.reply) { // it panicked
+		rs.writeRefusal(r, defaults.reply)
 	}
 }
 
 // reply answers with a refusal, and reports whether f returned. If it did not, nothing is sent.
-func (x *exchange) reply(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) (returned bool) {
-	return x.answer(r.Status, func(w http.ResponseWriter) bool {
+func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) (returned bool) {
+	return rs.respond(r.Status, func(w http.ResponseWriter) bool {
 		if r.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds(r.RetryAfter)))
 		}
-		returned, _ := x.call("WithReply", func(request *http.Request) { f(w, request, r) })
+		returned, _ := rs.callUser("WithReply", func(request *http.Request) { f(w, request, r) })
 		return returned
 	})
 }
@@ -46,10 +46,10 @@ func (x *exchange) reply(r Refusal, f func(http.ResponseWriter, *http.Request, R
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // answer sends an answer that is not the handler's, if write returns true, and reports whether it did.
-func (x *exchange) answer(status int, write func(http.ResponseWriter) bool) bool {
-	w := newResponse(x.r.Context(), x, status)
-	defer w.forget() // also if it is not sent
-	if c := x.gin; c != nil {
+func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool) bool {
+	w := newResponse(rs.r.Context(), rs, status)
+	defer w.discard() // also if it is not sent
+	if c := rs.gin; c != nil {
 		c.Abort()
 		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
 		c.Writer = w
@@ -57,7 +57,7 @@ func (x *exchange) answer(status int, write func(http.ResponseWriter) bool) bool
 	if !write(w) {
 		return false
 	}
-	w.on(begun)
-	w.on(returned)
+	w.transition(onBegin)
+	w.transition(onReturn)
 	return true
 }

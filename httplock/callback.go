@@ -13,15 +13,15 @@ import (
 // All functions of the application are called here, except the handlers. A panic is logged, and the caller refuses the
 // request. A function may be slow, or block: meanwhile the request holds nothing that others need, such as a place among
 // those that wait, and what it takes is no waiting.
-func (x *exchange) call(option string, f func(*http.Request)) (returned, readChanged bool) {
-	r := x.with(context.WithValue(x.r.Context(), ginKey, x.gin))
-	sent := &noted{ReadCloser: r.Body}
-	if x.body.changed {
+func (rs *requestState) callUser(option string, f func(*http.Request)) (returned, readChanged bool) {
+	r := rs.requestWith(context.WithValue(rs.r.Context(), ginKey, rs.gin))
+	sent := &readRecorder{ReadCloser: r.Body}
+	if rs.body.alreadyRead {
 		r.Body = sent
 	}
 	defer func() { // net/http removes the files of its own request
-		x.r.Form, x.r.PostForm, x.r.MultipartForm = r.Form, r.PostForm, r.MultipartForm
+		rs.r.Form, rs.r.PostForm, rs.r.MultipartForm = r.Form, r.PostForm, r.MultipartForm
 	}()
-	returned = callback.Call(x.m.locker.Logger(), "httplock."+option, func() { f(r) })
-	return returned, sent.read.Load()
+	returned = callback.Call(rs.m.locker.Logger(), "httplock."+option, func() { f(r) })
+	return returned, sent.wasRead.Load()
 }

@@ -17,27 +17,27 @@ import (
 )
 
 // An exchange is one request on its way through a Middleware.
-type exchange struct {
-	m       *Middleware
-	gin     *gin.Context // nil: it came by net/http
-	w       http.ResponseWriter
-	r       *http.Request
-	route   route
-	found   int         // the status that was set further out
-	arrived time.Time   // at the server, or at Lock
-	around  *core.Lease // that the request came with; nil: it has none
+type requestState struct {
+	m           *Middleware
+	gin         *gin.Context // nil: it came by net/http
+	w           http.ResponseWriter
+	r           *http.Request
+	route       route
+	outerStatus int         // the status that was set further out
+	arrivedAt   time.Time   // at the server, or at Lock
+	outerLease  *core.Lease // that the request came with; nil: it has none
 
 	body   body
 	tenant string
 
-	once     bool // it runs once, under an Idempotency-Key
-	identity runIdentity
-	replayed bool        // it was answered from the record
-	stands   atomic.Bool // the effect of the handler, although it fails: see Record
+	idempotent   bool // it runs once, under an Idempotency-Key
+	identity     runIdentity
+	replayed     bool        // it was answered from the record
+	recordForced atomic.Bool // the effect of the handler, although it fails: see Record
 
-	leases []*core.Lease   // not settled yet: that of the identity, that of the resource
-	room   [2]*core.Lease  // for them
-	inner  context.Context // of the last of them, or of the request
+	leases     []*core.Lease   // not settled yet: that of the identity, that of the resource
+	leaseArray [2]*core.Lease  // for them
+	innerCtx   context.Context // of the last of them, or of the request
 }
 
 // A contextKey leads to what the context of a request carries.
@@ -57,19 +57,19 @@ func GinContext(r *http.Request) (*gin.Context, bool) {
 }
 
 // with returns the request with a context, and with its body at the beginning.
-func (x *exchange) with(ctx context.Context) *http.Request {
-	if x.body.content != nil || x.body.changed {
-		x.r.Body = io.NopCloser(bytes.NewReader(x.body.content))
+func (rs *requestState) requestWith(ctx context.Context) *http.Request {
+	if rs.body.content != nil || rs.body.alreadyRead {
+		rs.r.Body = io.NopCloser(bytes.NewReader(rs.body.content))
 	}
-	return x.r.WithContext(ctx)
+	return rs.r.WithContext(ctx)
 }
 
 // lost returns why one of the leases ended, or the one around all of them, before the handlers have returned.
-func (x *exchange) lost() (err error) {
-	if x.around != nil {
-		err = x.around.Lost()
+func (rs *requestState) lostError() (err error) {
+	if rs.outerLease != nil {
+		err = rs.outerLease.Lost()
 	}
-	for _, lease := range x.leases {
+	for _, lease := range rs.leases {
 		err = cmp.Or(err, lease.Lost())
 	}
 	return err
@@ -77,11 +77,11 @@ func (x *exchange) lost() (err error) {
 
 // settling is how long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
 // request then finds it free, wherever that request goes; a node that is slow delays nobody.
-const settling = 100 * time.Millisecond
+const releaseWait = 100 * time.Millisecond
 
 // release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
 // that of a loss before.
-func (x *exchange) release(leases []*core.Lease) (loss error) {
+func (rs *requestState) releaseLeases(leases []*core.Lease) (loss error) {
 	if len(leases) == 0 {
 		return nil
 	}
@@ -90,9 +90,9 @@ func (x *exchange) release(leases []*core.Lease) (loss error) {
 		if lost := lease.Lost(); lost != nil {
 			loss, waiting = lost, waiting-1
 		}
-		x.m.admission.inside.Go(func() { released <- lease.Release(lease.Context()) })
+		rs.m.admission.gate.Go(func() { released <- lease.Release(lease.Context()) })
 	}
-	for enough := time.After(settling); waiting > 0; waiting-- {
+	for enough := time.After(releaseWait); waiting > 0; waiting-- {
 		select {
 		case err := <-released:
 			if errors.Is(err, core.ErrLost) {
@@ -106,15 +106,15 @@ func (x *exchange) release(leases []*core.Lease) (loss error) {
 }
 
 // report counts an event, also after the request, and logs one that nothing but a look at the route helps against.
-func (x *exchange) report(kind core.EventKind, err error) {
-	x.m.locker.Event(x.r.Context(), core.Event{Source: "httplock", Name: x.route.template, Kind: kind})
+func (rs *requestState) report(kind core.EventKind, err error) {
+	rs.m.locker.Event(rs.r.Context(), core.Event{Source: "httplock", Name: rs.route.template, Kind: kind})
 	if refusals[kind].Status == http.StatusInternalServerError {
-		x.m.locker.Logger().Error("httplock: "+string(kind), "route", x.route.template, "err", loggable(err))
+		rs.m.locker.Logger().Error("httplock: "+string(kind), "route", rs.route.template, "err", redactKey(err))
 	}
 }
 
 // loggable returns an error without the key of a lease: keys may be secrets of clients.
-func loggable(err error) any {
+func redactKey(err error) any {
 	op, ok := errors.AsType[*core.OpError](err)
 	if !ok {
 		return err

@@ -23,45 +23,45 @@ type Middleware struct {
 // set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
 // and services that share nodes use different names. The error names everything that is wrong with the options.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
-	m := Middleware{config: defaults, service: service, locker: locker, admission: &admission{used: map[counted]int{}}}
-	m.admission.draining, m.admission.drain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	m := Middleware{config: defaults, service: service, locker: locker, admission: &admission{used: map[counter]int{}}}
+	m.admission.drainCtx, m.admission.startDrain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
 	return m.With(opts...)
 }
 
 // With returns a Middleware with other options. It shares service, memory, the bound on all waiting requests, Drain and Close
 // with m.
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
-	d := *m
-	d.key, d.parts = nil, nil // what makes the key replaces what made it before
-	faults.Set(&d.faults, &d.config, opts)
-	d.faults.Check(d.key != nil && d.parts != nil, "ByKey makes all of the key: give no other part of it")
-	d.faults.Check(d.retention < time.Second, "a retention of %v: must be at least 1s", d.retention)
-	d.faults.Check(d.maxWait < 0, "a max wait of %v: must not be negative", d.maxWait)
-	d.faults.Check(d.maxWaiters < 1, "max waiters is %d: must be at least 1; if none is to wait, give WithMaxWait(0)", d.maxWaiters)
-	d.faults.Check(d.bodyLimit < 0, "a body limit of %d bytes: must not be negative", d.bodyLimit)
-	d.faults.Check(d.memory < d.bodyLimit, "a memory of %d bytes is less than one body may take, %d", d.memory, d.bodyLimit)
-	d.faults.Check(d.reply == nil, "WithReply: the function is nil")
-	if !d.hasKey() {
-		d.key, d.parts = m.key, m.parts
+	derived := *m
+	derived.wholeKey, derived.keyParts = nil, nil // what makes the key replaces what made it before
+	faults.Set(&derived.faults, &derived.config, opts)
+	derived.faults.Check(derived.wholeKey != nil && derived.keyParts != nil, "ByKey makes all of the key: give no other part of it")
+	derived.faults.Check(derived.retention < time.Second, "a retention of %v: must be at least 1s", derived.retention)
+	derived.faults.Check(derived.maxWait < 0, "a max wait of %v: must not be negative", derived.maxWait)
+	derived.faults.Check(derived.maxWaiters < 1, "max waiters is %d: must be at least 1; if none is to wait, give WithMaxWait(0)", derived.maxWaiters)
+	derived.faults.Check(derived.bodyLimit < 0, "a body limit of %d bytes: must not be negative", derived.bodyLimit)
+	derived.faults.Check(derived.memory < derived.bodyLimit, "a memory of %d bytes is less than one body may take, %d", derived.memory, derived.bodyLimit)
+	derived.faults.Check(derived.reply == nil, "WithReply: the function is nil")
+	if !derived.hasKey() {
+		derived.wholeKey, derived.keyParts = m.wholeKey, m.keyParts
 	}
-	d.faults.Check(!d.hasKey() && !d.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
-	d.faults.Check(d.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
-	d.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, max(16*d.maxWaiters, d.maxWaiters)) // also where that overflows
+	derived.faults.Check(!derived.hasKey() && !derived.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
+	derived.faults.Check(derived.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
+	derived.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, max(16*derived.maxWaiters, derived.maxWaiters)) // also where that overflows
 
 	var err error // a handler may outlast its request
-	d.locker, err = m.locker.With(core.Detached(true), core.Retention(max(d.retention, time.Second)))
-	d.faults.Check(err != nil, "%w", err)
-	if err := d.faults.Err("httplock"); err != nil {
+	derived.locker, err = m.locker.With(core.Detached(true), core.Retention(max(derived.retention, time.Second)))
+	derived.faults.Check(err != nil, "%w", err)
+	if err := derived.faults.Err("httplock"); err != nil {
 		return nil, err
 	}
-	return &d, nil
+	return &derived, nil
 }
 
 // Drain refuses new requests, and those that wait, with 503. Handlers that run are left alone. Drain does not wait, and
 // suits http.Server.RegisterOnShutdown: Shutdown then need not wait for requests that wait for a key.
 func (m *Middleware) Drain() {
-	m.admission.inside.Close()
-	m.admission.drain(errDraining)
+	m.admission.gate.Close()
+	m.admission.startDrain(errDraining)
 }
 
 // Close drains, and waits until no handler runs and every key was released. If ctx ends first, the error is its cause and
@@ -69,8 +69,8 @@ func (m *Middleware) Drain() {
 // returned. It does not close the Locker: do that afterwards.
 func (m *Middleware) Close(ctx context.Context) error {
 	m.Drain()
-	if err := m.admission.inside.Wait(ctx); err != nil {
-		return fmt.Errorf("httplock: %w, with %d requests under way", err, m.admission.inside.Inside())
+	if err := m.admission.gate.Wait(ctx); err != nil {
+		return fmt.Errorf("httplock: %w, with %d requests under way", err, m.admission.gate.Inside())
 	}
 	return nil
 }

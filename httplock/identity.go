@@ -19,53 +19,53 @@ type runIdentity struct {
 	fingerprint [sha256.Size]byte
 }
 
-const idempotencyKey = "Idempotency-Key"
+const idempotencyHeader = "Idempotency-Key"
 
 // idempotencyKeys are a string of RFC 9651, with or without parameters, as the draft has it, or visible characters, as many
 // clients send it, of 1 to 255 characters. Both ways of writing it are the same key.
-var idempotencyKeys = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\]){1,255})"(?:; *` + parameterKey + `(?:=` + bareItem + `)?)*|([!#-+\--\[\]-~]{1,255}))$`)
+var idempotencyKeyPattern = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\]){1,255})"(?:; *` + parameterKeyPattern + `(?:=` + bareItemPattern + `)?)*|([!#-+\--\[\]-~]{1,255}))$`)
 
 // parameterKey and bareItem are of RFC 9651.
 const (
-	parameterKey = `[a-z*][a-z0-9_.*-]*`
-	bareItem     = `(?:@?-?[0-9]{1,15}(?:\.[0-9]{1,3})?|%?"(?:[ !#-\[\]-~]|\\["\\])*"|[A-Za-z*][-!#$%&'*+.^_|~0-9A-Za-z:/` + "`" + `]*|:[A-Za-z0-9+/=]*:|\?[01])`
+	parameterKeyPattern = `[a-z*][a-z0-9_.*-]*`
+	bareItemPattern     = `(?:@?-?[0-9]{1,15}(?:\.[0-9]{1,3})?|%?"(?:[ !#-\[\]-~]|\\["\\])*"|[A-Za-z*][-!#$%&'*+.^_|~0-9A-Za-z:/` + "`" + `]*|:[A-Za-z0-9+/=]*:|\?[01])`
 )
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // identify finds out what the request is a repetition of.
-func (x *exchange) identify() error {
-	given := idempotencyKeys.FindStringSubmatch(strings.Join(x.r.Header[idempotencyKey], ","))
-	if given == nil {
+func (rs *requestState) identify() error {
+	match := idempotencyKeyPattern.FindStringSubmatch(strings.Join(rs.r.Header[idempotencyHeader], ","))
+	if match == nil {
 		return &rejection{kind: EventIdempotencyKey}
 	}
-	sent, err := x.sentBody()
+	sent, err := rs.originalBody()
 	if err != nil {
 		return err
 	}
-	sender, named, err := x.sender()
+	sender, isNamed, err := rs.senderName()
 	if err != nil {
 		return err
 	}
 
-	parts := []string{"http/idempotent", x.m.service, x.tenant, x.r.Method, x.route.template, sender, unescape.Replace(given[1]) + given[2]}
-	for _, p := range x.route.parameters {
+	parts := []string{"http/idempotent", rs.m.service, rs.tenant, rs.r.Method, rs.route.template, sender, unescape.Replace(match[1]) + match[2]}
+	for _, p := range rs.route.parameters {
 		parts = append(parts, p.value)
 	}
-	x.identity.key = core.Key(parts...)
-	x.identity.name = fmt.Sprintf("%x", sha256.Sum256([]byte(x.identity.key)))
+	rs.identity.key = core.Key(parts...)
+	rs.identity.name = fmt.Sprintf("%x", sha256.Sum256([]byte(rs.identity.key)))
 
-	content := []string{target(x.r), x.r.URL.EscapedPath(), x.r.URL.RawQuery, string(sent)}
-	if !named {
-		content = append(content, credentials(x.r)...)
+	content := []string{requestTarget(rs.r), rs.r.URL.EscapedPath(), rs.r.URL.RawQuery, string(sent)}
+	if !isNamed {
+		content = append(content, credentials(rs.r)...)
 	}
-	x.identity.fingerprint = sha256.Sum256([]byte(core.Key(content...)))
+	rs.identity.fingerprint = sha256.Sum256([]byte(core.Key(content...)))
 	return nil
 }
 
 // target returns path and query as they were sent, also inside http.StripPrefix. The address of the service is no part of
 // it, which may be sent as well.
-func target(r *http.Request) string {
+func requestTarget(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		return r.RequestURI
 	}

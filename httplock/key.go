@@ -7,11 +7,11 @@ import (
 )
 
 // A part makes a component of a key. An error that is no *rejection says why the request does not name what it should.
-type part = func(x *exchange) (string, error)
+type keyPart = func(rs *requestState) (string, error)
 
 // value returns what f makes of the request, and an error if that is nothing.
-func (x *exchange) value(f part) (string, error) {
-	value, err := f(x)
+func (rs *requestState) evaluate(f keyPart) (string, error) {
+	value, err := f(rs)
 	if _, rejected := errors.AsType[*rejection](err); rejected || err == nil && value != "" {
 		return value, err
 	}
@@ -19,16 +19,16 @@ func (x *exchange) value(f part) (string, error) {
 }
 
 // findTenant finds out whose request it is, which is a part of all its keys.
-func (x *exchange) findTenant() (err error) {
-	if x.m.tenant != nil {
-		x.tenant, err = x.value(x.m.tenant)
+func (rs *requestState) resolveTenant() (err error) {
+	if rs.m.tenant != nil {
+		rs.tenant, err = rs.evaluate(rs.m.tenant)
 	}
 	return err
 }
 
 // sender returns who sends the request, and whether anybody has named the sender.
-func (x *exchange) sender() (name string, named bool, err error) {
-	name, err = x.value(x.m.sender)
+func (rs *requestState) senderName() (name string, isNamed bool, err error) {
+	name, err = rs.evaluate(rs.m.sender)
 	if errors.Is(err, errNoSender) {
 		return "", false, nil
 	}
@@ -36,16 +36,16 @@ func (x *exchange) sender() (name string, named bool, err error) {
 }
 
 // resourceKey returns the key of the request's resource. It is empty if nothing makes one.
-func (x *exchange) resourceKey() (string, error) {
-	if x.m.key != nil {
-		return x.value(x.m.key)
+func (rs *requestState) resourceKey() (string, error) {
+	if rs.m.wholeKey != nil {
+		return rs.evaluate(rs.m.wholeKey)
 	}
-	if x.m.parts == nil {
+	if rs.m.keyParts == nil {
 		return "", nil
 	}
-	parts := append(make([]string, 0, 8), "http/route", x.m.service, x.tenant, x.route.template) // most keys need no more
-	for _, f := range x.m.parts {
-		value, err := x.value(f)
+	parts := append(make([]string, 0, 8), "http/route", rs.m.service, rs.tenant, rs.route.template) // most keys need no more
+	for _, f := range rs.m.keyParts {
+		value, err := rs.evaluate(f)
 		if err != nil {
 			return "", err
 		}

@@ -16,39 +16,39 @@ import (
 )
 
 // follows is what the rules say of a state and of what happens to it.
-func follows(h happening, s state) state {
+func follows(h trigger, s state) state {
 	switch {
-	case s >= sent: // is final
+	case s >= stateSent: // is final
 		return s
-	case h == bypassed && s != streaming: // nobody knows what the client has
-		return broken
-	case s == streaming && (h == lost || h == cutShort): // the client has a part, and must see that
-		return broken
-	case h == lost: // the client has nothing
-		return refused
-	case h == cutShort: // whoever recovers the panic answers
-		return dropped
-	case h == returned && s == oversized: // a part is gone
-		return refused
-	case h == returned:
-		return sent
-	case h == begun && s == open:
-		return kept
-	case h == begun: // has been
+	case h == onBypass && s != stateStreaming: // nobody knows what the client has
+		return stateBroken
+	case s == stateStreaming && (h == onLeaseLost || h == onCutShort): // the client has a part, and must see that
+		return stateBroken
+	case h == onLeaseLost: // the client has nothing
+		return stateRefused
+	case h == onCutShort: // whoever recovers the panic answers
+		return stateDropped
+	case h == onReturn && s == stateOversized: // a part is gone
+		return stateRefused
+	case h == onReturn:
+		return stateSent
+	case h == onBegin && s == stateOpen:
+		return stateBuffered
+	case h == onBegin: // has been
 		return s
-	case (h == flushed || h == outgrown) && s == kept, h == flushed && s == streaming:
-		return streaming
-	case h == overflow && (s == kept || s == oversized):
-		return oversized
+	case (h == onFlush || h == onStreamLimit) && s == stateBuffered, h == onFlush && s == stateStreaming:
+		return stateStreaming
+	case h == onBufferLimit && (s == stateBuffered || s == stateOversized):
+		return stateOversized
 	}
-	return impossible
+	return stateImpossible
 }
 
 // The table says of every state and happening what the rules say.
 func TestLife(t *testing.T) {
-	for h := range happening(len(life)) {
-		for s := range impossible {
-			if got, want := s.after(h), follows(h, s); got != want {
+	for h := range trigger(len(transitions)) {
+		for s := range stateImpossible {
+			if got, want := s.next(h), follows(h, s); got != want {
 				t.Errorf("state %d, happening %d: %d, want %d", s, h, got, want)
 			}
 		}
@@ -58,36 +58,36 @@ func TestLife(t *testing.T) {
 // A script is a handler that brings its answer to a state, and then has something happen to it.
 type script struct {
 	state     state
-	happening happening
+	happening trigger
 	panics    bool // after the loss
 	engine    *gin.Engine
 }
 
-func (s *script) once() bool { return s.state == oversized || s.happening == overflow }
+func (s *script) once() bool { return s.state == stateOversized || s.happening == onBufferLimit }
 
 func (s *script) run(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-Own", "1")
 	switch s.state {
-	case kept:
+	case stateBuffered:
 		w.Write([]byte("half"))
-	case streaming:
+	case stateStreaming:
 		w.Write([]byte("half"))
 		w.(http.Flusher).Flush()
-	case oversized:
-		w.Write(bytes.Repeat([]byte("x"), mostKept+1))
+	case stateOversized:
+		w.Write(bytes.Repeat([]byte("x"), maxBuffered+1))
 	}
 	switch s.happening {
-	case begun:
+	case onBegin:
 		w.Write([]byte("more"))
-	case flushed:
+	case onFlush:
 		w.(http.Flusher).Flush()
-	case outgrown:
-		w.Write(bytes.Repeat([]byte("x"), streamsFrom))
-	case overflow:
-		w.Write(bytes.Repeat([]byte("x"), mostKept))
-	case cutShort:
+	case onStreamLimit:
+		w.Write(bytes.Repeat([]byte("x"), streamThreshold))
+	case onBufferLimit:
+		w.Write(bytes.Repeat([]byte("x"), maxBuffered))
+	case onCutShort:
 		panic(http.ErrAbortHandler)
-	case lost:
+	case onLeaseLost:
 		expire(r.Context())
 		if _, err := w.Write([]byte("late")); !errors.Is(err, core.ErrLost) {
 			panic("written after the loss")
@@ -101,13 +101,13 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 // Every cell of the table, as a client sees it: by every host, over every protocol.
 func TestLifeAsClientsSeeIt(t *testing.T) {
 	race.Campaign(t)
-	for st := range sent {
-		for h := range happening(len(life)) {
-			if life[h][st] == impossible || h == bypassed {
+	for st := range stateSent {
+		for h := range trigger(len(transitions)) {
+			if transitions[h][st] == stateImpossible || h == onBypass {
 				continue
 			}
 			for _, panics := range []bool{false, true} {
-				if panics && h != lost {
+				if panics && h != onLeaseLost {
 					continue
 				}
 				bubbleOf(t, fmt.Sprintf("state %d, happening %d, panics %v", st, h, panics), 1, func(w *world) {
@@ -126,34 +126,34 @@ func seen(w *world, s *script) {
 			header = []string{"Idempotency-Key", `"` + of + `"`}
 		}
 		st, whole := s.state, protocol == "HTTP/1.0" || host.hides // it is kept back
-		if whole && st == streaming {
-			st = kept
+		if whole && st == stateStreaming {
+			st = stateBuffered
 		}
 		happening, panics := s.happening, s.panics
-		if host.inside && happening == cutShort { // which the handler does not show
-			happening = returned
+		if host.inside && happening == onCutShort { // which the handler does not show
+			happening = onReturn
 		}
-		end := st.after(happening)
-		if whole && end == streaming {
-			end = kept
+		end := st.next(happening)
+		if whole && end == stateStreaming {
+			end = stateBuffered
 		}
-		if end < sent {
-			end = end.after(returned)
+		if end < stateSent {
+			end = end.next(onReturn)
 		}
 		got := server.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
 		own := got.header.Get("X-Own") != ""
 		switch {
-		case end == sent && (got.err != nil || !own || !got.whole() && !host.inside):
+		case end == stateSent && (got.err != nil || !own || !got.whole() && !host.inside):
 			w.Errorf("%s: %d %.20q %v, want a whole answer", of, got.status, got.body, got.err)
-		case end == broken && got.err == nil:
+		case end == stateBroken && got.err == nil:
 			w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
-		case end == refused && panics && host.plain && !host.inside: // the panic goes on to net/http
+		case end == stateRefused && panics && host.plain && !host.inside: // the panic goes on to net/http
 			if got.err == nil {
 				w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
 			}
-		case end == refused && (got.status < 500 || got.kind(w) == "" || own):
+		case end == stateRefused && (got.status < 500 || got.kind(w) == "" || own):
 			w.Errorf("%s: %d %.20q %v, want a refusal", of, got.status, got.body, got.header)
-		case end == dropped && (got.whole() && !swallowed(host) || own):
+		case end == stateDropped && (got.whole() && !swallowed(host) || own):
 			w.Errorf("%s: %d %.20q %v, want nothing of the answer", of, got.status, got.body, got.header)
 		}
 	})

@@ -17,13 +17,13 @@ type Option func(*config)
 
 // config is what the options said.
 type config struct {
-	key    part // all of it, in place of parts
-	parts  []part
-	tenant part
+	wholeKey keyPart // all of it, in place of parts
+	keyParts []keyPart
+	tenant   keyPart
 
-	idempotency, required bool // Idempotency-Keys are heeded; no request goes without
-	sender                part
-	retention             time.Duration
+	idempotency, keyRequired bool // Idempotency-Keys are heeded; no request goes without
+	sender                   keyPart
+	retention                time.Duration
 
 	maxWait                     time.Duration
 	maxWaiters, maxWaitersTotal int
@@ -56,11 +56,11 @@ func ByParam(names ...string) Option {
 		for _, name := range names {
 			bare := strings.Trim(name, ":*{}.")
 			c.faults.Check(name != "*" && bare != name || name == "", "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
-			c.parts = append(c.parts, func(x *exchange) (string, error) {
-				value, known := x.route.parameter(name)
+			c.keyParts = append(c.keyParts, func(rs *requestState) (string, error) {
+				value, known := rs.route.parameter(name)
 				if !known {
 					return "", misplaced("Put the middleware at the route that has it, and not further out: with chi by r.With, and not by r.Use in r.Route.",
-						"the route %s, as the middleware sees it, has no parameter %q", x.route.template, name)
+						"the route %s, as the middleware sees it, has no parameter %q", rs.route.template, name)
 				}
 				return value, nil
 			})
@@ -77,8 +77,8 @@ func ByParam(names ...string) Option {
 func ByJSON(path ...string) Option {
 	return func(c *config) {
 		c.faults.Check(len(path) == 0 || slices.Contains(path, ""), "ByJSON: the path to the field is empty, or a name in it")
-		c.parts = append(c.parts, func(x *exchange) (string, error) {
-			sent, err := x.sentBody()
+		c.keyParts = append(c.keyParts, func(rs *requestState) (string, error) {
+			sent, err := rs.originalBody()
 			if err != nil {
 				return "", err
 			}
@@ -96,7 +96,7 @@ func ByJSON(path ...string) Option {
 // not look anything up. f may read the body; the handler gets it whole. If f reads a body that a middleware further out has
 // read, or panics, the request is refused with 500. In gin, [GinContext] returns the context.
 func ByFunc(f func(r *http.Request) (string, error)) Option {
-	return func(c *config) { c.parts = append(c.parts, function(c, "ByFunc", f)) }
+	return func(c *config) { c.keyParts = append(c.keyParts, userFunc(c, "ByFunc", f)) }
 }
 
 // ByKey makes f return the key itself, without service and route; build it with core.Key. Requests and other users of the
@@ -104,7 +104,7 @@ func ByFunc(f func(r *http.Request) (string, error)) Option {
 // called as with ByFunc; a key that core refuses is refused with 500. ByKey cannot be combined with other parts of a key;
 // [WithTenant] is then part of the Idempotency-Key only.
 func ByKey(f func(r *http.Request) (string, error)) Option {
-	return func(c *config) { c.key = function(c, "ByKey", f) }
+	return func(c *config) { c.wholeKey = userFunc(c, "ByKey", f) }
 }
 
 // WithTenant makes what f returns part of all keys, so that tenants share nothing. f is called as with ByFunc: put the
@@ -112,20 +112,20 @@ func ByKey(f func(r *http.Request) (string, error)) Option {
 //
 // The address of the service is a part of no key. If each tenant has a host of its own, let f return r.Host.
 func WithTenant(f func(r *http.Request) (string, error)) Option {
-	return func(c *config) { c.tenant = function(c, "WithTenant", f) }
+	return func(c *config) { c.tenant = userFunc(c, "WithTenant", f) }
 }
 
 // function makes a part of a function of the user's.
-func function(c *config, option string, f func(*http.Request) (string, error)) part {
+func userFunc(c *config, option string, f func(*http.Request) (string, error)) keyPart {
 	c.faults.Check(f == nil, "%s: the function is nil", option)
-	return func(x *exchange) (value string, err error) {
-		returned, readChanged := x.call(option, func(r *http.Request) { value, err = f(r) })
+	return func(rs *requestState) (value string, err error) {
+		returned, readChanged := rs.callUser(option, func(r *http.Request) { value, err = f(r) })
 		switch {
 		case !returned:
 			return "", misconfigured("the function that %s was given panicked", option)
 		case readChanged:
 			return "", errBodyRead
-		case err != nil && x.r.Context().Err() != nil: // so it could not look anything up
+		case err != nil && rs.r.Context().Err() != nil: // so it could not look anything up
 			return "", &rejection{kind: EventGone, err: err}
 		}
 		return value, err
@@ -142,12 +142,12 @@ func function(c *config, option string, f func(*http.Request) (string, error)) p
 // request, such as that of an anonymous visitor.
 func WithIdempotency(required bool, sender func(r *http.Request) (string, error)) Option {
 	return func(c *config) {
-		c.idempotency, c.required = true, required
+		c.idempotency, c.keyRequired = true, required
 		if sender == nil {
 			c.faults.Check(true, "WithIdempotency: nothing names the sender: give a function that does, or NoSender")
 			return
 		}
-		c.sender = function(c, "WithIdempotency", sender)
+		c.sender = userFunc(c, "WithIdempotency", sender)
 	}
 }
 
@@ -191,4 +191,4 @@ func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusa
 	return func(c *config) { c.reply = reply }
 }
 
-func (c *config) hasKey() bool { return c.key != nil || c.parts != nil }
+func (c *config) hasKey() bool { return c.wholeKey != nil || c.keyParts != nil }

@@ -19,99 +19,99 @@ import (
 // After the loss of a lease nothing is recorded. Record must be called before the handler returns. Without an
 // Idempotency-Key, or without a Lock, it does nothing. It may be called from any goroutine.
 func Record(r *http.Request) {
-	if x, ok := r.Context().Value(lockKey).(*exchange); ok {
-		x.stands.Store(true)
+	if rs, ok := r.Context().Value(lockKey).(*requestState); ok {
+		rs.recordForced.Store(true)
 	}
 }
 
 // invitations are statuses that ask the client for another try, later or with other credentials. So do those from 500 on,
 // and every error with a Retry-After.
-var invitations = []int{
+var retryStatuses = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
 	http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
 }
 
 // invitesRetry reports whether an answer is no outcome, so that a repetition of its request has to run.
 func invitesRetry(status int, h http.Header) bool {
-	return status >= 500 || slices.Contains(invitations, status) || status >= 400 && h.Get("Retry-After") != ""
+	return status >= 500 || slices.Contains(retryStatuses, status) || status >= 400 && h.Get("Retry-After") != ""
 }
 
-const largestRecord = 60 << 10
+const maxRecord = 60 << 10
 
 // These headers are of records only. They are no headers of an answer.
 const (
-	omitted = "Idempotent-Omitted" // the record has no body
-	removed = "Idempotent-Removed" // a header that the handler has removed
-	unset   = "Idempotent-Unset"   // a header that the handler has set to nil, so that net/http does not set it either
+	omittedHeader = "Idempotent-Omitted" // the record has no body
+	removedHeader = "Idempotent-Removed" // a header that the handler has removed
+	unsetHeader   = "Idempotent-Unset"   // a header that the handler has set to nil, so that net/http does not set it either
 )
 
 // middlewares reports whether a header is the middleware's own, and not the handler's: one of records, or of repetitions.
-func middlewares(name string) bool { return strings.HasPrefix(name, "Idempotent-") }
+func isReserved(name string) bool { return strings.HasPrefix(name, "Idempotent-") }
 
 // own are headers that belong to one answer, and not to its repetitions.
-var own = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"}
+var unrepeatedHeaders = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"}
 
 // encode returns what is recorded of an answer. What was set further out is left out: it is set again for a repetition, or
 // not for a reason, as by a middleware that compresses for those who accept it.
-func (x *exchange) encode(w *response) []byte {
-	outer := x.w.Header()
-	h := maps.Clone(w.fixed)
+func (rs *requestState) encodeRecord(w *response) []byte {
+	outer := rs.w.Header()
+	h := maps.Clone(w.frozen)
 	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return slices.Contains(own, name) || middlewares(name) || len(values) == 0 || slices.Equal(values, outer[name])
+		return slices.Contains(unrepeatedHeaders, name) || isReserved(name) || len(values) == 0 || slices.Equal(values, outer[name])
 	})
 	for name := range outer {
-		if _, there := w.fixed[name]; !there {
-			h.Add(removed, name)
+		if _, there := w.frozen[name]; !there {
+			h.Add(removedHeader, name)
 		}
 	}
-	for name, values := range w.fixed {
+	for name, values := range w.frozen {
 		if len(values) == 0 {
-			h.Add(unset, name)
+			h.Add(unsetHeader, name)
 		}
 	}
 
-	if len(w.body) <= largestRecord && w.state != oversized {
-		b := x.wire(w.status, h, w.body)
-		if len(b) <= largestRecord {
+	if len(w.body) <= maxRecord && w.state != stateOversized {
+		b := rs.marshalRecord(w.status, h, w.body)
+		if len(b) <= maxRecord {
 			return b
 		}
 	}
-	return x.withoutBody(w.status)
+	return rs.encodeStatus(w.status)
 }
 
 // withoutBody returns what is recorded of an answer that cannot be repeated.
-func (x *exchange) withoutBody(status int) []byte {
-	return x.wire(status, http.Header{omitted: {"true"}}, nil)
+func (rs *requestState) encodeStatus(status int) []byte {
+	return rs.marshalRecord(status, http.Header{omittedHeader: {"true"}}, nil)
 }
 
 // wire returns the fingerprint of the request, and an answer in HTTP's own format.
-func (x *exchange) wire(status int, h http.Header, body []byte) []byte {
-	b := bytes.NewBuffer(append(make([]byte, 0, 2<<10+len(body)), x.identity.fingerprint[:]...)) // most headers fit
+func (rs *requestState) marshalRecord(status int, h http.Header, body []byte) []byte {
+	b := bytes.NewBuffer(append(make([]byte, 0, 2<<10+len(body)), rs.identity.fingerprint[:]...)) // most headers fit
 	answer := http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
 	_ = answer.Write(b) // to memory
 	return b.Bytes()
 }
 
 // replay answers with a record once more. If it cannot, the error is a rejection.
-func (x *exchange) replay(record []byte) error {
-	recorded, same := bytes.CutPrefix(record, x.identity.fingerprint[:])
+func (rs *requestState) replay(record []byte) error {
+	recorded, same := bytes.CutPrefix(record, rs.identity.fingerprint[:])
 	if !same {
 		return &rejection{kind: EventIdempotencyMismatch}
 	}
-	answer, body, err := decode(recorded)
+	answer, body, err := decodeRecord(recorded)
 	if err != nil {
 		return misconfigured("the record of an Idempotency-Key cannot be read: %w", err)
 	}
-	x.w.Header().Set("Idempotent-Replayed", "true")
-	if answer.Header.Get(omitted) != "" {
-		x.w.Header().Set("Idempotent-Status", strconv.Itoa(answer.StatusCode))
+	rs.w.Header().Set("Idempotent-Replayed", "true")
+	if answer.Header.Get(omittedHeader) != "" {
+		rs.w.Header().Set("Idempotent-Status", strconv.Itoa(answer.StatusCode))
 		return &rejection{kind: EventIdempotencyOmitted}
 	}
 
-	x.replayed = true
-	x.report(EventReplayed, nil)
-	x.answer(answer.StatusCode, func(w http.ResponseWriter) bool {
-		restore(w.Header(), answer.Header)
+	rs.replayed = true
+	rs.report(EventReplayed, nil)
+	rs.respond(answer.StatusCode, func(w http.ResponseWriter) bool {
+		restoreHeader(w.Header(), answer.Header)
 		_, _ = w.Write(body)
 		return true
 	})
@@ -119,7 +119,7 @@ func (x *exchange) replay(record []byte) error {
 }
 
 // decode returns the answer that is recorded.
-func decode(recorded []byte) (*http.Response, []byte, error) {
+func decodeRecord(recorded []byte) (*http.Response, []byte, error) {
 	answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(recorded)), nil)
 	if err != nil {
 		return nil, nil, err
@@ -130,16 +130,16 @@ func decode(recorded []byte) (*http.Response, []byte, error) {
 }
 
 // restore makes the headers of a repetition those of the first answer.
-func restore(h, recorded http.Header) {
-	for _, name := range recorded[removed] {
+func restoreHeader(h, recorded http.Header) {
+	for _, name := range recorded[removedHeader] {
 		delete(h, name)
 	}
 	for name, values := range recorded {
-		if name != "Content-Length" && !middlewares(name) { // what is further out may change the length
+		if name != "Content-Length" && !isReserved(name) { // what is further out may change the length
 			h[name] = values
 		}
 	}
-	for _, name := range recorded[unset] {
+	for _, name := range recorded[unsetHeader] {
 		h[name] = nil
 	}
 }

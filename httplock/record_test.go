@@ -110,9 +110,9 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		r := router()
 		r.POST("/orders", m.Lock, text("ran"))
-		x := &exchange{m: m, r: newRequest("POST", "/orders"), route: route{template: "/orders"}}
-		x.r.Header.Set("Idempotency-Key", "x")
-		if err := x.identify(); err != nil {
+		rs := &requestState{m: m, r: newRequest("POST", "/orders"), route: route{template: "/orders"}}
+		rs.r.Header.Set("Idempotency-Key", "x")
+		if err := rs.identify(); err != nil {
 			w.Fatal(err)
 		}
 		for i, c := range []struct {
@@ -121,8 +121,8 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 			kind   core.EventKind
 		}{
 			{"", 422, EventIdempotencyMismatch}, {strings.Repeat("x", 32), 422, EventIdempotencyMismatch},
-			{string(x.identity.fingerprint[:]) + "HTTP/1.1 banana\r\n\r\n", 500, EventMisconfigured},
-			{string(x.identity.fingerprint[:]) + "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 500, EventMisconfigured},
+			{string(rs.identity.fingerprint[:]) + "HTTP/1.1 banana\r\n\r\n", 500, EventMisconfigured},
+			{string(rs.identity.fingerprint[:]) + "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf", 500, EventMisconfigured},
 		} {
 			lease := must(w.locker.TryAcquire(w.Context(), onceKey("POST", "/orders", fmt.Sprint(i))))
 			if err := lease.Complete(w.Context(), []byte(c.record)); err != nil {
@@ -297,7 +297,7 @@ func TestLossIsLoggedOnce(t *testing.T) {
 				got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/secret", "", "Idempotency-Key", key)
 				limit := time.Duration(0)
 				if key != "" { // whose lease is not lost
-					limit = settling
+					limit = releaseWait
 				}
 				if took := time.Since(lost); got.whole() || took > limit {
 					w.Errorf("%+v after %v", got, took)

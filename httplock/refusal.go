@@ -58,17 +58,17 @@ func (r Refusal) Write(w http.ResponseWriter) {
 }
 
 // again is when to try again where nothing better is known.
-const again = time.Second
+const defaultRetryAfter = time.Second
 
 // refusals are the refusals of each kind.
 var refusals = map[core.EventKind]Refusal{
-	EventBusy:           {"", 409, again, "Resource is busy", "Another request is working on it. Try again.", nil},
+	EventBusy:           {"", 409, defaultRetryAfter, "Resource is busy", "Another request is working on it. Try again.", nil},
 	EventDone:           {"", 409, 0, "Resource is closed", "It takes no more requests of this kind.", nil},
-	EventQueueFull:      {"", 429, again, "Too many requests wait for this resource", "Send fewer at once.", nil},
-	EventOverloaded:     {"", 503, again, "Too many requests", "Nothing was done. Try again later.", nil},
-	EventDraining:       {"", 503, again, "Server is shutting down", "Nothing was done. Try again.", nil},
-	EventUnavailable:    {"", 503, again, "Locks are unavailable", "Nothing was done. Try again later.", nil},
-	EventGone:           {"", 503, again, "Request was cancelled", "Nothing was done. Try again.", nil},
+	EventQueueFull:      {"", 429, defaultRetryAfter, "Too many requests wait for this resource", "Send fewer at once.", nil},
+	EventOverloaded:     {"", 503, defaultRetryAfter, "Too many requests", "Nothing was done. Try again later.", nil},
+	EventDraining:       {"", 503, defaultRetryAfter, "Server is shutting down", "Nothing was done. Try again.", nil},
+	EventUnavailable:    {"", 503, defaultRetryAfter, "Locks are unavailable", "Nothing was done. Try again later.", nil},
+	EventGone:           {"", 503, defaultRetryAfter, "Request was cancelled", "Nothing was done. Try again.", nil},
 	EventLost:           {"", 503, 0, "Lock was lost", "Find out what it did before you repeat it: a repetition runs again, also with the same Idempotency-Key.", nil},
 	EventKeyMissing:     {"", 400, 0, "Request does not name its resource", "Nothing was done. Correct the request.", nil},
 	EventMisconfigured:  {"", 500, 0, "Server is misconfigured", "Tell those who run it.", nil},
@@ -78,7 +78,7 @@ var refusals = map[core.EventKind]Refusal{
 
 	EventIdempotencyKey: {"", 400, 0, "Idempotency-Key is missing or malformed",
 		"Send one, unique to the operation, such as a UUID: 1 to 255 visible ASCII characters without \", comma and \\, or a quoted string.", nil},
-	EventIdempotencyInFlight: {"", 409, again, "Idempotency-Key is in use", "The first request with it is under way. Try again to get its answer.", nil},
+	EventIdempotencyInFlight: {"", 409, defaultRetryAfter, "Idempotency-Key is in use", "The first request with it is under way. Try again to get its answer.", nil},
 	EventIdempotencyMismatch: {"", 422, 0, "Idempotency-Key was used with another request or other credentials",
 		"Repeat a request as it was, with the same credentials. Use a new key only for a new request, whose effect is wanted as well.", nil},
 	EventIdempotencyOmitted: {"", 410, 0, "Answer cannot be repeated", "The request was carried out.", nil},
@@ -86,17 +86,17 @@ var refusals = map[core.EventKind]Refusal{
 
 // A rejection is why a request is refused. It is an error so that what makes a key can return it.
 type rejection struct {
-	kind   core.EventKind
-	detail string        // for the client; empty: that of the kind
-	again  time.Duration // when another try may succeed; 0: as for the kind
-	err    error         // for logs; nil if kind says it all
+	kind       core.EventKind
+	detail     string        // for the client; empty: that of the kind
+	retryAfter time.Duration // when another try may succeed; 0: as for the kind
+	err        error         // for logs; nil if kind says it all
 }
 
 func (r *rejection) Error() string { return fmt.Sprintf("httplock: %s: %v", r.kind, r.err) }
 
 func (r *rejection) Unwrap() error { return r.err }
 
-var overloaded = &rejection{kind: EventOverloaded}
+var errOverloaded = &rejection{kind: EventOverloaded}
 
 func misconfigured(format string, args ...any) *rejection {
 	return &rejection{kind: EventMisconfigured, err: fmt.Errorf(format, args...)}
@@ -109,7 +109,7 @@ func misplaced(advice, format string, args ...any) *rejection {
 }
 
 // denied is the rejection of a request that got no lease, where held is the kind if somebody else has it.
-func denied(err error, held core.EventKind) *rejection {
+func rejectionFor(err error, held core.EventKind) *rejection {
 	op, ok := errors.AsType[*core.OpError](err)
 	switch {
 	case ok && op.Held == core.HeldByCaller:
@@ -127,7 +127,7 @@ func denied(err error, held core.EventKind) *rejection {
 	case core.ClassHeld:
 		return &rejection{kind: held, err: err}
 	case core.ClassLost: // of a lease that the request had already
-		return &rejection{kind: EventLost, detail: "Nothing was done. Try again.", again: again, err: err}
+		return &rejection{kind: EventLost, detail: "Nothing was done. Try again.", retryAfter: defaultRetryAfter, err: err}
 	case core.ClassUnavailable:
 		return &rejection{kind: EventUnavailable, err: err}
 	}

@@ -21,7 +21,7 @@ type route struct {
 type parameter struct{ name, value string }
 
 // routeOfGin returns the route that gin has found.
-func routeOfGin(c *gin.Context) route {
+func ginRoute(c *gin.Context) route {
 	r := route{template: c.FullPath()}
 	for _, p := range c.Params {
 		r.parameters = append(r.parameters, parameter{p.Key, p.Value})
@@ -31,20 +31,20 @@ func routeOfGin(c *gin.Context) route {
 
 // endsAtLock reports whether gin has no route for the request, and no handler after Lock that is not a Lock: Engine.Use has
 // put it there, and gin answers with 404 or 405.
-func (x *exchange) endsAtLock() bool {
-	if x.gin == nil || x.route.template != "" {
+func (rs *requestState) lockIsLast() bool {
+	if rs.gin == nil || rs.route.template != "" {
 		return false
 	}
-	lock := runtime.FuncForPC(reflect.ValueOf(x.m.Lock).Pointer()).Name()
-	names := x.gin.HandlerNames()
+	lock := runtime.FuncForPC(reflect.ValueOf(rs.m.Lock).Pointer()).Name()
+	names := rs.gin.HandlerNames()
 	first := slices.Index(names, lock)
 	return first >= 0 && !slices.ContainsFunc(names[first:], func(name string) bool { return name != lock })
 }
 
 // routeOf returns the route that a router has left in the request, as http.ServeMux and chi do.
-func routeOf(req *http.Request) route {
-	r := route{template: templateOf(req.Pattern)}
-	for _, name := range wildcards(r.template) {
+func httpRoute(req *http.Request) route {
+	r := route{template: stripMethod(req.Pattern)}
+	for _, name := range parameterNames(r.template) {
 		r.parameters = append(r.parameters, parameter{name, req.PathValue(name)})
 	}
 	return r
@@ -60,13 +60,13 @@ func (r route) parameter(name string) (value string, known bool) {
 }
 
 // A method is a token of RFC 9110.
-var method = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
+var methodPattern = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
 // templateOf returns a pattern without its method. Routers other than http.ServeMux have patterns without one, in which a
 // blank is a part of the path.
-func templateOf(pattern string) string {
+func stripMethod(pattern string) string {
 	i := strings.IndexAny(pattern, " \t")
-	if i < 0 || !method.MatchString(pattern[:i]) {
+	if i < 0 || !methodPattern.MatchString(pattern[:i]) {
 		return pattern
 	}
 	return strings.TrimLeft(pattern[i:], " \t")
@@ -74,17 +74,17 @@ func templateOf(pattern string) string {
 
 // wildcards returns the names of the parameters of a template, in its order: of {id}, {id...} and {id:regexp} as net/http and
 // chi have them, of :id and *path as others have them, and "*", which chi and echo call what an asterisk matches.
-func wildcards(template string) (names []string) {
+func parameterNames(template string) (names []string) {
 	for i := 0; i < len(template); i++ {
-		begins := i == 0 || template[i-1] == '/'
+		segmentStart := i == 0 || template[i-1] == '/'
 		switch c := template[i]; {
 		case c == '{':
-			length := braced(template[i:])
-			if name := nameIn(template[i : i+length]); name != "" {
+			length := bracedLength(template[i:])
+			if name := wildcardName(template[i : i+length]); name != "" {
 				names = append(names, name)
 			}
 			i += length - 1
-		case begins && (c == ':' || c == '*'):
+		case segmentStart && (c == ':' || c == '*'):
 			segment, _, _ := strings.Cut(template[i:], "/")
 			name := segment[1:]
 			if c == '*' && name == "" {
@@ -100,7 +100,7 @@ func wildcards(template string) (names []string) {
 }
 
 // braced returns the length of the text in braces that s begins with. Regular expressions in it may have braces, too.
-func braced(s string) int {
+func bracedLength(s string) int {
 	depth := 0
 	for i := range len(s) {
 		switch s[i] {
@@ -117,7 +117,7 @@ func braced(s string) int {
 }
 
 // nameIn returns the name in {name}, {name...} or {name:regexp}, and nothing for {$}.
-func nameIn(wildcard string) string {
+func wildcardName(wildcard string) string {
 	name, _, _ := strings.Cut(strings.Trim(wildcard, "{}"), ":")
 	name = strings.TrimSuffix(name, "...")
 	if name == "$" {

@@ -35,8 +35,8 @@ func TestTemplates(t *testing.T) {
 		"/open/{id":                       {"/open/{id", []string{"id"}},
 		"":                                {"", nil},
 	} {
-		template := templateOf(pattern)
-		if names := wildcards(template); template != want.template || !slices.Equal(names, want.names) {
+		template := stripMethod(pattern)
+		if names := parameterNames(template); template != want.template || !slices.Equal(names, want.names) {
 			t.Errorf("%q: %q, %q", pattern, template, names)
 		}
 	}

@@ -19,8 +19,8 @@ import (
 // In Engine.NoRoute, where there is no route, Lock answers every request that it would lock with 500. So it does where
 // Engine.Use has put it in front of handlers of NoRoute.
 func (m *Middleware) Lock(c *gin.Context) {
-	x := exchange{m: m, gin: c, w: c.Writer, r: c.Request, route: routeOfGin(c), found: c.Writer.Status()}
-	x.serve(func(w http.ResponseWriter, r *http.Request) {
+	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: c.Writer.Status()}
+	rs.serve(func(w http.ResponseWriter, r *http.Request) {
 		// Also for what recovers from a panic further out.
 		defer func(w gin.ResponseWriter, r *http.Request) { c.Writer, c.Request = w, r }(c.Writer, c.Request)
 		c.Writer, c.Request = w.(gin.ResponseWriter), r //nolint:forcetypeassert // its own, or a *response
@@ -38,53 +38,53 @@ func (m *Middleware) Lock(c *gin.Context) {
 // same pattern there share keys, unless they use [ByKey].
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		x := exchange{m: m, w: w, r: r, route: routeOf(r), found: http.StatusOK}
-		x.serve(next.ServeHTTP)
+		rs := requestState{m: m, w: w, r: r, route: httpRoute(r), outerStatus: http.StatusOK}
+		rs.serve(next.ServeHTTP)
 	})
 }
 
 // serve serves the request. next runs the handlers.
-func (x *exchange) serve(next func(http.ResponseWriter, *http.Request)) {
-	m := x.m
-	x.arrived, x.leases = arrival(x.r), x.room[:0]
-	x.inner, x.around = x.r.Context(), leaseAround(x.r)
-	x.once = m.idempotency && (m.required || x.r.Header[idempotencyKey] != nil)
+func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
+	m := rs.m
+	rs.arrivedAt, rs.leases = arrivalTime(rs.r), rs.leaseArray[:0]
+	rs.innerCtx, rs.outerLease = rs.r.Context(), leaseFromRequest(rs.r)
+	rs.idempotent = m.idempotency && (m.keyRequired || rs.r.Header[idempotencyHeader] != nil)
 
 	switch {
-	case safe(x.r.Method), x.endsAtLock():
-		next(x.w, x.r)
+	case isSafe(rs.r.Method), rs.lockIsLast():
+		next(rs.w, rs.r)
 		return
-	case x.nested():
-		x.refuse(errNested)
+	case rs.isNested():
+		rs.refuse(errNested)
 		return
-	case !x.once && !m.hasKey():
-		next(x.w, x.r.WithContext(context.WithValue(x.r.Context(), lockKey, x))) // nor may another Lock be inside
+	case !rs.idempotent && !m.hasKey():
+		next(rs.w, rs.r.WithContext(context.WithValue(rs.r.Context(), lockKey, rs))) // nor may another Lock be inside
 		return
-	case x.route.template == "":
-		x.refuse(errNoRoute)
+	case rs.route.template == "":
+		rs.refuse(errNoRoute)
 		return
-	case !m.admission.inside.Enter():
-		x.refuse(errDraining)
+	case !m.admission.gate.Enter():
+		rs.refuse(errDraining)
 		return
 	}
-	defer m.admission.inside.Leave()
+	defer m.admission.gate.Leave()
 	defer func() {
-		m.admission.use(memory, -x.body.taken, 0)
-		_ = x.release(x.leases) // what has ended the goroutine may have left some
+		m.admission.use(memoryUse, -rs.body.charged, 0)
+		_ = rs.releaseLeases(rs.leases) // what has ended the goroutine may have left some
 	}()
 
-	err := x.prepare()
+	err := rs.prepare()
 	switch {
-	case x.replayed:
+	case rs.replayed:
 	case err != nil:
-		x.refuse(err)
+		rs.refuse(err)
 	default:
-		x.handle(next)
+		rs.handle(next)
 	}
 }
 
 // safe reports whether requests with the method pass without a lease, whatever their headers say.
-func safe(method string) bool {
+func isSafe(method string) bool {
 	return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, method)
 }
 
@@ -96,37 +96,37 @@ var errNested = misplaced(`Write the two as one Middleware, which takes both lea
 
 // nested reports whether a Lock further out has the request. Its mark is in the context, and its writer is on the way to
 // the connection, whatever a middleware in between has done with one of them.
-func (x *exchange) nested() bool {
-	if x.r.Context().Value(lockKey) != nil {
+func (rs *requestState) isNested() bool {
+	if rs.r.Context().Value(lockKey) != nil {
 		return true
 	}
-	for w := x.w; ; {
+	for w := rs.w; ; {
 		if _, ok := w.(*response); ok {
 			return true
 		}
-		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
+		outer, ok := w.(interface{ isNested() http.ResponseWriter })
 		if !ok {
 			return false
 		}
-		w = outer.Unwrap()
+		w = outer.isNested()
 	}
 }
 
 // prepare does what comes before the handlers. The record comes first: a repetition gets it, whatever has become of the
 // resource since. x.replayed says whether it did.
-func (x *exchange) prepare() error {
-	if err := x.readBody(); err != nil {
+func (rs *requestState) prepare() error {
+	if err := rs.readBody(); err != nil {
 		return err
 	}
-	if x.inner.Err() != nil { // while the body came; no node was asked
-		return &rejection{kind: EventGone, err: context.Cause(x.inner)}
+	if rs.innerCtx.Err() != nil { // while the body came; no node was asked
+		return &rejection{kind: EventGone, err: context.Cause(rs.innerCtx)}
 	}
-	if err := x.findTenant(); err != nil {
+	if err := rs.resolveTenant(); err != nil {
 		return err
 	}
 
-	if x.once {
-		err := x.identify()
+	if rs.idempotent {
+		err := rs.identify()
 		if err != nil {
 			return err
 		}
@@ -134,41 +134,41 @@ func (x *exchange) prepare() error {
 
 	// The request waits twice, and may do so for as long as it may wait in all. What the functions of options take before each
 	// wait counts for neither, but it brings the end of the server's WriteTimeout nearer.
-	patience := x.patience()
-	if x.once {
+	patience := rs.waitLimit()
+	if rs.idempotent {
 		began := time.Now()
-		err := x.claimIdentity(began.Add(patience))
-		if err != nil || x.replayed {
+		err := rs.acquireIdentity(began.Add(patience))
+		if err != nil || rs.replayed {
 			return err
 		}
 		patience -= time.Since(began)
 	}
 
-	key, err := x.resourceKey()
+	key, err := rs.resourceKey()
 	if key == "" || err != nil {
 		return err
 	}
-	return x.claimResource(key, time.Now().Add(min(patience, x.patience())))
+	return rs.acquireResource(key, time.Now().Add(min(patience, rs.waitLimit())))
 }
 
 // handle runs the handlers under the leases.
-func (x *exchange) handle(next func(http.ResponseWriter, *http.Request)) {
-	ctx, stop := x.context()
+func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
+	ctx, stop := rs.handlerContext()
 	defer stop()
-	r := x.with(ctx)
-	if x.once {
+	r := rs.requestWith(ctx)
+	if rs.idempotent {
 		r.Header = r.Header.Clone()
 		r.Header.Del("Accept-Encoding") // a repetition may come from a client that accepts another
 	}
-	w := newResponse(ctx, x, x.found)
-	connection, breakable := connectionOf(x.w)
-	w.connection, w.streams = connection, !x.once && r.ProtoAtLeast(1, 1) && breakable
+	w := newResponse(ctx, rs, rs.outerStatus)
+	connection, breakable := connectionOf(rs.w)
+	w.connection, w.canStream = connection, !rs.idempotent && r.ProtoAtLeast(1, 1) && breakable
 
 	panicked := true
-	defer w.forget() // a writer further out may panic when it is sent
+	defer w.discard() // a writer further out may panic when it is sent
 	defer func() {
-		x.r.MultipartForm = r.MultipartForm // its files, too
-		x.end(w, panicked)
+		rs.r.MultipartForm = r.MultipartForm // its files, too
+		rs.finish(w, panicked)
 	}()
 	next(w, r)
 	panicked = false
@@ -176,28 +176,28 @@ func (x *exchange) handle(next func(http.ResponseWriter, *http.Request)) {
 
 // context returns the context of the handlers. It ends with the leases and with that of the request; but a request that
 // runs once is not over when its client has left, which will ask for the answer.
-func (x *exchange) context() (ctx context.Context, stop func()) {
-	ends := []context.Context{x.r.Context(), x.leases[0].Context()}[:len(x.leases)]
-	if x.once {
-		ends[0] = lasting{ends[0]}
-		if x.around != nil {
-			ends = append(ends, x.around.Context())
+func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
+	ends := []context.Context{rs.r.Context(), rs.leases[0].Context()}[:len(rs.leases)]
+	if rs.idempotent {
+		ends[0] = neverDone{ends[0]}
+		if rs.outerLease != nil {
+			ends = append(ends, rs.outerLease.Context())
 		}
 	}
-	ctx, stop = join.Contexts(x.inner, ends...)
-	run := Run{Identity: x.identity.name, FencingToken: x.leases[len(x.leases)-1].FencingToken()}
-	return NewContext(context.WithValue(ctx, lockKey, x), run), stop
+	ctx, stop = join.Contexts(rs.innerCtx, ends...)
+	run := Run{Identity: rs.identity.name, FencingToken: rs.leases[len(rs.leases)-1].FencingToken()}
+	return NewContext(context.WithValue(ctx, lockKey, rs), run), stop
 }
 
 // leaseAround returns the lease that the request runs under already, as in a function of core.Locker.Do; nil if it has none.
-func leaseAround(r *http.Request) *core.Lease {
+func leaseFromRequest(r *http.Request) *core.Lease {
 	lease, _ := core.FromContext(r.Context())
 	return lease
 }
 
 // A lasting context has the values and the deadline of another, and never ends: what it is joined with ends at the deadline.
-type lasting struct{ context.Context }
+type neverDone struct{ context.Context }
 
-func (lasting) Done() <-chan struct{} { return nil }
+func (neverDone) Done() <-chan struct{} { return nil }
 
-func (lasting) Err() error { return nil }
+func (neverDone) Err() error { return nil }

@@ -15,32 +15,32 @@ import (
 
 // end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
 // anything recovers it, which would end a stream as if it were whole.
-func (x *exchange) end(w *response, panicked bool) {
-	outer, ok := x.w.(gin.ResponseWriter) // net/http does not tell
-	past := ok && outer.Written() && w.state != streaming
-	if w.state == open && !panicked {
-		w.begin()
+func (rs *requestState) finish(w *response, panicked bool) {
+	outer, ok := rs.w.(gin.ResponseWriter) // net/http does not tell
+	past := ok && outer.Written() && w.state != stateStreaming
+	if w.state == stateOpen && !panicked {
+		w.freezeHeader()
 	}
-	whole := !panicked && !past && w.announced <= w.size
-	loss := x.settle(w, whole, panicked)
+	whole := !panicked && !past && w.contentLength <= w.written
+	loss := rs.endLeases(w, whole, panicked)
 
-	h, why := returned, tooLarge
+	h, why := onReturn, errResponseTooLarge
 	switch {
 	case past:
-		h, why = bypassed, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
+		h, why = onBypass, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
 	case loss != nil:
-		h, why = lost, &rejection{kind: EventLost, err: loss}
-	case panicked, w.state == streaming && !whole:
-		h = cutShort
+		h, why = onLeaseLost, &rejection{kind: EventLost, err: loss}
+	case panicked, w.state == stateStreaming && !whole:
+		h = onCutShort
 	}
-	w.on(h)
+	w.transition(h)
 
 	switch w.state {
-	case refused:
-		x.refuse(why)
-	case broken:
-		if h != cutShort {
-			x.report(why.kind, why.err)
+	case stateRefused:
+		rs.refuse(why)
+	case stateBroken:
+		if h != onCutShort {
+			rs.report(why.kind, why.err)
 		}
 		if !panicked {
 			panic(http.ErrAbortHandler)
@@ -49,26 +49,26 @@ func (x *exchange) end(w *response, panicked bool) {
 }
 
 // settle ends the leases, and records the answer if it is an outcome. The error is that of the loss of a lease before.
-func (x *exchange) settle(w *response, whole, panicked bool) (loss error) {
-	leases, lost := x.leases, x.lost()
-	x.leases = nil
-	outcome := whole && !invitesRetry(w.status, w.fixed) || x.stands.Load()
-	if !x.once || !outcome || lost != nil {
-		return cmp.Or(lost, x.release(leases))
+func (rs *requestState) endLeases(w *response, whole, panicked bool) (loss error) {
+	leases, lost := rs.leases, rs.lostError()
+	rs.leases = nil
+	outcome := whole && !invitesRetry(w.status, w.frozen) || rs.recordForced.Load()
+	if !rs.idempotent || !outcome || lost != nil {
+		return cmp.Or(lost, rs.releaseLeases(leases))
 	}
 
 	// The resource comes first: if its lease turns out to be lost, nothing is recorded.
-	lost = x.release(leases[1:])
+	lost = rs.releaseLeases(leases[1:])
 	if lost != nil {
-		return cmp.Or(lost, x.release(leases[:1]))
+		return cmp.Or(lost, rs.releaseLeases(leases[:1]))
 	}
 	switch {
 	case panicked:
-		return x.record(leases[0], x.withoutBody(http.StatusInternalServerError))
+		return rs.recordResponse(leases[0], rs.encodeStatus(http.StatusInternalServerError))
 	case !whole:
-		return x.record(leases[0], x.withoutBody(w.status))
+		return rs.recordResponse(leases[0], rs.encodeStatus(w.status))
 	}
-	return x.record(leases[0], x.encode(w))
+	return rs.recordResponse(leases[0], rs.encodeRecord(w))
 }
 
 // recordFor is for how long a record is tried that no quorum has confirmed.
@@ -77,22 +77,22 @@ const recordFor = 30 * time.Second
 // record records an answer, and returns the error of a lease that was lost before. Where too few nodes answer, the answer
 // counts all the same, since the key was held to the end, and the record is tried in the background: to release the key
 // instead would make the next request run again.
-func (x *exchange) record(lease *core.Lease, answer []byte) (loss error) {
+func (rs *requestState) recordResponse(lease *core.Lease, answer []byte) (loss error) {
 	err := lease.Complete(lease.Context(), answer) // one round
 	if err == nil || errors.Is(err, core.ErrLost) {
 		return err
 	}
-	log := x.m.locker.Logger().With("route", x.route.template, "identity", x.identity.name)
-	x.m.admission.inside.Go(func() {
+	log := rs.m.locker.Logger().With("route", rs.route.template, "identity", rs.identity.name)
+	rs.m.admission.gate.Go(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(lease.Context()), recordFor)
 		defer cancel()
-		ctx, stop := join.Contexts(ctx, x.m.admission.draining)
+		ctx, stop := join.Contexts(ctx, rs.m.admission.drainCtx)
 		defer stop()
 		if err := lease.Complete(ctx, answer); err != nil {
-			log.Error("httplock: an answer was not recorded: a repetition of its request may run again", "err", loggable(err))
+			log.Error("httplock: an answer was not recorded: a repetition of its request may run again", "err", redactKey(err))
 		}
 	})
-	x.report(EventRecordOpen, err) // observers and loggers may be slow, and the record does not wait for them
-	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again", "err", loggable(err))
+	rs.report(EventRecordOpen, err) // observers and loggers may be slow, and the record does not wait for them
+	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again", "err", redactKey(err))
 	return nil
 }

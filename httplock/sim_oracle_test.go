@@ -484,7 +484,7 @@ func (q *request) judge(got reply) {
 		return
 	}
 	q.inTime(now)
-	if c := q.run; c != nil && got.err == nil && q.streams() && len(c.written) > streamsFrom && got.header.Get("X-Run") == "" {
+	if c := q.run; c != nil && got.err == nil && q.streams() && len(c.written) > streamThreshold && got.header.Get("X-Run") == "" {
 		q.Violation("%v: %d in place of a stream that has begun", q, got.status)
 	}
 	kind := core.EventKind(got.header.Get("X-Kind"))

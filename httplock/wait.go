@@ -21,12 +21,12 @@ import (
 // connection then breaks.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, arrival(r))))
+		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, arrivalTime(r))))
 	})
 }
 
 // arrival returns when the request has arrived at the outermost Arrived, or that it arrives now.
-func arrival(r *http.Request) time.Time {
+func arrivalTime(r *http.Request) time.Time {
 	if at, ok := r.Context().Value(arrivalKey).(time.Time); ok {
 		return at
 	}
@@ -34,63 +34,63 @@ func arrival(r *http.Request) time.Time {
 }
 
 // patience returns how long the request waits: a key that comes when there is no time to use it is worse than none.
-func (x *exchange) patience() time.Duration {
-	d := x.m.maxWait
-	if deadline, ok := x.r.Context().Deadline(); ok {
+func (rs *requestState) waitLimit() time.Duration {
+	d := rs.m.maxWait
+	if deadline, ok := rs.r.Context().Deadline(); ok {
 		d = min(d, time.Until(deadline)*3/4)
 	}
-	if s, ok := x.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
-		d = min(d, (s.WriteTimeout-time.Since(x.arrived))*3/4)
+	if s, ok := rs.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
+		d = min(d, (s.WriteTimeout-time.Since(rs.arrivedAt))*3/4)
 	}
 	return d
 }
 
 // left returns the time until then. There is always enough to ask once.
-func left(until time.Time) time.Duration { return max(time.Until(until), time.Millisecond) }
+func remaining(until time.Time) time.Duration { return max(time.Until(until), time.Millisecond) }
 
 // claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
 // with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
-func (x *exchange) claimIdentity(until time.Time) error {
-	a := x.m.admission
-	if !a.use(waiters, 1, x.m.maxWaitersTotal) {
-		return overloaded
+func (rs *requestState) acquireIdentity(until time.Time) error {
+	a := rs.m.admission
+	if !a.use(waiterCount, 1, rs.m.maxWaitersTotal) {
+		return errOverloaded
 	}
-	defer a.use(waiters, -1, 0)
+	defer a.use(waiterCount, -1, 0)
 
 	var limits []context.Context
-	if x.m.maxWait > 0 {
-		limit, cancel := context.WithTimeout(context.WithoutCancel(x.r.Context()), left(until))
+	if rs.m.maxWait > 0 {
+		limit, cancel := context.WithTimeout(context.WithoutCancel(rs.r.Context()), remaining(until))
 		defer cancel()
 		limits = append(limits, limit)
 	}
-	ctx, stop := x.waiting(limits...)
+	ctx, stop := rs.waitContext(limits...)
 	defer stop()
 
 	var outage error // of the last try that no quorum answered
 	for {
-		err := x.take(ctx, x.m.locker.TryAcquire, x.identity.key)
+		err := rs.acquire(ctx, rs.m.locker.TryAcquire, rs.identity.key)
 		op, ok := errors.AsType[*core.OpError](err)
 		class := core.ClassOf(err)
 		switch {
 		case err == nil:
 			return nil
 		case ok && op.Record != nil:
-			return x.replay(op.Record.Result)
+			return rs.replay(op.Record.Result)
 		case class == core.ClassUnavailable:
 			outage = err
 		case class != core.ClassHeld || outage == nil: // a try that no quorum answered may hold the key itself, for a TTL at most
-			return denied(err, EventIdempotencyInFlight)
+			return rejectionFor(err, EventIdempotencyInFlight)
 		}
-		if x.m.maxWait == 0 {
-			return denied(outage, EventIdempotencyInFlight)
+		if rs.m.maxWait == 0 {
+			return rejectionFor(outage, EventIdempotencyInFlight)
 		}
 
 		ended := pause(ctx, until)
 		switch {
 		case errors.Is(ended, context.DeadlineExceeded):
-			return denied(outage, EventIdempotencyInFlight)
+			return rejectionFor(outage, EventIdempotencyInFlight)
 		case ended != nil:
-			return denied(ended, EventIdempotencyInFlight)
+			return rejectionFor(ended, EventIdempotencyInFlight)
 		}
 	}
 }
@@ -99,70 +99,70 @@ func (x *exchange) claimIdentity(until time.Time) error {
 func pause(ctx context.Context, until time.Time) error {
 	d := 75*time.Millisecond + rand.N(50*time.Millisecond)
 	select {
-	case <-time.After(min(d, left(until))):
+	case <-time.After(min(d, remaining(until))):
 		return nil
 	case <-ctx.Done():
-		return whyEnded(ctx)
+		return endError(ctx)
 	}
 }
 
 // whyEnded returns both the error and the cause of a context that has ended: a cause may hide a deadline.
-func whyEnded(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
+func endError(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
 // claimResource takes the lease of the request's resource. The request waits for it in a queue.
-func (x *exchange) claimResource(key string, until time.Time) error {
-	a, m := x.m.admission, x.m
-	if !a.use(waiters, 1, m.maxWaitersTotal) {
-		return overloaded
+func (rs *requestState) acquireResource(key string, until time.Time) error {
+	a, m := rs.m.admission, rs.m
+	if !a.use(waiterCount, 1, m.maxWaitersTotal) {
+		return errOverloaded
 	}
-	defer a.use(waiters, -1, 0)
-	if !a.use(counted{key: key}, 1, m.maxWaiters) {
+	defer a.use(waiterCount, -1, 0)
+	if !a.use(counter{key: key}, 1, m.maxWaiters) {
 		return &rejection{kind: EventQueueFull}
 	}
-	defer a.use(counted{key: key}, -1, 0)
+	defer a.use(counter{key: key}, -1, 0)
 
 	get := m.locker.Acquire
 	if m.maxWait == 0 {
 		get = m.locker.TryAcquire
 	}
-	ctx, stop := x.waiting()
+	ctx, stop := rs.waitContext()
 	defer stop()
 	for {
-		err := x.take(ctx, get, key, core.MaxWait(left(until)))
+		err := rs.acquire(ctx, get, key, core.MaxWait(remaining(until)))
 		if err == nil {
 			return nil
 		}
 		goesOn := core.ClassOf(err) == core.ClassUnavailable && m.maxWait > 0 // Acquire gives up after a TTL without a quorum
 		if !goesOn || !time.Now().Before(until) {
-			return denied(err, EventBusy)
+			return rejectionFor(err, EventBusy)
 		}
 
 		ended := pause(ctx, until)
 		switch {
 		case ended != nil:
-			return denied(ended, EventBusy)
+			return rejectionFor(ended, EventBusy)
 		case !time.Now().Before(until):
-			return denied(err, EventBusy)
+			return rejectionFor(err, EventBusy)
 		}
 	}
 }
 
 // waiting returns the context of a request that waits. It ends with the request, when the server drains, with the lease that
 // the request has already, and with the limits.
-func (x *exchange) waiting(limits ...context.Context) (ctx context.Context, stop func()) {
+func (rs *requestState) waitContext(limits ...context.Context) (ctx context.Context, stop func()) {
 	// Without a lease, the request's context is inner already.
-	ends := []context.Context{x.m.admission.draining, x.r.Context()}[:1+len(x.leases)]
-	return join.Contexts(x.inner, append(ends, limits...)...)
+	ends := []context.Context{rs.m.admission.drainCtx, rs.r.Context()}[:1+len(rs.leases)]
+	return join.Contexts(rs.innerCtx, append(ends, limits...)...)
 }
 
 // take takes the lease of a key by a method of the Locker. The error of a wait that ctx has ended matches its cause.
-func (x *exchange) take(ctx context.Context, get func(context.Context, string, ...core.CallOption) (*core.Lease, error), key string, opts ...core.CallOption) error {
-	lease, err := get(ctx, key, append(opts, core.Name(x.route.template))...)
+func (rs *requestState) acquire(ctx context.Context, get func(context.Context, string, ...core.CallOption) (*core.Lease, error), key string, opts ...core.CallOption) error {
+	lease, err := get(ctx, key, append(opts, core.Name(rs.route.template))...)
 	if err == nil {
-		x.leases, x.inner = append(x.leases, lease), lease.Context()
+		rs.leases, rs.innerCtx = append(rs.leases, lease), lease.Context()
 	}
 	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
-		return whyEnded(ctx)
+		return endError(ctx)
 	}
 	return err
 }

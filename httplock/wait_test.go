@@ -300,7 +300,7 @@ func TestOutermostArrived(t *testing.T) {
 		h := Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
 			Arrived(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if at := arrival(r); !at.Equal(began) {
+				if at := arrivalTime(r); !at.Equal(began) {
 					w.Errorf("arrived after %v", at.Sub(began))
 				}
 			})).ServeHTTP(rw, r)
