@@ -11,31 +11,62 @@ import (
 
 // An admission bounds, counts and drains the requests of all Middlewares derived from one New.
 type admission struct {
-	gate       gate.Gate       // requests, and what goes on in the background after them
-	drainCtx   context.Context // ends when the server drains
+	gate       gate.Gate       // counts the requests, and the background work that they leave behind
+	drainCtx   context.Context // ends when Drain is called
 	startDrain context.CancelCauseFunc
 
-	mu   sync.Mutex
-	used map[counter]int // waiting requests by key, and of all; bytes of memory
+	mu   sync.Mutex // guards used
+	used map[counter]int
 }
 
 // What is counted is the waiting requests of a key, or a total.
 type counter struct{ key, name string }
 
-var waiterCount, memoryUse = counter{name: "waiters"}, counter{name: "memory"} // of bodies and answers
+var (
+	waiterCount = counter{name: "waiters"} // waiting requests of all keys
+	memoryUse   = counter{name: "memory"}  // bytes of request bodies and buffered responses
+)
 
 // errDraining is of class closed: this process takes no more requests.
 var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
 
-// use takes n of what, or gives -n back, and reports whether that leaves no more than most in use. If not, nothing is taken.
-func (a *admission) use(what counter, n, most int) bool {
+func newAdmission() *admission {
+	drainCtx, startDrain := context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	return &admission{drainCtx: drainCtx, startDrain: startDrain, used: map[counter]int{}}
+}
+
+// reserve adds n to the counter unless the sum would exceed limit. It reports whether it has added n.
+func (a *admission) reserve(c counter, n, limit int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n >= 0 && a.used[what] > most-n {
+
+	if a.used[c] > limit-n {
 		return false
 	}
-	if a.used[what] += n; a.used[what] == 0 {
-		delete(a.used, what)
-	}
+	a.add(c, n)
 	return true
+}
+
+// release subtracts n from the counter.
+func (a *admission) release(c counter, n int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.add(c, -n)
+}
+
+// isExceeded reports whether the counter is greater than limit.
+func (a *admission) isExceeded(c counter, limit int) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return a.used[c] > limit
+}
+
+// add adds n to the counter. Counters that are zero leave the map, because keys may be many. a.mu must be held.
+func (a *admission) add(c counter, n int) {
+	a.used[c] += n
+	if a.used[c] == 0 {
+		delete(a.used, c)
+	}
 }

@@ -15,13 +15,16 @@ import (
 // A body is that of a request, as Lock found it.
 type body struct {
 	content     []byte
-	charged     int  // bytes of memory
-	alreadyRead bool // it is not what the client sent: somebody further out has read it, or a part of it
+	charged     int  // the bytes that it has added to memoryUse
+	alreadyRead bool // a middleware further out has read at least a part of it
 }
 
 // errBodyRead is the rejection of a request whose body would have to be what its client sent.
-var errBodyRead = misplaced("Put the middleware further out than whatever reads the body of a request: a form parser, a check of CSRF tokens, ShouldBindBodyWith.",
-	"the body of the request was read before Lock, which needs it as the client sent it")
+var errBodyRead = misplaced(
+	"Put the middleware further out than whatever reads the body of a request: "+
+		"a form parser, a check of CSRF tokens, ShouldBindBodyWith.",
+	"the body of the request was read before Lock, which needs it as the client sent it",
+)
 
 // readBody reads the body. net/http looks out for the client's leaving only once that is done.
 func (rs *requestState) readBody() error {
@@ -29,9 +32,10 @@ func (rs *requestState) readBody() error {
 	if rs.r.ContentLength > limit { // a client that expects 100-continue has not sent it yet
 		return bodyTooLarge(limit, nil)
 	}
-	if !rs.m.admission.use(memoryUse, 0, rs.m.memory) {
+	if rs.m.admission.isExceeded(memoryUse, rs.m.memory) {
 		return errOverloaded
 	}
+
 	if rs.r.Body != nil && rs.r.Body != http.NoBody {
 		content, err := io.ReadAll(meteredReader{http.MaxBytesReader(rs.w, rs.r.Body, limit), rs})
 		rs.body.content = content
@@ -47,7 +51,7 @@ func (rs *requestState) readBody() error {
 func bodyError(err error) error {
 	limitErr, ok := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case ok: // of our limit, or of somebody else's
+	case ok: // the limit may be that of a middleware further out
 		return bodyTooLarge(limitErr.Limit, err)
 	case errors.Is(err, errOverloaded):
 		return err
@@ -56,25 +60,29 @@ func bodyError(err error) error {
 }
 
 func bodyTooLarge(limit int64, err error) error {
-	return &rejection{kind: EventBodyTooLarge, detail: fmt.Sprintf("It must have no more than %d bytes.", limit), err: err}
+	detail := fmt.Sprintf("It must have no more than %d bytes.", limit)
+	return &rejection{kind: EventBodyTooLarge, detail: detail, err: err}
 }
 
 // bodyWasRead reports whether somebody further out has read the body, or a part of it. The header counts, and not
 // Request.ContentLength: middleware that decompresses a body deletes the header. If the length is unknown, a body of which
 // only a part was read cannot be told from a whole one.
 func (rs *requestState) bodyWasRead() bool {
-	announced, err := strconv.Atoi(rs.r.Header.Get("Content-Length"))
+	length, err := strconv.Atoi(rs.r.Header.Get("Content-Length"))
 	if err == nil {
-		return len(rs.body.content) < announced
+		return len(rs.body.content) < length
 	}
-	empty := len(rs.body.content) == 0 && rs.r.ContentLength != 0
-	return empty || rs.formParsed() || rs.storedByGin()
+	isEmpty := len(rs.body.content) == 0 && rs.r.ContentLength != 0
+	return isEmpty || rs.formParsed() || rs.storedByGin()
 }
 
 // formParsed reports whether the body is a form that was parsed.
 func (rs *requestState) formParsed() bool {
-	kind, _, _ := mime.ParseMediaType(rs.r.Header.Get("Content-Type"))
-	return rs.r.MultipartForm != nil || rs.r.PostForm != nil && kind == "application/x-www-form-urlencoded"
+	if rs.r.MultipartForm != nil {
+		return true
+	}
+	contentType, _, _ := mime.ParseMediaType(rs.r.Header.Get("Content-Type"))
+	return rs.r.PostForm != nil && contentType == "application/x-www-form-urlencoded"
 }
 
 // storedByGin reports whether ShouldBindBodyWith has read the body.
@@ -82,8 +90,8 @@ func (rs *requestState) storedByGin() bool {
 	if rs.gin == nil {
 		return false
 	}
-	_, stored := rs.gin.Get(gin.BodyBytesKey)
-	return stored
+	_, ok := rs.gin.Get(gin.BodyBytesKey)
+	return ok
 }
 
 // sentBody returns the body, for what has to know what the client sent.
@@ -108,14 +116,15 @@ func (r *readRecorder) Read(p []byte) (int, error) {
 // A metered body takes memory for what has come of it, and not for what its client has announced.
 type meteredReader struct {
 	io.Reader
-	x *requestState
+	rs *requestState
 }
 
 func (r meteredReader) Read(p []byte) (int, error) {
 	n, err := r.Reader.Read(p)
-	if !r.x.m.admission.use(memoryUse, n, r.x.m.memory) {
+	reserved := r.rs.m.admission.reserve(memoryUse, n, r.rs.m.memory)
+	if !reserved {
 		return 0, errOverloaded
 	}
-	r.x.body.charged += n
+	r.rs.body.charged += n
 	return n, err
 }

@@ -15,13 +15,18 @@ import (
 // those that wait, and what it takes is no waiting.
 func (rs *requestState) callUser(option string, f func(*http.Request)) (returned, readChanged bool) {
 	r := rs.requestWith(context.WithValue(rs.r.Context(), ginKey, rs.gin))
-	sent := &readRecorder{ReadCloser: r.Body}
+	body := &readRecorder{ReadCloser: r.Body}
 	if rs.body.alreadyRead {
-		r.Body = sent
+		r.Body = body
 	}
-	defer func() { // net/http removes the files of its own request
-		rs.r.Form, rs.r.PostForm, rs.r.MultipartForm = r.Form, r.PostForm, r.MultipartForm
+
+	// f may parse a form. Its files must reach the server's request, because net/http removes the files of that one
+	// only.
+	defer func() {
+		rs.r.Form = r.Form
+		rs.r.PostForm = r.PostForm
+		rs.r.MultipartForm = r.MultipartForm
 	}()
 	returned = callback.Call(rs.m.locker.Logger(), "httplock."+option, func() { f(r) })
-	return returned, sent.wasRead.Load()
+	return returned, body.wasRead.Load()
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,27 +26,35 @@ func connectionOf(w http.ResponseWriter) (connection, bool) {
 		}
 		w = outer.Unwrap()
 	}
+
 	c := connection{w}
-	return c, c.http1() || c.http2()
+	return c, c.isHTTP1() || c.isHTTP2()
 }
 
-// http1 reports whether it is a connection of net/http, over HTTP/1. Of the types of net/http, only the writer of its
+// isHTTP1 reports whether it is a connection of net/http, over HTTP/1. Of the types of net/http, only the writer of its
 // HTTP/1 server is a Hijacker.
-func (c connection) http1() bool {
+func (c connection) isHTTP1() bool {
 	_, ok := c.w.(http.Hijacker)
 	return ok && definedIn(c.w, "net/http")
 }
 
-// http2 reports whether it is a stream of an HTTP/2 connection.
-func (c connection) http2() bool {
+// isHTTP2 reports whether it is a stream of an HTTP/2 connection.
+func (c connection) isHTTP2() bool {
 	_, ok := c.w.(interface{ SetWriteDeadline(t time.Time) error })
-	return ok && !c.http1() && (definedIn(c.w, "net/http") || definedIn(c.w, "net/http/internal/http2") || definedIn(c.w, "golang.org/x/net/http2"))
+	if !ok || c.isHTTP1() {
+		return false
+	}
+	packages := []string{"net/http", "net/http/internal/http2", "golang.org/x/net/http2"}
+	return slices.ContainsFunc(packages, func(pkg string) bool { return definedIn(c.w, pkg) })
 }
 
 // definedIn reports whether v is a pointer to a type of that package.
 func definedIn(v any, pkg string) bool {
 	t := reflect.TypeOf(v)
-	return t != nil && t.Kind() == reflect.Pointer && strings.TrimPrefix(t.Elem().PkgPath(), "vendor/") == pkg
+	if t == nil || t.Kind() != reflect.Pointer {
+		return false
+	}
+	return strings.TrimPrefix(t.Elem().PkgPath(), "vendor/") == pkg
 }
 
 var errNoConnection = errors.New("the connection is hidden by the writer of another middleware")
@@ -58,25 +67,25 @@ func (c connection) cut() error {
 	}
 
 	// Over HTTP/2, a deadline in the past resets the stream at once. Over HTTP/1.1, it keeps Hijack from waiting for a
-	// client that does not read; there are connections that have no deadlines.
+	// client that does not read. Some connections have no deadlines: over HTTP/1.1 the error does not matter.
 	err := http.NewResponseController(c.w).SetWriteDeadline(time.Unix(1, 0))
-	if !c.http1() {
+	if !c.isHTTP1() {
 		return err
 	}
 
-	// The server ends a response in good order when its handlers have returned, unless the connection is no longer its own.
-	conn, _, err := c.w.(http.Hijacker).Hijack() //nolint:forcetypeassert // http1 says so
+	// When its handlers have returned, the server ends a response in good order, unless the connection was taken over.
+	conn, _, err := c.w.(http.Hijacker).Hijack() //nolint:forcetypeassert // see isHTTP1
 	if errors.Is(err, http.ErrHijacked) {
-		return nil // whoever has it sends no response of this server
+		return nil // the server sends no response on it any more
 	}
 	if err != nil {
 		return err
 	}
-	return beneath(conn).Close()
+	return rawConn(conn).Close()
 }
 
-// beneath returns the connection that carries one of TLS, which may wait for the client when it is closed.
-func beneath(conn net.Conn) net.Conn {
+// rawConn returns the connection that carries conn if that is TLS: closing a TLS connection may wait for the client.
+func rawConn(conn net.Conn) net.Conn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		return secure.NetConn()
 	}

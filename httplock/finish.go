@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -16,83 +17,105 @@ import (
 // end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
 // anything recovers it, which would end a stream as if it were whole.
 func (rs *requestState) finish(w *response, panicked bool) {
-	outer, ok := rs.w.(gin.ResponseWriter) // net/http does not tell
-	past := ok && outer.Written() && w.state != stateStreaming
+	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Written
+	bypassed := isGin && outer.Written() && w.state != stateStreaming
+
+	// A handler that has written nothing still has a status and a header.
 	if w.state == stateOpen && !panicked {
 		w.freezeHeader()
 	}
-	whole := !panicked && !past && w.contentLength <= w.written
-	loss := rs.endLeases(w, whole, panicked)
 
-	h, why := onReturn, errResponseTooLarge
+	isWhole := !panicked && !bypassed && w.contentLength <= w.written
+	loss := rs.endLeases(w, isWhole, panicked)
+
+	t, reason := onReturn, errResponseTooLarge // the reason if the state becomes stateRefused
 	switch {
-	case past:
-		h, why = onBypass, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
+	case bypassed:
+		t, reason = onBypass, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
 	case loss != nil:
-		h, why = onLeaseLost, &rejection{kind: EventLost, err: loss}
-	case panicked, w.state == stateStreaming && !whole:
-		h = onCutShort
+		t, reason = onLeaseLost, &rejection{kind: EventLost, err: loss}
+	case panicked, w.state == stateStreaming && !isWhole:
+		t = onCutShort
 	}
-	w.transition(h)
+	w.transition(t)
 
 	switch w.state {
 	case stateRefused:
-		rs.refuse(why)
+		rs.refuse(reason)
 	case stateBroken:
-		if h != onCutShort {
-			rs.report(why.kind, why.err)
+		if t != onCutShort {
+			rs.report(reason.kind, reason.err)
 		}
-		if !panicked {
+		if !panicked { // otherwise the panic of the handler goes on
 			panic(http.ErrAbortHandler)
 		}
 	}
 }
 
 // settle ends the leases, and records the answer if it is an outcome. The error is that of the loss of a lease before.
-func (rs *requestState) endLeases(w *response, whole, panicked bool) (loss error) {
-	leases, lost := rs.leases, rs.lostError()
+func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss error) {
+	leases := rs.leases
+	loss = rs.lostError()
 	rs.leases = nil
-	outcome := whole && !invitesRetry(w.status, w.frozen) || rs.recordForced.Load()
-	if !rs.idempotent || !outcome || lost != nil {
-		return cmp.Or(lost, rs.releaseLeases(leases))
+
+	isOutcome := isWhole && !invitesRetry(w.status, w.frozen)
+	if rs.recordForced.Load() {
+		isOutcome = true
+	}
+	if loss != nil || !rs.idempotent || !isOutcome {
+		releaseLoss := rs.releaseLeases(leases)
+		return cmp.Or(loss, releaseLoss)
 	}
 
 	// The resource comes first: if its lease turns out to be lost, nothing is recorded.
-	lost = rs.releaseLeases(leases[1:])
-	if lost != nil {
-		return cmp.Or(lost, rs.releaseLeases(leases[:1]))
+	identity, others := leases[0], leases[1:]
+	loss = rs.releaseLeases(others)
+	if loss != nil {
+		_ = rs.releaseLeases(leases[:1])
+		return loss
 	}
+
+	// A response of which a part is missing is recorded without its body.
 	switch {
 	case panicked:
-		return rs.recordResponse(leases[0], rs.encodeStatus(http.StatusInternalServerError))
-	case !whole:
-		return rs.recordResponse(leases[0], rs.encodeStatus(w.status))
+		return rs.recordResponse(identity, rs.encodeStatus(http.StatusInternalServerError))
+	case !isWhole:
+		return rs.recordResponse(identity, rs.encodeStatus(w.status))
 	}
-	return rs.recordResponse(leases[0], rs.encodeRecord(w))
+	return rs.recordResponse(identity, rs.encodeRecord(w))
 }
 
-// recordFor is for how long a record is tried that no quorum has confirmed.
-const recordFor = 30 * time.Second
+// recordTimeout is how long the middleware tries to write a record that no quorum has confirmed.
+const recordTimeout = 30 * time.Second
 
 // record records an answer, and returns the error of a lease that was lost before. Where too few nodes answer, the answer
 // counts all the same, since the key was held to the end, and the record is tried in the background: to release the key
 // instead would make the next request run again.
-func (rs *requestState) recordResponse(lease *core.Lease, answer []byte) (loss error) {
-	err := lease.Complete(lease.Context(), answer) // one round
+func (rs *requestState) recordResponse(lease *core.Lease, record []byte) (loss error) {
+	err := lease.Complete(lease.Context(), record) // one round
 	if err == nil || errors.Is(err, core.ErrLost) {
 		return err
 	}
+
+	// The retry starts before the report, because observers and loggers may be slow.
 	log := rs.m.locker.Logger().With("route", rs.route.template, "identity", rs.identity.name)
-	rs.m.admission.gate.Go(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(lease.Context()), recordFor)
-		defer cancel()
-		ctx, stop := join.Contexts(ctx, rs.m.admission.drainCtx)
-		defer stop()
-		if err := lease.Complete(ctx, answer); err != nil {
-			log.Error("httplock: an answer was not recorded: a repetition of its request may run again", "err", redactKey(err))
-		}
-	})
-	rs.report(EventRecordOpen, err) // observers and loggers may be slow, and the record does not wait for them
-	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again", "err", redactKey(err))
+	a := rs.m.admission
+	a.gate.Go(func() { retryRecord(a.drainCtx, lease, record, log) })
+	rs.report(EventRecordOpen, err)
+	log.Warn("httplock: an answer may not be recorded: a repetition of its request may run again",
+		"err", redactKey(err))
 	return nil
+}
+
+// retryRecord tries to write a record until recordTimeout or the end of drainCtx.
+func retryRecord(drainCtx context.Context, lease *core.Lease, record []byte, log *slog.Logger) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(lease.Context()), recordTimeout)
+	defer cancel()
+	ctx, stop := join.Contexts(ctx, drainCtx)
+	defer stop()
+
+	if err := lease.Complete(ctx, record); err != nil {
+		log.Error("httplock: an answer was not recorded: a repetition of its request may run again",
+			"err", redactKey(err))
+	}
 }

@@ -16,15 +16,14 @@ type Middleware struct {
 	config
 	service   string
 	locker    *core.Locker
-	admission *admission
+	admission *admission // shared by all Middlewares that are derived from one New
 }
 
 // New returns a Middleware that locks on locker, which the caller keeps owning; the TTL and what else belongs to leases is
 // set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
 // and services that share nodes use different names. The error names everything that is wrong with the options.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
-	m := Middleware{config: defaults, service: service, locker: locker, admission: &admission{used: map[counter]int{}}}
-	m.admission.drainCtx, m.admission.startDrain = context.WithCancelCause(context.Background()) //nolint:forbidigo // lives until Close
+	m := Middleware{config: defaults, service: service, locker: locker, admission: newAdmission()}
 	return m.With(opts...)
 }
 
@@ -32,25 +31,31 @@ func New(locker *core.Locker, service string, opts ...Option) (*Middleware, erro
 // with m.
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	derived := *m
-	derived.wholeKey, derived.keyParts = nil, nil // what makes the key replaces what made it before
-	faults.Set(&derived.faults, &derived.config, opts)
-	derived.faults.Check(derived.wholeKey != nil && derived.keyParts != nil, "ByKey makes all of the key: give no other part of it")
-	derived.faults.Check(derived.retention < time.Second, "a retention of %v: must be at least 1s", derived.retention)
-	derived.faults.Check(derived.maxWait < 0, "a max wait of %v: must not be negative", derived.maxWait)
-	derived.faults.Check(derived.maxWaiters < 1, "max waiters is %d: must be at least 1; if none is to wait, give WithMaxWait(0)", derived.maxWaiters)
-	derived.faults.Check(derived.bodyLimit < 0, "a body limit of %d bytes: must not be negative", derived.bodyLimit)
-	derived.faults.Check(derived.memory < derived.bodyLimit, "a memory of %d bytes is less than one body may take, %d", derived.memory, derived.bodyLimit)
-	derived.faults.Check(derived.reply == nil, "WithReply: the function is nil")
-	if !derived.hasKey() {
-		derived.wholeKey, derived.keyParts = m.wholeKey, m.keyParts
-	}
-	derived.faults.Check(!derived.hasKey() && !derived.idempotency, "nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
-	derived.faults.Check(derived.service == "", "the service name is empty: it keeps the requests of services that share nodes apart")
-	derived.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, max(16*derived.maxWaiters, derived.maxWaiters)) // also where that overflows
 
-	var err error // a handler may outlast its request
-	derived.locker, err = m.locker.With(core.Detached(true), core.Retention(max(derived.retention, time.Second)))
+	// Options that make a key replace the key of m.
+	derived.wholeKey = nil
+	derived.keyParts = nil
+	faults.Set(&derived.faults, &derived.config, opts)
+	derived.checkOptions()
+
+	// Without such an option, the key of m remains.
+	if !derived.hasKey() {
+		derived.wholeKey = m.wholeKey
+		derived.keyParts = m.keyParts
+	}
+	derived.faults.Check(!derived.hasKey() && !derived.idempotency,
+		"nothing makes a key: give ByParam, ByJSON, ByFunc, ByKey or WithIdempotency")
+	derived.faults.Check(derived.service == "",
+		"the service name is empty: it keeps the requests of services that share nodes apart")
+
+	// New sets the limit on all waiting requests. The larger number is maxWaiters if the product overflows.
+	derived.maxWaitersTotal = cmp.Or(m.maxWaitersTotal, max(16*derived.maxWaiters, derived.maxWaiters))
+
+	// The leases are detached from the request, because a handler may outlast it.
+	locker, err := m.locker.With(core.Detached(true), core.Retention(max(derived.retention, time.Second)))
 	derived.faults.Check(err != nil, "%w", err)
+	derived.locker = locker
+
 	if err := derived.faults.Err("httplock"); err != nil {
 		return nil, err
 	}

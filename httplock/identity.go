@@ -14,8 +14,8 @@ import (
 // A runIdentity is what makes requests repetitions of one another. The table in the package document says what is a part of
 // which of these.
 type runIdentity struct {
-	key         string // of the lease, and of the record
-	name        string // of it for the handler: Run.Identity
+	key         string // the key of the lease and of the record
+	name        string // a hash of key: Run.Identity
 	fingerprint [sha256.Size]byte
 }
 
@@ -23,12 +23,19 @@ const idempotencyHeader = "Idempotency-Key"
 
 // idempotencyKeys are a string of RFC 9651, with or without parameters, as the draft has it, or visible characters, as many
 // clients send it, of 1 to 255 characters. Both ways of writing it are the same key.
-var idempotencyKeyPattern = regexp.MustCompile(`^(?:"((?:[ !#-\[\]-~]|\\["\\]){1,255})"(?:; *` + parameterKeyPattern + `(?:=` + bareItemPattern + `)?)*|([!#-+\--\[\]-~]{1,255}))$`)
+var idempotencyKeyPattern = regexp.MustCompile(`^(?:` +
+	`"((?:[ !#-\[\]-~]|\\["\\]){1,255})"(?:; *` + parameterKeyPattern + `(?:=` + bareItemPattern + `)?)*` +
+	`|([!#-+\--\[\]-~]{1,255})` +
+	`)$`)
 
 // parameterKey and bareItem are of RFC 9651.
 const (
 	parameterKeyPattern = `[a-z*][a-z0-9_.*-]*`
-	bareItemPattern     = `(?:@?-?[0-9]{1,15}(?:\.[0-9]{1,3})?|%?"(?:[ !#-\[\]-~]|\\["\\])*"|[A-Za-z*][-!#$%&'*+.^_|~0-9A-Za-z:/` + "`" + `]*|:[A-Za-z0-9+/=]*:|\?[01])`
+	bareItemPattern     = `(?:@?-?[0-9]{1,15}(?:\.[0-9]{1,3})?` + // an integer, a decimal or a date
+		`|%?"(?:[ !#-\[\]-~]|\\["\\])*"` + // a string
+		`|[A-Za-z*][-!#$%&'*+.^_|~0-9A-Za-z:/` + "`" + `]*` + // a token
+		`|:[A-Za-z0-9+/=]*:` + // bytes in base64
+		`|\?[01])` // a boolean
 )
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
@@ -39,7 +46,9 @@ func (rs *requestState) identify() error {
 	if match == nil {
 		return &rejection{kind: EventIdempotencyKey}
 	}
-	sent, err := rs.originalBody()
+	idempotencyKey := unescape.Replace(match[1]) + match[2] // one of them is empty
+
+	body, err := rs.originalBody()
 	if err != nil {
 		return err
 	}
@@ -48,14 +57,16 @@ func (rs *requestState) identify() error {
 		return err
 	}
 
-	parts := []string{"http/idempotent", rs.m.service, rs.tenant, rs.r.Method, rs.route.template, sender, unescape.Replace(match[1]) + match[2]}
+	parts := []string{
+		"http/idempotent", rs.m.service, rs.tenant, rs.r.Method, rs.route.template, sender, idempotencyKey,
+	}
 	for _, p := range rs.route.parameters {
 		parts = append(parts, p.value)
 	}
 	rs.identity.key = core.Key(parts...)
 	rs.identity.name = fmt.Sprintf("%x", sha256.Sum256([]byte(rs.identity.key)))
 
-	content := []string{requestTarget(rs.r), rs.r.URL.EscapedPath(), rs.r.URL.RawQuery, string(sent)}
+	content := []string{requestTarget(rs.r), rs.r.URL.EscapedPath(), rs.r.URL.RawQuery, string(body)}
 	if !isNamed {
 		content = append(content, credentials(rs.r)...)
 	}

@@ -2,17 +2,73 @@ package httplock
 
 import (
 	"errors"
+	"fmt"
+	"net/http"
+	"strings"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
 // A part makes a component of a key. An error that is no *rejection says why the request does not name what it should.
 type keyPart = func(rs *requestState) (string, error)
 
+// paramPart returns the part that is the value of a path parameter.
+func paramPart(name string) keyPart {
+	const advice = "Put the middleware at the route that has it, and not further out: " +
+		"with chi by r.With, and not by r.Use in r.Route."
+
+	return func(rs *requestState) (string, error) {
+		value, ok := rs.route.parameter(name)
+		if !ok {
+			return "", misplaced(advice,
+				"the route %s, as the middleware sees it, has no parameter %q", rs.route.template, name)
+		}
+		return value, nil
+	}
+}
+
+// jsonPart returns the part that is a field of the JSON body.
+func jsonPart(path []string) keyPart {
+	return func(rs *requestState) (string, error) {
+		body, err := rs.originalBody()
+		if err != nil {
+			return "", err
+		}
+		value, err := jsonfield.Of(body, path)
+		if err != nil {
+			detail := fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err)
+			return "", &rejection{kind: EventKeyMissing, detail: detail, err: err}
+		}
+		return value, nil
+	}
+}
+
+// function makes a part of a function of the user's.
+func userFunc(c *config, option string, f func(*http.Request) (string, error)) keyPart {
+	c.faults.Check(f == nil, "%s: the function is nil", option)
+	return func(rs *requestState) (value string, err error) {
+		returned, readChanged := rs.callUser(option, func(r *http.Request) { value, err = f(r) })
+		switch {
+		case !returned:
+			return "", misconfigured("the function that %s was given panicked", option)
+		case readChanged:
+			return "", errBodyRead
+		case err != nil && rs.r.Context().Err() != nil: // f could not look anything up
+			return "", &rejection{kind: EventGone, err: err}
+		}
+		return value, err
+	}
+}
+
 // value returns what f makes of the request, and an error if that is nothing.
 func (rs *requestState) evaluate(f keyPart) (string, error) {
 	value, err := f(rs)
-	if _, rejected := errors.AsType[*rejection](err); rejected || err == nil && value != "" {
+	if err == nil && value != "" {
+		return value, nil
+	}
+
+	if _, ok := errors.AsType[*rejection](err); ok {
 		return value, err
 	}
 	return "", &rejection{kind: EventKeyMissing, err: err}
@@ -25,6 +81,8 @@ func (rs *requestState) resolveTenant() (err error) {
 	}
 	return err
 }
+
+var errNoSender = errors.New("httplock: requests have no sender")
 
 // sender returns who sends the request, and whether anybody has named the sender.
 func (rs *requestState) senderName() (name string, isNamed bool, err error) {
@@ -43,7 +101,9 @@ func (rs *requestState) resourceKey() (string, error) {
 	if rs.m.keyParts == nil {
 		return "", nil
 	}
-	parts := append(make([]string, 0, 8), "http/route", rs.m.service, rs.tenant, rs.route.template) // most keys need no more
+
+	parts := make([]string, 0, 8) // most keys need no more
+	parts = append(parts, "http/route", rs.m.service, rs.tenant, rs.route.template)
 	for _, f := range rs.m.keyParts {
 		value, err := rs.evaluate(f)
 		if err != nil {

@@ -1,15 +1,12 @@
 package httplock
 
 import (
-	"errors"
-	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/internal/faults"
-	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
 // An Option configures New or With.
@@ -17,20 +14,24 @@ type Option func(*config)
 
 // config is what the options said.
 type config struct {
-	wholeKey keyPart // all of it, in place of parts
+	// The key of a resource has either wholeKey or keyParts.
+	wholeKey keyPart
 	keyParts []keyPart
 	tenant   keyPart
 
-	idempotency, keyRequired bool // Idempotency-Keys are heeded; no request goes without
-	sender                   keyPart
-	retention                time.Duration
+	idempotency bool // requests with an Idempotency-Key run until a response is recorded
+	keyRequired bool // requests without an Idempotency-Key are refused
+	sender      keyPart
+	retention   time.Duration
 
-	maxWait                     time.Duration
-	maxWaiters, maxWaitersTotal int
-	bodyLimit, memory           int
-	reply                       func(http.ResponseWriter, *http.Request, Refusal)
+	maxWait         time.Duration
+	maxWaiters      int // per key
+	maxWaitersTotal int // for all keys
+	bodyLimit       int // in bytes
+	memory          int // in bytes
+	reply           func(http.ResponseWriter, *http.Request, Refusal)
 
-	faults faults.List // of single options
+	faults faults.List // of options that are invalid whatever the others are
 }
 
 var defaults = config{
@@ -55,15 +56,10 @@ func ByParam(names ...string) Option {
 		c.faults.Check(len(names) == 0, "ByParam: no name")
 		for _, name := range names {
 			bare := strings.Trim(name, ":*{}.")
-			c.faults.Check(name != "*" && bare != name || name == "", "ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
-			c.keyParts = append(c.keyParts, func(rs *requestState) (string, error) {
-				value, known := rs.route.parameter(name)
-				if !known {
-					return "", misplaced("Put the middleware at the route that has it, and not further out: with chi by r.With, and not by r.Use in r.Route.",
-						"the route %s, as the middleware sees it, has no parameter %q", rs.route.template, name)
-				}
-				return value, nil
-			})
+			isBare := name != "" && name == bare
+			c.faults.Check(!isBare && name != "*",
+				"ByParam(%q): give the name as c.Param and r.PathValue take it: ByParam(%q)", name, bare)
+			c.keyParts = append(c.keyParts, paramPart(name))
 		}
 	}
 }
@@ -76,18 +72,9 @@ func ByParam(names ...string) Option {
 // which of the two they take. If a middleware further out has read the body, the request is refused with 500.
 func ByJSON(path ...string) Option {
 	return func(c *config) {
-		c.faults.Check(len(path) == 0 || slices.Contains(path, ""), "ByJSON: the path to the field is empty, or a name in it")
-		c.keyParts = append(c.keyParts, func(rs *requestState) (string, error) {
-			sent, err := rs.originalBody()
-			if err != nil {
-				return "", err
-			}
-			value, err := jsonfield.Of(sent, path)
-			if err != nil {
-				return "", &rejection{kind: EventKeyMissing, detail: fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err), err: err}
-			}
-			return value, nil
-		})
+		c.faults.Check(len(path) == 0 || slices.Contains(path, ""),
+			"ByJSON: the path to the field is empty, or a name in it")
+		c.keyParts = append(c.keyParts, jsonPart(path))
 	}
 }
 
@@ -115,23 +102,6 @@ func WithTenant(f func(r *http.Request) (string, error)) Option {
 	return func(c *config) { c.tenant = userFunc(c, "WithTenant", f) }
 }
 
-// function makes a part of a function of the user's.
-func userFunc(c *config, option string, f func(*http.Request) (string, error)) keyPart {
-	c.faults.Check(f == nil, "%s: the function is nil", option)
-	return func(rs *requestState) (value string, err error) {
-		returned, readChanged := rs.callUser(option, func(r *http.Request) { value, err = f(r) })
-		switch {
-		case !returned:
-			return "", misconfigured("the function that %s was given panicked", option)
-		case readChanged:
-			return "", errBodyRead
-		case err != nil && rs.r.Context().Err() != nil: // so it could not look anything up
-			return "", &rejection{kind: EventGone, err: err}
-		}
-		return value, err
-	}
-}
-
 // WithIdempotency makes a request with the header Idempotency-Key run until a response is recorded, and repetitions get that
 // response; see "Idempotency-Key" in the package document. If required is true, requests without the header are refused
 // with 400. By default the header is ignored.
@@ -142,7 +112,8 @@ func userFunc(c *config, option string, f func(*http.Request) (string, error)) k
 // request, such as that of an anonymous visitor.
 func WithIdempotency(required bool, sender func(r *http.Request) (string, error)) Option {
 	return func(c *config) {
-		c.idempotency, c.keyRequired = true, required
+		c.idempotency = true
+		c.keyRequired = required
 		if sender == nil {
 			c.faults.Check(true, "WithIdempotency: nothing names the sender: give a function that does, or NoSender")
 			return
@@ -150,8 +121,6 @@ func WithIdempotency(required bool, sender func(r *http.Request) (string, error)
 		c.sender = userFunc(c, "WithIdempotency", sender)
 	}
 }
-
-var errNoSender = errors.New("httplock: requests have no sender")
 
 // NoSender says to [WithIdempotency] that requests have no senders. Requests of two users with one Idempotency-Key then have
 // the same Run.Identity, and a handler that looks it up must check whose row it finds. The credentials (the headers
@@ -191,4 +160,18 @@ func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusa
 	return func(c *config) { c.reply = reply }
 }
 
+// checkOptions records each option that is out of range, or contradicts another.
+func (c *config) checkOptions() {
+	c.faults.Check(c.wholeKey != nil && c.keyParts != nil, "ByKey makes all of the key: give no other part of it")
+	c.faults.Check(c.retention < time.Second, "a retention of %v: must be at least 1s", c.retention)
+	c.faults.Check(c.maxWait < 0, "a max wait of %v: must not be negative", c.maxWait)
+	c.faults.Check(c.maxWaiters < 1,
+		"max waiters is %d: must be at least 1; if none is to wait, give WithMaxWait(0)", c.maxWaiters)
+	c.faults.Check(c.bodyLimit < 0, "a body limit of %d bytes: must not be negative", c.bodyLimit)
+	c.faults.Check(c.memory < c.bodyLimit,
+		"a memory of %d bytes is less than one body may take, %d", c.memory, c.bodyLimit)
+	c.faults.Check(c.reply == nil, "WithReply: the function is nil")
+}
+
+// hasKey reports whether an option makes the key of a resource.
 func (c *config) hasKey() bool { return c.wholeKey != nil || c.keyParts != nil }

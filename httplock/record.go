@@ -33,16 +33,22 @@ var retryStatuses = []int{
 
 // invitesRetry reports whether an answer is no outcome, so that a repetition of its request has to run.
 func invitesRetry(status int, h http.Header) bool {
-	return status >= 500 || slices.Contains(retryStatuses, status) || status >= 400 && h.Get("Retry-After") != ""
+	switch {
+	case status >= 500, slices.Contains(retryStatuses, status):
+		return true
+	case status >= 400:
+		return h.Get("Retry-After") != ""
+	}
+	return false
 }
 
 const maxRecord = 60 << 10
 
 // These headers are of records only. They are no headers of an answer.
 const (
-	omittedHeader = "Idempotent-Omitted" // the record has no body
-	removedHeader = "Idempotent-Removed" // a header that the handler has removed
-	unsetHeader   = "Idempotent-Unset"   // a header that the handler has set to nil, so that net/http does not set it either
+	omittedHeader = "Idempotent-Omitted" // "true": the record has no body
+	removedHeader = "Idempotent-Removed" // the names of headers that the handler removed
+	unsetHeader   = "Idempotent-Unset"   // the names of headers that the handler set to nil: net/http must not set them
 )
 
 // middlewares reports whether a header is the middleware's own, and not the handler's: one of records, or of repetitions.
@@ -54,29 +60,37 @@ var unrepeatedHeaders = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie
 // encode returns what is recorded of an answer. What was set further out is left out: it is set again for a repetition, or
 // not for a reason, as by a middleware that compresses for those who accept it.
 func (rs *requestState) encodeRecord(w *response) []byte {
-	outer := rs.w.Header()
-	h := maps.Clone(w.frozen)
-	maps.DeleteFunc(h, func(name string, values []string) bool {
-		return slices.Contains(unrepeatedHeaders, name) || isReserved(name) || len(values) == 0 || slices.Equal(values, outer[name])
-	})
-	for name := range outer {
-		if _, there := w.frozen[name]; !there {
-			h.Add(removedHeader, name)
-		}
-	}
-	for name, values := range w.frozen {
-		if len(values) == 0 {
-			h.Add(unsetHeader, name)
-		}
-	}
-
+	h := recordedHeader(w.frozen, rs.w.Header())
 	if len(w.body) <= maxRecord && w.state != stateOversized {
-		b := rs.marshalRecord(w.status, h, w.body)
-		if len(b) <= maxRecord {
-			return b
+		record := rs.marshalRecord(w.status, h, w.body)
+		if len(record) <= maxRecord {
+			return record
 		}
 	}
 	return rs.encodeStatus(w.status)
+}
+
+// recordedHeader returns the header of a record. It has the changes that the handler made to the header outer. The
+// values of outer are left out: a repetition gets its own, which may differ. For example, a middleware that compresses
+// does so only for clients that accept it.
+func recordedHeader(h, outer http.Header) http.Header {
+	recorded := maps.Clone(h)
+	maps.DeleteFunc(recorded, func(name string, values []string) bool {
+		isUnchanged := len(values) == 0 || slices.Equal(values, outer[name])
+		return isUnchanged || isReserved(name) || slices.Contains(unrepeatedHeaders, name)
+	})
+
+	for name := range outer {
+		if _, ok := h[name]; !ok {
+			recorded.Add(removedHeader, name)
+		}
+	}
+	for name, values := range h {
+		if len(values) == 0 {
+			recorded.Add(unsetHeader, name)
+		}
+	}
+	return recorded
 }
 
 // withoutBody returns what is recorded of an answer that cannot be repeated.
@@ -86,32 +100,43 @@ func (rs *requestState) encodeStatus(status int) []byte {
 
 // wire returns the fingerprint of the request, and an answer in HTTP's own format.
 func (rs *requestState) marshalRecord(status int, h http.Header, body []byte) []byte {
-	b := bytes.NewBuffer(append(make([]byte, 0, 2<<10+len(body)), rs.identity.fingerprint[:]...)) // most headers fit
-	answer := http.Response{StatusCode: status, ProtoMajor: 1, ProtoMinor: 1, Header: h, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body))}
-	_ = answer.Write(b) // to memory
+	record := make([]byte, 0, 2<<10+len(body)) // enough for most headers
+	record = append(record, rs.identity.fingerprint[:]...)
+	b := bytes.NewBuffer(record)
+
+	resp := http.Response{
+		StatusCode:    status,
+		ProtoMajor:    1,
+		ProtoMinor:    1,
+		Header:        h,
+		ContentLength: int64(len(body)),
+		Body:          io.NopCloser(bytes.NewReader(body)),
+	}
+	_ = resp.Write(b) // a write to memory does not fail
 	return b.Bytes()
 }
 
 // replay answers with a record once more. If it cannot, the error is a rejection.
 func (rs *requestState) replay(record []byte) error {
-	recorded, same := bytes.CutPrefix(record, rs.identity.fingerprint[:])
-	if !same {
+	encoded, isSame := bytes.CutPrefix(record, rs.identity.fingerprint[:])
+	if !isSame {
 		return &rejection{kind: EventIdempotencyMismatch}
 	}
-	answer, body, err := decodeRecord(recorded)
+	recorded, body, err := decodeRecord(encoded)
 	if err != nil {
 		return misconfigured("the record of an Idempotency-Key cannot be read: %w", err)
 	}
+
 	rs.w.Header().Set("Idempotent-Replayed", "true")
-	if answer.Header.Get(omittedHeader) != "" {
-		rs.w.Header().Set("Idempotent-Status", strconv.Itoa(answer.StatusCode))
+	if recorded.Header.Get(omittedHeader) != "" {
+		rs.w.Header().Set("Idempotent-Status", strconv.Itoa(recorded.StatusCode))
 		return &rejection{kind: EventIdempotencyOmitted}
 	}
 
 	rs.replayed = true
 	rs.report(EventReplayed, nil)
-	rs.respond(answer.StatusCode, func(w http.ResponseWriter) bool {
-		restoreHeader(w.Header(), answer.Header)
+	rs.respond(recorded.StatusCode, func(w http.ResponseWriter) bool {
+		restoreHeader(w.Header(), recorded.Header)
 		_, _ = w.Write(body)
 		return true
 	})
@@ -119,14 +144,15 @@ func (rs *requestState) replay(record []byte) error {
 }
 
 // decode returns the answer that is recorded.
-func decodeRecord(recorded []byte) (*http.Response, []byte, error) {
-	answer, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(recorded)), nil)
+func decodeRecord(encoded []byte) (*http.Response, []byte, error) {
+	recorded, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(encoded)), nil)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer answer.Body.Close()
-	body, err := io.ReadAll(answer.Body)
-	return answer, body, err
+	defer recorded.Body.Close()
+
+	body, err := io.ReadAll(recorded.Body)
+	return recorded, body, err
 }
 
 // restore makes the headers of a repetition those of the first answer.
@@ -135,7 +161,7 @@ func restoreHeader(h, recorded http.Header) {
 		delete(h, name)
 	}
 	for name, values := range recorded {
-		if name != "Content-Length" && !isReserved(name) { // what is further out may change the length
+		if name != "Content-Length" && !isReserved(name) { // a middleware further out may change the length
 			h[name] = values
 		}
 	}

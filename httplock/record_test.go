@@ -263,7 +263,7 @@ func TestRecordFollows(t *testing.T) {
 				w.nodes[0].Up()
 				w.nodes[1].Up()
 			}
-			time.Sleep(2 * recordFor)
+			time.Sleep(2 * recordTimeout)
 			log.Want(w, map[bool]int{false: 1, true: 0}[c.up], "level=ERROR", "httplock: ", "was not recorded")
 			log.Want(w, 0, "secret")
 			if c.omitted {

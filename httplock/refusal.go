@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,27 +16,27 @@ import (
 // but the last two are refusals: responses in place of the handler's, with the status given here unless [WithReply]
 // writes another. If a stream has begun, its connection is broken instead.
 const (
-	EventBusy           core.EventKind = "busy"             // 409: somebody else had the key for all of the wait, or it rests
+	EventBusy           core.EventKind = "busy"             // 409: the key was held all the time, or is in a cooldown
 	EventDone           core.EventKind = "done"             // 409: the key was completed for good (core.Lease.Complete)
 	EventQueueFull      core.EventKind = "queue_full"       // 429: too many requests wait for this key already
 	EventOverloaded     core.EventKind = "overloaded"       // 503: too many requests wait in all, or no memory is left
 	EventDraining       core.EventKind = "draining"         // 503: the server is shutting down
 	EventUnavailable    core.EventKind = "unavailable"      // 503: no quorum of lock nodes
-	EventGone           core.EventKind = "client_gone"      // 503: the context of the request ended before its handler ran
-	EventLost           core.EventKind = "lost"             // 503: a lease was lost; what the handler did is unknown, unless the detail says that nothing was done
-	EventKeyMissing     core.EventKind = "key_missing"      // 400: the request lacks what makes the key
-	EventMisconfigured  core.EventKind = "misconfigured"    // 500: the log says what is wrong with the route, or has the stack of a function that panicked
+	EventGone           core.EventKind = "client_gone"      // 503: the request's context ended before its handler ran
+	EventLost           core.EventKind = "lost"             // 503: a lease was lost
+	EventKeyMissing     core.EventKind = "key_missing"      // 400: the request lacks a part of its key
+	EventMisconfigured  core.EventKind = "misconfigured"    // 500: see the log
 	EventBodyBroken     core.EventKind = "body_broken"      // 400: the body could not be read to its end
 	EventBodyTooLarge   core.EventKind = "body_too_large"   // 413: see WithBodyLimit
-	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the response is too large to be held back; see the log
+	EventAnswerTooLarge core.EventKind = "answer_too_large" // 500: the response is too large to hold back; see the log
 
-	EventIdempotencyKey      core.EventKind = "idempotency_key"       // 400: missing where it is required, or malformed
-	EventIdempotencyInFlight core.EventKind = "idempotency_in_flight" // 409: the first request with this key is not over
-	EventIdempotencyMismatch core.EventKind = "idempotency_mismatch"  // 422: the key belongs to a different request or sender
-	EventIdempotencyOmitted  core.EventKind = "idempotency_omitted"   // 410: of the first response only the status was recorded
+	EventIdempotencyKey      core.EventKind = "idempotency_key"       // 400: required and missing, or malformed
+	EventIdempotencyInFlight core.EventKind = "idempotency_in_flight" // 409: the first request is not over
+	EventIdempotencyMismatch core.EventKind = "idempotency_mismatch"  // 422: the key is of another request or sender
+	EventIdempotencyOmitted  core.EventKind = "idempotency_omitted"   // 410: only the status was recorded
 
 	EventReplayed   core.EventKind = "replayed"    // a request was answered from the record of its Idempotency-Key
-	EventRecordOpen core.EventKind = "record_open" // too few nodes confirmed the record of a response: it is tried again
+	EventRecordOpen core.EventKind = "record_open" // too few nodes confirmed a record: the middleware tries again
 )
 
 // A Refusal is a response of the middleware in place of the handler's.
@@ -43,9 +44,9 @@ type Refusal struct {
 	Kind       core.EventKind
 	Status     int
 	RetryAfter time.Duration // when another try may succeed; 0 if unknown or pointless
-	Title      string        // what happened, for people; the same for all of a kind
+	Title      string        // what happened, for people; the same for all refusals of a kind
 	Detail     string        // what to do about it
-	Err        error         // why, for logs; nil if Kind says it all. It may name the key: do not send it
+	Err        error         // the cause, for logs; nil if Kind says it all. It may name the key: do not send it
 }
 
 // Write sends r as application/problem+json (RFC 9457). Neither key nor holder are in it.
@@ -62,39 +63,127 @@ const defaultRetryAfter = time.Second
 
 // refusals are the refusals of each kind.
 var refusals = map[core.EventKind]Refusal{
-	EventBusy:           {"", 409, defaultRetryAfter, "Resource is busy", "Another request is working on it. Try again.", nil},
-	EventDone:           {"", 409, 0, "Resource is closed", "It takes no more requests of this kind.", nil},
-	EventQueueFull:      {"", 429, defaultRetryAfter, "Too many requests wait for this resource", "Send fewer at once.", nil},
-	EventOverloaded:     {"", 503, defaultRetryAfter, "Too many requests", "Nothing was done. Try again later.", nil},
-	EventDraining:       {"", 503, defaultRetryAfter, "Server is shutting down", "Nothing was done. Try again.", nil},
-	EventUnavailable:    {"", 503, defaultRetryAfter, "Locks are unavailable", "Nothing was done. Try again later.", nil},
-	EventGone:           {"", 503, defaultRetryAfter, "Request was cancelled", "Nothing was done. Try again.", nil},
-	EventLost:           {"", 503, 0, "Lock was lost", "Find out what it did before you repeat it: a repetition runs again, also with the same Idempotency-Key.", nil},
-	EventKeyMissing:     {"", 400, 0, "Request does not name its resource", "Nothing was done. Correct the request.", nil},
-	EventMisconfigured:  {"", 500, 0, "Server is misconfigured", "Tell those who run it.", nil},
-	EventBodyBroken:     {"", 400, 0, "Body could not be read", "Nothing was done. Send all of it.", nil},
-	EventBodyTooLarge:   {"", 413, 0, "Body is too large", "", nil},
-	EventAnswerTooLarge: {"", 500, 0, "Answer is too large", "The request was carried out.", nil},
-
-	EventIdempotencyKey: {"", 400, 0, "Idempotency-Key is missing or malformed",
-		"Send one, unique to the operation, such as a UUID: 1 to 255 visible ASCII characters without \", comma and \\, or a quoted string.", nil},
-	EventIdempotencyInFlight: {"", 409, defaultRetryAfter, "Idempotency-Key is in use", "The first request with it is under way. Try again to get its answer.", nil},
-	EventIdempotencyMismatch: {"", 422, 0, "Idempotency-Key was used with another request or other credentials",
-		"Repeat a request as it was, with the same credentials. Use a new key only for a new request, whose effect is wanted as well.", nil},
-	EventIdempotencyOmitted: {"", 410, 0, "Answer cannot be repeated", "The request was carried out.", nil},
+	EventBusy: {
+		Status:     http.StatusConflict,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Resource is busy",
+		Detail:     "Another request is working on it. Try again.",
+	},
+	EventDone: {
+		Status: http.StatusConflict,
+		Title:  "Resource is closed",
+		Detail: "It takes no more requests of this kind.",
+	},
+	EventQueueFull: {
+		Status:     http.StatusTooManyRequests,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Too many requests wait for this resource",
+		Detail:     "Send fewer at once.",
+	},
+	EventOverloaded: {
+		Status:     http.StatusServiceUnavailable,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Too many requests",
+		Detail:     "Nothing was done. Try again later.",
+	},
+	EventDraining: {
+		Status:     http.StatusServiceUnavailable,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Server is shutting down",
+		Detail:     "Nothing was done. Try again.",
+	},
+	EventUnavailable: {
+		Status:     http.StatusServiceUnavailable,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Locks are unavailable",
+		Detail:     "Nothing was done. Try again later.",
+	},
+	EventGone: {
+		Status:     http.StatusServiceUnavailable,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Request was cancelled",
+		Detail:     "Nothing was done. Try again.",
+	},
+	EventLost: {
+		Status: http.StatusServiceUnavailable,
+		Title:  "Lock was lost",
+		Detail: "Find out what it did before you repeat it: " +
+			"a repetition runs again, also with the same Idempotency-Key.",
+	},
+	EventKeyMissing: {
+		Status: http.StatusBadRequest,
+		Title:  "Request does not name its resource",
+		Detail: "Nothing was done. Correct the request.",
+	},
+	EventMisconfigured: {
+		Status: http.StatusInternalServerError,
+		Title:  "Server is misconfigured",
+		Detail: "Tell those who run it.",
+	},
+	EventBodyBroken: {
+		Status: http.StatusBadRequest,
+		Title:  "Body could not be read",
+		Detail: "Nothing was done. Send all of it.",
+	},
+	EventBodyTooLarge: {
+		Status: http.StatusRequestEntityTooLarge,
+		Title:  "Body is too large",
+	},
+	EventAnswerTooLarge: {
+		Status: http.StatusInternalServerError,
+		Title:  "Answer is too large",
+		Detail: "The request was carried out.",
+	},
+	EventIdempotencyKey: {
+		Status: http.StatusBadRequest,
+		Title:  "Idempotency-Key is missing or malformed",
+		Detail: "Send one, unique to the operation, such as a UUID: " +
+			"1 to 255 visible ASCII characters without \", comma and \\, or a quoted string.",
+	},
+	EventIdempotencyInFlight: {
+		Status:     http.StatusConflict,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Idempotency-Key is in use",
+		Detail:     "The first request with it is under way. Try again to get its answer.",
+	},
+	EventIdempotencyMismatch: {
+		Status: http.StatusUnprocessableEntity,
+		Title:  "Idempotency-Key was used with another request or other credentials",
+		Detail: "Repeat a request as it was, with the same credentials. " +
+			"Use a new key only for a new request, whose effect is wanted as well.",
+	},
+	EventIdempotencyOmitted: {
+		Status: http.StatusGone,
+		Title:  "Answer cannot be repeated",
+		Detail: "The request was carried out.",
+	},
 }
 
 // A rejection is why a request is refused. It is an error so that what makes a key can return it.
 type rejection struct {
 	kind       core.EventKind
-	detail     string        // for the client; empty: that of the kind
-	retryAfter time.Duration // when another try may succeed; 0: as for the kind
-	err        error         // for logs; nil if kind says it all
+	detail     string        // Refusal.Detail; empty: the detail of the kind
+	retryAfter time.Duration // Refusal.RetryAfter; 0: the time of the kind
+	err        error         // Refusal.Err
 }
 
 func (r *rejection) Error() string { return fmt.Sprintf("httplock: %s: %v", r.kind, r.err) }
 
 func (r *rejection) Unwrap() error { return r.err }
+
+// refusal returns the refusal of r. The time that core gives to try again takes precedence over other times.
+func (r *rejection) refusal() Refusal {
+	refusal := refusals[r.kind]
+	refusal.Kind = r.kind
+	refusal.Err = r.err
+	refusal.Detail = cmp.Or(r.detail, refusal.Detail)
+	refusal.RetryAfter = cmp.Or(r.retryAfter, refusal.RetryAfter)
+
+	if op, ok := errors.AsType[*core.OpError](r.err); ok && op.RetryAfter > 0 {
+		refusal.RetryAfter = op.RetryAfter
+	}
+	return refusal
+}
 
 var errOverloaded = &rejection{kind: EventOverloaded}
 
@@ -105,18 +194,23 @@ func misconfigured(format string, args ...any) *rejection {
 // misplaced is the rejection of a request whose middleware is in a place where it cannot do its work. The advice says where
 // it belongs.
 func misplaced(advice, format string, args ...any) *rejection {
-	return &rejection{kind: EventMisconfigured, detail: advice, err: fmt.Errorf("%w. %s", fmt.Errorf(format, args...), advice)}
+	err := fmt.Errorf("%w. %s", fmt.Errorf(format, args...), advice)
+	return &rejection{kind: EventMisconfigured, detail: advice, err: err}
 }
 
 // denied is the rejection of a request that got no lease, where held is the kind if somebody else has it.
-func rejectionFor(err error, held core.EventKind) *rejection {
+func rejectionFor(err error, heldKind core.EventKind) *rejection {
 	op, ok := errors.AsType[*core.OpError](err)
 	switch {
 	case ok && op.Held == core.HeldByCaller:
-		return misconfigured("the request runs under a lease on this key already, as in a function of core.Locker.Do: %w", err)
+		return misconfigured(
+			"the request runs under a lease on this key already, as in a function of core.Locker.Do: %w", err)
 	case ok && op.Held == core.HeldRests:
-		return &rejection{kind: held, detail: fmt.Sprintf("Nobody works on it: the key rests for %ds. Try again after that.", seconds(op.RetryAfter)), err: err}
+		detail := fmt.Sprintf("Nobody works on it: the key rests for %ds. Try again after that.",
+			seconds(op.RetryAfter))
+		return &rejection{kind: heldKind, detail: detail, err: err}
 	}
+
 	switch core.ClassOf(err) {
 	case core.ClassInvalid:
 		return &rejection{kind: EventMisconfigured, err: err}
@@ -125,13 +219,19 @@ func rejectionFor(err error, held core.EventKind) *rejection {
 	case core.ClassDone:
 		return &rejection{kind: EventDone, err: err}
 	case core.ClassHeld:
-		return &rejection{kind: held, err: err}
-	case core.ClassLost: // of a lease that the request had already
-		return &rejection{kind: EventLost, detail: "Nothing was done. Try again.", retryAfter: defaultRetryAfter, err: err}
+		return &rejection{kind: heldKind, err: err}
+	case core.ClassLost: // a lease that the request already had: the handler has not run
+		return &rejection{
+			kind:       EventLost,
+			detail:     "Nothing was done. Try again.",
+			retryAfter: defaultRetryAfter,
+			err:        err,
+		}
 	case core.ClassUnavailable:
 		return &rejection{kind: EventUnavailable, err: err}
 	}
-	if errors.Is(err, context.DeadlineExceeded) { // by which no quorum has answered
+
+	if errors.Is(err, context.DeadlineExceeded) { // no quorum has answered in time
 		return &rejection{kind: EventUnavailable, err: err}
 	}
 	return &rejection{kind: EventGone, err: err}

@@ -18,26 +18,31 @@ import (
 
 // An exchange is one request on its way through a Middleware.
 type requestState struct {
-	m           *Middleware
-	gin         *gin.Context // nil: it came by net/http
+	m   *Middleware
+	gin *gin.Context // nil with net/http
+
+	// The request as Lock found it.
 	w           http.ResponseWriter
 	r           *http.Request
 	route       route
-	outerStatus int         // the status that was set further out
-	arrivedAt   time.Time   // at the server, or at Lock
-	outerLease  *core.Lease // that the request came with; nil: it has none
+	outerStatus int         // set by a middleware further out
+	arrivedAt   time.Time   // when the request arrived at Arrived, or at Lock
+	outerLease  *core.Lease // the lease of the request's context; nil if it has none
 
+	// The parts of its keys.
 	body   body
 	tenant string
 
-	idempotent   bool // it runs once, under an Idempotency-Key
+	// Its Idempotency-Key.
+	idempotent   bool // the request has an Idempotency-Key that counts, or must have one
 	identity     runIdentity
-	replayed     bool        // it was answered from the record
-	recordForced atomic.Bool // the effect of the handler, although it fails: see Record
+	replayed     bool        // the response came from the record
+	recordForced atomic.Bool // the handler has called Record; set from any goroutine
 
-	leases     []*core.Lease   // not settled yet: that of the identity, that of the resource
-	leaseArray [2]*core.Lease  // for them
-	innerCtx   context.Context // of the last of them, or of the request
+	// Its leases.
+	leases     []*core.Lease   // not ended yet, in the order in which they were acquired: identity, resource
+	leaseArray [2]*core.Lease  // the array behind leases
+	innerCtx   context.Context // of the last lease acquired; of the request before that
 }
 
 // A contextKey leads to what the context of a request carries.
@@ -45,7 +50,7 @@ type contextKey string
 
 const (
 	ginKey     contextKey = "gin"     // gin's context
-	lockKey    contextKey = "lock"    // the exchange that runs the handlers
+	lockKey    contextKey = "lock"    // the requestState whose handlers run
 	arrivalKey contextKey = "arrival" // when the request arrived at the server
 )
 
@@ -85,20 +90,26 @@ func (rs *requestState) releaseLeases(leases []*core.Lease) (loss error) {
 	if len(leases) == 0 {
 		return nil
 	}
-	released, waiting := make(chan error, len(leases)), len(leases)
+
+	// Each release goes on in the background if it takes longer than releaseWait. Close waits for it.
+	released := make(chan error, len(leases))
+	pending := len(leases)
 	for _, lease := range leases {
 		if lost := lease.Lost(); lost != nil {
-			loss, waiting = lost, waiting-1
+			loss = lost
+			pending--
 		}
 		rs.m.admission.gate.Go(func() { released <- lease.Release(lease.Context()) })
 	}
-	for enough := time.After(releaseWait); waiting > 0; waiting-- {
+
+	timeout := time.After(releaseWait)
+	for ; pending > 0; pending-- {
 		select {
 		case err := <-released:
 			if errors.Is(err, core.ErrLost) {
 				loss = err
 			}
-		case <-enough:
+		case <-timeout:
 			return loss
 		}
 	}

@@ -1,38 +1,32 @@
 package httplock
 
 import (
-	"cmp"
 	"errors"
 	"net/http"
 	"strconv"
 	"time"
-
-	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/core"
 )
 
 // refuse answers in place of the handler, which is over or does not run.
 func (rs *requestState) refuse(err error) {
-	rs.leases, _ = nil, rs.releaseLeases(rs.leases)
-	why, ok := errors.AsType[*rejection](err)
-	if !ok {
-		why = rejectionFor(err, EventBusy)
-	}
-	rs.report(why.kind, why.err)
+	_ = rs.releaseLeases(rs.leases)
+	rs.leases = nil
 
-	r := refusals[why.kind]
-	r.Kind, r.Err, r.Detail, r.RetryAfter = why.kind, why.err, cmp.Or(why.detail, r.Detail), cmp.Or(why.retryAfter, r.RetryAfter)
-	if op, ok := errors.AsType[*core.OpError](why.err); ok && op.RetryAfter > 0 {
-		r.RetryAfter = op.RetryAfter
+	reason, ok := errors.AsType[*rejection](err)
+	if !ok {
+		reason = rejectionFor(err, EventBusy)
 	}
-	if !rs.writeRefusal(r, rs.m.reply) { // it panicked
+	rs.report(reason.kind, reason.err)
+
+	r := reason.refusal()
+	written := rs.writeRefusal(r, rs.m.reply)
+	if !written { // WithReply's function panicked
 		rs.writeRefusal(r, defaults.reply)
 	}
 }
 
 // reply answers with a refusal, and reports whether f returned. If it did not, nothing is sent.
-func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) (returned bool) {
+func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) bool {
 	return rs.respond(r.Status, func(w http.ResponseWriter) bool {
 		if r.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds(r.RetryAfter)))
@@ -48,13 +42,18 @@ func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Seco
 // answer sends an answer that is not the handler's, if write returns true, and reports whether it did.
 func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool) bool {
 	w := newResponse(rs.r.Context(), rs, status)
-	defer w.discard() // also if it is not sent
+	defer w.discard() // for a response that is not sent
+
+	// In gin, no handler runs any more, and functions of the application find w in the context.
 	if c := rs.gin; c != nil {
 		c.Abort()
-		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
+		outer := c.Writer
+		defer func() { c.Writer = outer }()
 		c.Writer = w
 	}
-	if !write(w) {
+
+	written := write(w)
+	if !written {
 		return false
 	}
 	w.transition(onBegin)

@@ -16,54 +16,55 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// How much of an answer is kept back: of one that may be streamed then, and of one that may not.
-const streamThreshold, maxBuffered = 1 << 20, 16 << 20
+const (
+	streamThreshold = 1 << 20  // a larger response is streamed, if it may be
+	maxBuffered     = 16 << 20 // a larger response that must not be streamed fails
+)
 
 // A response is what an answer is written to, by a handler or in its place. What becomes of it is in the table of life.
 type response struct {
-	x   *requestState
-	ctx context.Context // of who writes
+	rs  *requestState
+	ctx context.Context // of the handler, or of the request
 
-	state         state
-	header        http.Header // of its own, so that nothing of a dropped answer is left
-	frozen        http.Header // as it was when the answer began
-	status        int
-	contentLength int64 // by the Content-Length of a body; -1 = not at all
-	written       int64 // of what was written
+	state  state
+	status int
+
+	// The header has a map of its own, so that a response that is dropped leaves nothing in the client's.
+	header http.Header
+	frozen http.Header // a copy of header, made when the response began
+
+	contentLength int64 // as the header announces it; -1 if it does not
+	written       int64 // bytes that the handler has written
 	body          []byte
-	canStream     bool // the answer may be streamed
 
-	connection connection // of the client
+	canStream  bool // the response may be streamed
+	connection connection
 }
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
-	return &response{x: rs, ctx: ctx, header: maps.Clone(rs.w.Header()), status: status, contentLength: -1}
+	return &response{rs: rs, ctx: ctx, header: maps.Clone(rs.w.Header()), status: status, contentLength: -1}
 }
 
 // on changes the state, and does what that is for.
-func (w *response) transition(h trigger) {
-	was := w.state
-	switch w.state = was.next(h); w.state {
-	case was:
+func (w *response) transition(t trigger) {
+	from := w.state
+	w.state = from.next(t)
+	if w.state == from {
+		return
+	}
+
+	switch w.state {
 	case stateBuffered:
 		w.freezeHeader()
 	case stateStreaming:
-		w.sendBuffered(was)
+		w.sendBuffered(from)
 	case stateSent:
-		if was != stateStreaming {
-			w.sendBuffered(was)
+		if from != stateStreaming {
+			w.sendBuffered(from)
 		}
-		for name, values := range w.header {
-			if _, before := w.frozen[name]; !before { // a trailer, or nothing that net/http sends
-				w.x.w.Header()[name] = values
-			}
-		}
+		w.addTrailers()
 	case stateBroken:
-		// Panic afterwards: without it, everything further out would believe that all went well.
-		w.discard()
-		if err := w.connection.cut(); err != nil {
-			w.x.report(EventMisconfigured, fmt.Errorf("the response must be cut off, and the connection could not be broken: %w", err))
-		}
+		w.breakConnection()
 	default:
 		w.discard()
 	}
@@ -73,14 +74,17 @@ func (w *response) transition(h trigger) {
 func (w *response) freezeHeader() {
 	if w.status < 100 || w.status > 999 {
 		w.state = stateOpen
-		panic(fmt.Sprintf("httplock: invalid status code %d", w.status)) // as net/http does, but before it is recorded
+		panic(fmt.Sprintf("httplock: invalid status code %d", w.status))
 	}
+
 	w.frozen = maps.Clone(w.header)
-	length := cmp.Or(w.frozen.Get("Content-Length"), "-1") // an error would cost more
-	if n, err := strconv.ParseInt(length, 10, 64); err == nil && bodyAllowed(w.status) {
+	w.canStream = w.canStream && bodyAllowed(w.status)
+
+	length := cmp.Or(w.frozen.Get("Content-Length"), "-1") // "" would cost an error
+	n, err := strconv.ParseInt(length, 10, 64)
+	if err == nil && bodyAllowed(w.status) {
 		w.contentLength = n
 	}
-	w.canStream = w.canStream && bodyAllowed(w.status)
 }
 
 // bodyAllowed reports whether the client expects a body.
@@ -89,93 +93,148 @@ func bodyAllowed(status int) bool {
 }
 
 // send sends the header and what was kept back.
-func (w *response) sendBuffered(was state) {
-	h := w.x.w.Header()
+func (w *response) sendBuffered(from state) {
+	h := w.rs.w.Header()
 	clear(h)
 	maps.Copy(h, w.frozen)
 	h.Del("Transfer-Encoding") // with "identity" the end of the connection would end the body
 	if w.state == stateStreaming {
-		h.Del("Content-Length") // with it the client might have all before the lease is settled
+		h.Del("Content-Length") // with it the client might have the whole body before the lease is released
 	}
-	if w.x.gin != nil || was != stateOpen { // where nothing has begun, whoever is further out may answer
-		w.x.w.WriteHeader(w.status)
+
+	// If a handler of net/http has not begun a response, a middleware further out may respond.
+	begun := from != stateOpen
+	if begun || w.rs.gin != nil {
+		w.rs.w.WriteHeader(w.status)
 	}
-	if was != stateOpen {
-		_, _ = w.x.w.Write(w.body) // also of nothing, so that gin counts it as written; the client may be gone
+	if begun {
+		// An empty body is written, too, so that gin counts it as written. The client may be gone.
+		_, _ = w.rs.w.Write(w.body)
 	}
 	w.discard()
 }
 
-// forget drops what is kept back.
-func (w *response) discard() {
-	w.x.m.admission.use(memoryUse, -len(w.body), 0)
-	w.body = nil
-}
-
-var errBufferLimit, errHandlerReturned = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be held back", maxBuffered>>20), errors.New("httplock: the handler has returned")
-
-var errResponseTooLarge = &rejection{kind: EventAnswerTooLarge, err: errBufferLimit}
-
-func (w *response) Header() http.Header { return w.header }
-
-func (w *response) WriteHeader(status int) {
-	hint := status/100 == 1 && status != http.StatusSwitchingProtocols // of an answer to come; none is sent
-	if w.state == stateOpen && !hint && (status > 0 || w.x.gin == nil) {
-		if w.status = status; w.x.gin == nil {
-			w.transition(onBegin)
+// addTrailers passes on the headers that the handler has set since the response began. net/http sends those that are
+// trailers.
+func (w *response) addTrailers() {
+	for name, values := range w.header {
+		if _, ok := w.frozen[name]; !ok {
+			w.rs.w.Header()[name] = values
 		}
 	}
 }
 
+// breakConnection drops the response, and breaks its connection. The caller must panic afterwards: otherwise all
+// middleware further out would take the response for complete.
+func (w *response) breakConnection() {
+	w.discard()
+	if err := w.connection.cut(); err != nil {
+		w.rs.report(EventMisconfigured,
+			fmt.Errorf("the response must be cut off, and the connection could not be broken: %w", err))
+	}
+}
+
+// forget drops what is kept back.
+func (w *response) discard() {
+	w.rs.m.admission.release(memoryUse, len(w.body))
+	w.body = nil
+}
+
+var (
+	errBufferLimit = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be held back",
+		maxBuffered>>20)
+	errHandlerReturned = errors.New("httplock: the handler has returned")
+
+	errResponseTooLarge = &rejection{kind: EventAnswerTooLarge, err: errBufferLimit}
+)
+
+func (w *response) Header() http.Header { return w.header }
+
+func (w *response) WriteHeader(status int) {
+	// Informational responses are not sent, because the response that they announce may not be sent either.
+	isInformational := status/100 == 1 && status != http.StatusSwitchingProtocols
+	if isInformational || w.state != stateOpen {
+		return
+	}
+
+	// In gin, WriteHeader only sets the status, and ignores one that is not positive.
+	if w.rs.gin != nil {
+		if status > 0 {
+			w.status = status
+		}
+		return
+	}
+	w.status = status
+	w.transition(onBegin)
+}
+
 func (w *response) Write(b []byte) (int, error) {
 	w.transition(onBegin)
-	n, err := int64(len(b)), w.x.lostError()
-	switch {
-	case err != nil:
+	if err := w.rs.lostError(); err != nil {
 		return 0, err
+	}
+
+	n := int64(len(b))
+	switch {
 	case n > 0 && !bodyAllowed(w.status):
 		return 0, http.ErrBodyNotAllowed
 	case w.contentLength >= 0 && w.written+n > w.contentLength:
 		return 0, http.ErrContentLength
-	case w.state != stateBuffered:
-	case w.canStream && w.written+n > streamThreshold:
-		w.transition(onStreamLimit)
-	case w.written+n > maxBuffered:
-		w.transition(onBufferLimit)
+	}
+
+	if w.state == stateBuffered {
+		w.checkLimits(w.written + n)
 	}
 	w.written += n
+
 	switch w.state {
 	case stateBuffered:
 		w.body = append(w.body, b...)
-		w.x.m.admission.use(memoryUse, len(b), math.MaxInt) // what a handler that runs has done is not refused
+		w.rs.m.admission.reserve(memoryUse, len(b), math.MaxInt) // no limit: the handler may have had its effect
 		return len(b), nil
 	case stateStreaming:
-		return w.x.w.Write(b)
+		return w.rs.w.Write(b)
 	case stateOversized:
 		return 0, errBufferLimit
 	}
 	return 0, errHandlerReturned
 }
 
+// checkLimits ends the buffering of a response that is about to become too large for it.
+func (w *response) checkLimits(size int64) {
+	switch {
+	case w.canStream && size > streamThreshold:
+		w.transition(onStreamLimit)
+	case size > maxBuffered:
+		w.transition(onBufferLimit)
+	}
+}
+
 func (w *response) Flush() { _ = w.FlushError() } // http.Flusher has no error
 
 func (w *response) FlushError() error {
 	w.transition(onBegin)
-	if _, typed := w.frozen["Content-Type"]; w.state == stateBuffered && w.written == 0 && !typed {
-		w.frozen["Content-Type"] = nil // net/http looks for one in the first bytes that it sends with the header
+
+	// The nil value keeps net/http from guessing the type from the bytes that it sends with the header.
+	_, hasType := w.frozen["Content-Type"]
+	if w.state == stateBuffered && w.written == 0 && !hasType {
+		w.frozen["Content-Type"] = nil
 	}
-	if err := w.x.lostError(); err != nil || !w.canStream {
+
+	err := w.rs.lostError()
+	if err != nil || !w.canStream {
 		return err
 	}
-	if w.transition(onFlush); w.state != stateStreaming {
+	w.transition(onFlush)
+	if w.state != stateStreaming { // the handler has returned
 		return nil
 	}
-	return http.NewResponseController(w.x.w).Flush()
+	return http.NewResponseController(w.rs.w).Flush()
 }
 
 // SetWriteDeadline is for http.ResponseController. There is no Unwrap, which would lead past the response.
 func (w *response) SetWriteDeadline(t time.Time) error {
-	return http.NewResponseController(w.x.w).SetWriteDeadline(t)
+	return http.NewResponseController(w.rs.w).SetWriteDeadline(t)
 }
 
 // The rest is for gin.

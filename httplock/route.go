@@ -13,7 +13,7 @@ import (
 
 // A route is what a router has found for a request.
 type route struct {
-	template   string // empty: there is none
+	template   string // empty if there is none
 	parameters []parameter
 }
 
@@ -35,10 +35,14 @@ func (rs *requestState) lockIsLast() bool {
 	if rs.gin == nil || rs.route.template != "" {
 		return false
 	}
+
 	lock := runtime.FuncForPC(reflect.ValueOf(rs.m.Lock).Pointer()).Name()
 	names := rs.gin.HandlerNames()
 	first := slices.Index(names, lock)
-	return first >= 0 && !slices.ContainsFunc(names[first:], func(name string) bool { return name != lock })
+	if first < 0 {
+		return false
+	}
+	return !slices.ContainsFunc(names[first:], func(name string) bool { return name != lock })
 }
 
 // routeOf returns the route that a router has left in the request, as http.ServeMux and chi do.
@@ -51,7 +55,7 @@ func httpRoute(req *http.Request) route {
 }
 
 // parameter returns the value of a parameter, and whether the route has it.
-func (r route) parameter(name string) (value string, known bool) {
+func (r route) parameter(name string) (value string, ok bool) {
 	i := slices.IndexFunc(r.parameters, func(p parameter) bool { return p.name == name })
 	if i < 0 {
 		return "", false
@@ -75,25 +79,29 @@ func stripMethod(pattern string) string {
 // wildcards returns the names of the parameters of a template, in its order: of {id}, {id...} and {id:regexp} as net/http and
 // chi have them, of :id and *path as others have them, and "*", which chi and echo call what an asterisk matches.
 func parameterNames(template string) (names []string) {
-	for i := 0; i < len(template); i++ {
-		segmentStart := i == 0 || template[i-1] == '/'
-		switch c := template[i]; {
+	for i := 0; i < len(template); {
+		rest := template[i:]
+		atSegment := i == 0 || template[i-1] == '/'
+		switch c := rest[0]; {
 		case c == '{':
-			length := bracedLength(template[i:])
-			if name := wildcardName(template[i : i+length]); name != "" {
+			length := bracedLength(rest)
+			if name := wildcardName(rest[:length]); name != "" {
 				names = append(names, name)
 			}
-			i += length - 1
-		case segmentStart && (c == ':' || c == '*'):
-			segment, _, _ := strings.Cut(template[i:], "/")
+			i += length
+		case atSegment && (c == ':' || c == '*'):
+			segment, _, _ := strings.Cut(rest, "/")
 			name := segment[1:]
 			if c == '*' && name == "" {
 				name = "*"
 			}
 			names = append(names, name)
-			i += len(segment) - 1
-		case c == '*' && i == len(template)-1:
+			i += len(segment)
+		case rest == "*": // at the end, behind other text
 			names = append(names, "*")
+			i++
+		default:
+			i++
 		}
 	}
 	return names

@@ -4,10 +4,11 @@ import "context"
 
 // A Run describes the run of a handler that a context belongs to.
 type Run struct {
-	// Identity is the same in each run of the request and of its repetitions, and another one for everything else. It has 64
-	// characters, for a column that is UNIQUE. It is empty without an Idempotency-Key.
+	// Identity is the same in each run of the request and of its repetitions, and different for all other requests. It
+	// has 64 characters, for a column that is UNIQUE. It is empty without an Idempotency-Key.
 	Identity string
-	// FencingToken is that of the resource's lease, or of the Idempotency-Key's lease if no option makes a resource key.
+	// FencingToken is the token of the resource's lease, or of the Idempotency-Key's lease if no option makes a
+	// resource key.
 	FencingToken uint64
 }
 

@@ -21,9 +21,15 @@ import (
 func (m *Middleware) Lock(c *gin.Context) {
 	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: c.Writer.Status()}
 	rs.serve(func(w http.ResponseWriter, r *http.Request) {
-		// Also for what recovers from a panic further out.
-		defer func(w gin.ResponseWriter, r *http.Request) { c.Writer, c.Request = w, r }(c.Writer, c.Request)
-		c.Writer, c.Request = w.(gin.ResponseWriter), r //nolint:forcetypeassert // its own, or a *response
+		// Restored even after a panic, for the middleware further out that recovers it.
+		outerWriter, outerRequest := c.Writer, c.Request
+		defer func() {
+			c.Writer = outerWriter
+			c.Request = outerRequest
+		}()
+
+		c.Writer = w.(gin.ResponseWriter) //nolint:forcetypeassert // its own, or a *response
+		c.Request = r
 		c.Next()
 	})
 }
@@ -46,9 +52,12 @@ func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 // serve serves the request. next runs the handlers.
 func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	m := rs.m
-	rs.arrivedAt, rs.leases = arrivalTime(rs.r), rs.leaseArray[:0]
-	rs.innerCtx, rs.outerLease = rs.r.Context(), leaseFromRequest(rs.r)
-	rs.idempotent = m.idempotency && (m.keyRequired || rs.r.Header[idempotencyHeader] != nil)
+	hasHeader := rs.r.Header[idempotencyHeader] != nil
+	rs.idempotent = m.idempotency && (m.keyRequired || hasHeader)
+	rs.arrivedAt = arrivalTime(rs.r)
+	rs.leases = rs.leaseArray[:0]
+	rs.innerCtx = rs.r.Context()
+	rs.outerLease = leaseFromRequest(rs.r)
 
 	switch {
 	case isSafe(rs.r.Method), rs.lockIsLast():
@@ -58,19 +67,25 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 		rs.refuse(errNested)
 		return
 	case !rs.idempotent && !m.hasKey():
-		next(rs.w, rs.r.WithContext(context.WithValue(rs.r.Context(), lockKey, rs))) // nor may another Lock be inside
+		// There is nothing to lock. The mark in the context still makes a Lock further in fail.
+		next(rs.w, rs.r.WithContext(context.WithValue(rs.r.Context(), lockKey, rs)))
 		return
 	case rs.route.template == "":
 		rs.refuse(errNoRoute)
 		return
-	case !m.admission.gate.Enter():
+	}
+
+	entered := m.admission.gate.Enter()
+	if !entered {
 		rs.refuse(errDraining)
 		return
 	}
 	defer m.admission.gate.Leave()
+
+	// No leases are left here, except after a panic or a runtime.Goexit.
 	defer func() {
-		m.admission.use(memoryUse, -rs.body.charged, 0)
-		_ = rs.releaseLeases(rs.leases) // what has ended the goroutine may have left some
+		m.admission.release(memoryUse, rs.body.charged)
+		_ = rs.releaseLeases(rs.leases)
 	}()
 
 	err := rs.prepare()
@@ -88,11 +103,18 @@ func isSafe(method string) bool {
 	return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, method)
 }
 
-var errNoRoute = misplaced("Put the middleware around the handler of a route: with gin not in NoRoute, nor in Engine.Use if there are handlers of NoRoute; with net/http inside the router; with chi by r.With, of v5.3 or later. Other routers must set r.Pattern.",
-	"the request has no route")
+var errNoRoute = misplaced(
+	"Put the middleware around the handler of a route: "+
+		"with gin not in NoRoute, nor in Engine.Use if there are handlers of NoRoute; "+
+		"with net/http inside the router; with chi by r.With, of v5.3 or later. Other routers must set r.Pattern.",
+	"the request has no route",
+)
 
-var errNested = misplaced(`Write the two as one Middleware, which takes both leases in one order: m.With(httplock.ByParam("id"), httplock.WithIdempotency(…)).`,
-	"two Locks are around one request")
+var errNested = misplaced(
+	`Write the two as one Middleware, which takes both leases in one order: `+
+		`m.With(httplock.ByParam("id"), httplock.WithIdempotency(…)).`,
+	"two Locks are around one request",
+)
 
 // nested reports whether a Lock further out has the request. Its mark is in the context, and its writer is on the way to
 // the connection, whatever a middleware in between has done with one of them.
@@ -100,15 +122,17 @@ func (rs *requestState) isNested() bool {
 	if rs.r.Context().Value(lockKey) != nil {
 		return true
 	}
-	for w := rs.w; ; {
+
+	w := rs.w
+	for {
 		if _, ok := w.(*response); ok {
 			return true
 		}
-		outer, ok := w.(interface{ isNested() http.ResponseWriter })
+		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
 			return false
 		}
-		w = outer.isNested()
+		w = outer.Unwrap()
 	}
 }
 
@@ -118,56 +142,59 @@ func (rs *requestState) prepare() error {
 	if err := rs.readBody(); err != nil {
 		return err
 	}
-	if rs.innerCtx.Err() != nil { // while the body came; no node was asked
+	if rs.innerCtx.Err() != nil { // it ended while the body arrived; no node was asked
 		return &rejection{kind: EventGone, err: context.Cause(rs.innerCtx)}
 	}
 	if err := rs.resolveTenant(); err != nil {
 		return err
 	}
-
 	if rs.idempotent {
-		err := rs.identify()
-		if err != nil {
+		if err := rs.identify(); err != nil {
 			return err
 		}
 	}
 
-	// The request waits twice, and may do so for as long as it may wait in all. What the functions of options take before each
-	// wait counts for neither, but it brings the end of the server's WriteTimeout nearer.
-	patience := rs.waitLimit()
+	// The request waits twice, for the limit in all. The functions of options run before each wait. Their time does not
+	// count, but it brings the end of the server's WriteTimeout nearer.
+	limit := rs.waitLimit()
+
+	// The record comes before the resource's key: a repetition gets it even if that key can no longer be made.
 	if rs.idempotent {
-		began := time.Now()
-		err := rs.acquireIdentity(began.Add(patience))
+		start := time.Now()
+		err := rs.acquireIdentity(start.Add(limit))
 		if err != nil || rs.replayed {
 			return err
 		}
-		patience -= time.Since(began)
+		limit -= time.Since(start)
 	}
 
 	key, err := rs.resourceKey()
 	if key == "" || err != nil {
 		return err
 	}
-	return rs.acquireResource(key, time.Now().Add(min(patience, rs.waitLimit())))
+	return rs.acquireResource(key, time.Now().Add(min(limit, rs.waitLimit())))
 }
 
 // handle runs the handlers under the leases.
 func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	ctx, stop := rs.handlerContext()
 	defer stop()
+
 	r := rs.requestWith(ctx)
 	if rs.idempotent {
 		r.Header = r.Header.Clone()
 		r.Header.Del("Accept-Encoding") // a repetition may come from a client that accepts another
 	}
+
 	w := newResponse(ctx, rs, rs.outerStatus)
-	connection, breakable := connectionOf(rs.w)
-	w.connection, w.canStream = connection, !rs.idempotent && r.ProtoAtLeast(1, 1) && breakable
+	conn, breakable := connectionOf(rs.w)
+	w.connection = conn
+	w.canStream = breakable && !rs.idempotent && r.ProtoAtLeast(1, 1)
 
 	panicked := true
-	defer w.discard() // a writer further out may panic when it is sent
+	defer w.discard() // finish does not, if a writer further out panics
 	defer func() {
-		rs.r.MultipartForm = r.MultipartForm // its files, too
+		rs.r.MultipartForm = r.MultipartForm // net/http removes the files of its own request
 		rs.finish(w, panicked)
 	}()
 	next(w, r)
@@ -177,15 +204,23 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 // context returns the context of the handlers. It ends with the leases and with that of the request; but a request that
 // runs once is not over when its client has left, which will ask for the answer.
 func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
-	ends := []context.Context{rs.r.Context(), rs.leases[0].Context()}[:len(rs.leases)]
+	requestCtx := rs.r.Context()
 	if rs.idempotent {
-		ends[0] = neverDone{ends[0]}
-		if rs.outerLease != nil {
-			ends = append(ends, rs.outerLease.Context())
-		}
+		requestCtx = neverDone{requestCtx}
+	}
+
+	ends := make([]context.Context, 0, 3)
+	ends = append(ends, requestCtx)
+	if len(rs.leases) > 1 { // innerCtx is the context of the last lease
+		ends = append(ends, rs.leases[0].Context())
+	}
+	if rs.idempotent && rs.outerLease != nil { // otherwise requestCtx ends with it
+		ends = append(ends, rs.outerLease.Context())
 	}
 	ctx, stop = join.Contexts(rs.innerCtx, ends...)
-	run := Run{Identity: rs.identity.name, FencingToken: rs.leases[len(rs.leases)-1].FencingToken()}
+
+	innermost := rs.leases[len(rs.leases)-1]
+	run := Run{Identity: rs.identity.name, FencingToken: innermost.FencingToken()}
 	return NewContext(context.WithValue(ctx, lockKey, rs), run), stop
 }
 

@@ -5,14 +5,14 @@ type state int
 
 const (
 	stateOpen       state = iota // the handler has not begun it
-	stateBuffered                // it has begun, and is kept back
-	stateStreaming               // it goes out as it comes
-	stateOversized               // it is larger than what may be kept back, and must not be streamed
+	stateBuffered                // it has begun, and is held back
+	stateStreaming               // it is sent while the handler writes it
+	stateOversized               // it is larger than maxBuffered, and must not be streamed
 	stateSent                    // it was sent whole
-	stateRefused                 // none of it was sent: a refusal is, in its place
-	stateDropped                 // none of it was sent, and nothing is in its place: whoever recovers the panic answers
-	stateBroken                  // its connection is broken, so that nobody takes it for whole
-	stateImpossible              // no state: nothing of the kind can happen
+	stateRefused                 // it was dropped, and a refusal is sent instead
+	stateDropped                 // it was dropped, and nothing is sent: the middleware that recovers the panic responds
+	stateBroken                  // its connection is broken, so that the client does not take it for whole
+	stateImpossible              // not a state: the trigger cannot occur
 )
 
 // A happening is what changes the state of an answer.
@@ -20,20 +20,20 @@ type trigger int
 
 const (
 	onBegin       trigger = iota // the handler writes the header, or the first byte of the body
-	onFlush                      // it flushes an answer that may be streamed
-	onStreamLimit                // it writes more than is kept back of an answer that may be streamed
-	onBufferLimit                // it writes more than is kept back of one that may not
-	onReturn                     // it has returned, and its leases are settled
-	onCutShort                   // it panics, or ends a stream before its Content-Length; its leases are settled
+	onFlush                      // the handler flushes a response that may be streamed
+	onStreamLimit                // the handler writes more than streamThreshold of a response that may be streamed
+	onBufferLimit                // the handler writes more than maxBuffered of a response that must not be streamed
+	onReturn                     // the handler has returned, and its leases are ended
+	onCutShort                   // it has panicked, or ended a stream before its Content-Length; its leases are ended
 	onLeaseLost                  // it has returned or panicked, and a lease was lost
-	onBypass                     // it has returned or panicked, and something was sent that was not written to the response
+	onBypass                     // it has returned or panicked, and bytes were sent that bypassed the response
 )
 
 // life is the life of an answer: what follows from each state of it by all that can happen. An answer may be streamed over
 // HTTP/1.1 and later, on a connection that can be broken, without an Idempotency-Key, and with a status that allows a body:
 // only then has the client more to come, and sees that it is missing. The states from sent on are final.
 var transitions = [...][stateSent]state{
-	//         open        kept        streaming   oversized
+	//               stateOpen        stateBuffered   stateStreaming   stateOversized
 	onBegin:       {stateBuffered, stateBuffered, stateStreaming, stateOversized},
 	onFlush:       {stateImpossible, stateStreaming, stateStreaming, stateImpossible},
 	onStreamLimit: {stateImpossible, stateStreaming, stateImpossible, stateImpossible},
@@ -45,9 +45,9 @@ var transitions = [...][stateSent]state{
 }
 
 // after returns the state that follows.
-func (s state) next(h trigger) state {
+func (s state) next(t trigger) state {
 	if s >= stateSent {
 		return s
 	}
-	return transitions[h][s]
+	return transitions[t][s]
 }

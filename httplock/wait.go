@@ -35,31 +35,34 @@ func arrivalTime(r *http.Request) time.Time {
 
 // patience returns how long the request waits: a key that comes when there is no time to use it is worse than none.
 func (rs *requestState) waitLimit() time.Duration {
-	d := rs.m.maxWait
+	limit := rs.m.maxWait
 	if deadline, ok := rs.r.Context().Deadline(); ok {
-		d = min(d, time.Until(deadline)*3/4)
+		limit = min(limit, time.Until(deadline)*3/4)
 	}
-	if s, ok := rs.r.Context().Value(http.ServerContextKey).(*http.Server); ok && s.WriteTimeout > 0 {
-		d = min(d, (s.WriteTimeout-time.Since(rs.arrivedAt))*3/4)
+
+	server, ok := rs.r.Context().Value(http.ServerContextKey).(*http.Server)
+	if ok && server.WriteTimeout > 0 {
+		limit = min(limit, (server.WriteTimeout-time.Since(rs.arrivedAt))*3/4)
 	}
-	return d
+	return limit
 }
 
 // left returns the time until then. There is always enough to ask once.
-func remaining(until time.Time) time.Duration { return max(time.Until(until), time.Millisecond) }
+func remaining(deadline time.Time) time.Duration { return max(time.Until(deadline), time.Millisecond) }
 
 // claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
 // with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
-func (rs *requestState) acquireIdentity(until time.Time) error {
+func (rs *requestState) acquireIdentity(deadline time.Time) error {
 	a := rs.m.admission
-	if !a.use(waiterCount, 1, rs.m.maxWaitersTotal) {
+	admitted := a.reserve(waiterCount, 1, rs.m.maxWaitersTotal)
+	if !admitted {
 		return errOverloaded
 	}
-	defer a.use(waiterCount, -1, 0)
+	defer a.release(waiterCount, 1)
 
 	var limits []context.Context
 	if rs.m.maxWait > 0 {
-		limit, cancel := context.WithTimeout(context.WithoutCancel(rs.r.Context()), remaining(until))
+		limit, cancel := context.WithTimeout(context.WithoutCancel(rs.r.Context()), remaining(deadline))
 		defer cancel()
 		limits = append(limits, limit)
 	}
@@ -78,14 +81,16 @@ func (rs *requestState) acquireIdentity(until time.Time) error {
 			return rs.replay(op.Record.Result)
 		case class == core.ClassUnavailable:
 			outage = err
-		case class != core.ClassHeld || outage == nil: // a try that no quorum answered may hold the key itself, for a TTL at most
+		case class == core.ClassHeld && outage != nil:
+			// The earlier try that no quorum answered may hold the key itself, for a TTL at most.
+		default:
 			return rejectionFor(err, EventIdempotencyInFlight)
 		}
 		if rs.m.maxWait == 0 {
 			return rejectionFor(outage, EventIdempotencyInFlight)
 		}
 
-		ended := pause(ctx, until)
+		ended := pause(ctx, deadline)
 		switch {
 		case errors.Is(ended, context.DeadlineExceeded):
 			return rejectionFor(outage, EventIdempotencyInFlight)
@@ -96,10 +101,10 @@ func (rs *requestState) acquireIdentity(until time.Time) error {
 }
 
 // pause waits for a tenth of a second, more or less, and not beyond until. The error says why ctx has ended before.
-func pause(ctx context.Context, until time.Time) error {
+func pause(ctx context.Context, deadline time.Time) error {
 	d := 75*time.Millisecond + rand.N(50*time.Millisecond)
 	select {
-	case <-time.After(min(d, remaining(until))):
+	case <-time.After(min(d, remaining(deadline))):
 		return nil
 	case <-ctx.Done():
 		return endError(ctx)
@@ -110,38 +115,44 @@ func pause(ctx context.Context, until time.Time) error {
 func endError(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
 // claimResource takes the lease of the request's resource. The request waits for it in a queue.
-func (rs *requestState) acquireResource(key string, until time.Time) error {
+func (rs *requestState) acquireResource(key string, deadline time.Time) error {
 	a, m := rs.m.admission, rs.m
-	if !a.use(waiterCount, 1, m.maxWaitersTotal) {
+	admitted := a.reserve(waiterCount, 1, m.maxWaitersTotal)
+	if !admitted {
 		return errOverloaded
 	}
-	defer a.use(waiterCount, -1, 0)
-	if !a.use(counter{key: key}, 1, m.maxWaiters) {
+	defer a.release(waiterCount, 1)
+
+	keyWaiters := counter{key: key}
+	admitted = a.reserve(keyWaiters, 1, m.maxWaiters)
+	if !admitted {
 		return &rejection{kind: EventQueueFull}
 	}
-	defer a.use(counter{key: key}, -1, 0)
+	defer a.release(keyWaiters, 1)
 
-	get := m.locker.Acquire
+	acquire := m.locker.Acquire
 	if m.maxWait == 0 {
-		get = m.locker.TryAcquire
+		acquire = m.locker.TryAcquire
 	}
 	ctx, stop := rs.waitContext()
 	defer stop()
 	for {
-		err := rs.acquire(ctx, get, key, core.MaxWait(remaining(until)))
+		err := rs.acquire(ctx, acquire, key, core.MaxWait(remaining(deadline)))
 		if err == nil {
 			return nil
 		}
-		goesOn := core.ClassOf(err) == core.ClassUnavailable && m.maxWait > 0 // Acquire gives up after a TTL without a quorum
-		if !goesOn || !time.Now().Before(until) {
+
+		// Acquire gives up after a TTL without a quorum. The request may wait for longer.
+		canRetry := m.maxWait > 0 && core.ClassOf(err) == core.ClassUnavailable
+		if !canRetry || !time.Now().Before(deadline) {
 			return rejectionFor(err, EventBusy)
 		}
 
-		ended := pause(ctx, until)
+		ended := pause(ctx, deadline)
 		switch {
 		case ended != nil:
 			return rejectionFor(ended, EventBusy)
-		case !time.Now().Before(until):
+		case !time.Now().Before(deadline):
 			return rejectionFor(err, EventBusy)
 		}
 	}
@@ -150,18 +161,29 @@ func (rs *requestState) acquireResource(key string, until time.Time) error {
 // waiting returns the context of a request that waits. It ends with the request, when the server drains, with the lease that
 // the request has already, and with the limits.
 func (rs *requestState) waitContext(limits ...context.Context) (ctx context.Context, stop func()) {
-	// Without a lease, the request's context is inner already.
-	ends := []context.Context{rs.m.admission.drainCtx, rs.r.Context()}[:1+len(rs.leases)]
-	return join.Contexts(rs.innerCtx, append(ends, limits...)...)
+	ends := make([]context.Context, 0, 3)
+	ends = append(ends, rs.m.admission.drainCtx)
+	if len(rs.leases) > 0 { // without a lease, innerCtx is the request's context
+		ends = append(ends, rs.r.Context())
+	}
+	ends = append(ends, limits...)
+	return join.Contexts(rs.innerCtx, ends...)
 }
 
+// An acquireFunc is the method Acquire or TryAcquire of a Locker.
+type acquireFunc = func(context.Context, string, ...core.CallOption) (*core.Lease, error)
+
 // take takes the lease of a key by a method of the Locker. The error of a wait that ctx has ended matches its cause.
-func (rs *requestState) acquire(ctx context.Context, get func(context.Context, string, ...core.CallOption) (*core.Lease, error), key string, opts ...core.CallOption) error {
-	lease, err := get(ctx, key, append(opts, core.Name(rs.route.template))...)
+func (rs *requestState) acquire(ctx context.Context, f acquireFunc, key string, opts ...core.CallOption) error {
+	lease, err := f(ctx, key, append(opts, core.Name(rs.route.template))...)
 	if err == nil {
-		rs.leases, rs.innerCtx = append(rs.leases, lease), lease.Context()
+		// Added even if ctx has ended, so that it is released.
+		rs.leases = append(rs.leases, lease)
+		rs.innerCtx = lease.Context()
 	}
-	if err == nil && ctx.Err() != nil || core.ClassOf(err) == core.ClassCancelled {
+
+	isLate := err == nil && ctx.Err() != nil
+	if isLate || core.ClassOf(err) == core.ClassCancelled {
 		return endError(ctx)
 	}
 	return err
