@@ -169,8 +169,11 @@ func (rs *requestState) prepare() error {
 	}
 
 	key, err := rs.resourceKey()
-	if key == "" || err != nil {
+	if err != nil {
 		return err
+	}
+	if key == "" {
+		return nil
 	}
 	return rs.acquireResource(key, time.Now().Add(min(limit, rs.waitLimit())))
 }
