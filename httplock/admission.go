@@ -9,7 +9,7 @@ import (
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
-// An admission bounds, counts and drains the requests of all Middlewares derived from one New.
+// An admission limits, counts and drains the requests of all Middlewares that are derived from one New.
 type admission struct {
 	gate       gate.Gate       // counts the requests, and the background work that they leave behind
 	drainCtx   context.Context // ends when Drain is called
@@ -19,7 +19,7 @@ type admission struct {
 	used map[counter]int
 }
 
-// What is counted is the waiting requests of a key, or a total.
+// A counter is a key of admission.used: the waiting requests of one key, or a total with a name.
 type counter struct{ key, name string }
 
 var (
@@ -27,7 +27,7 @@ var (
 	memoryUse   = counter{name: "memory"}  // bytes of request bodies and buffered responses
 )
 
-// errDraining is of class closed: this process takes no more requests.
+// errDraining is of class closed: this process accepts no more requests.
 var errDraining = fmt.Errorf("httplock: draining: %w", core.ErrClosed)
 
 func newAdmission() *admission {

@@ -12,21 +12,21 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// A body is that of a request, as Lock found it.
+// A body is the body of a request, as Lock found it.
 type body struct {
 	content     []byte
 	charged     int  // the bytes that it has added to memoryUse
 	alreadyRead bool // a middleware further out has read at least a part of it
 }
 
-// errBodyRead is the rejection of a request whose body would have to be what its client sent.
+// errBodyRead is the rejection of a request that needs its body as the client sent it.
 var errBodyRead = misplaced(
 	"Put the middleware further out than whatever reads the body of a request: "+
 		"a form parser, a check of CSRF tokens, ShouldBindBodyWith.",
 	"the body of the request was read before Lock, which needs it as the client sent it",
 )
 
-// readBody reads the body. net/http looks out for the client's leaving only once that is done.
+// readBody reads the body, up to the limit. Until the body is read, net/http does not notice that a client leaves.
 func (rs *requestState) readBody() error {
 	limit := int64(rs.m.bodyLimit)
 	if rs.r.ContentLength > limit { // a client that expects 100-continue has not sent it yet
@@ -47,7 +47,7 @@ func (rs *requestState) readBody() error {
 	return nil
 }
 
-// bodyError returns the rejection of a request whose body could not be read to its end.
+// bodyError returns the rejection of a request after its body could not be read to the end.
 func bodyError(err error) error {
 	limitErr, ok := errors.AsType[*http.MaxBytesError](err)
 	switch {
@@ -64,9 +64,9 @@ func bodyTooLarge(limit int64, err error) error {
 	return &rejection{kind: EventBodyTooLarge, detail: detail, err: err}
 }
 
-// bodyWasRead reports whether somebody further out has read the body, or a part of it. The header counts, and not
-// Request.ContentLength: middleware that decompresses a body deletes the header. If the length is unknown, a body of which
-// only a part was read cannot be told from a whole one.
+// bodyWasRead reports whether a middleware further out has read at least a part of the body. It uses the header
+// Content-Length instead of Request.ContentLength, because middleware that decompresses a body deletes the header. If
+// the length is unknown, a partial read cannot be recognized.
 func (rs *requestState) bodyWasRead() bool {
 	length, err := strconv.Atoi(rs.r.Header.Get("Content-Length"))
 	if err == nil {
@@ -94,7 +94,7 @@ func (rs *requestState) storedByGin() bool {
 	return ok
 }
 
-// sentBody returns the body, for what has to know what the client sent.
+// originalBody returns the body as the client sent it.
 func (rs *requestState) originalBody() ([]byte, error) {
 	if rs.body.alreadyRead {
 		return nil, errBodyRead
@@ -102,7 +102,7 @@ func (rs *requestState) originalBody() ([]byte, error) {
 	return rs.body.content, nil
 }
 
-// A noted body notes that somebody has read from it.
+// A readRecorder records whether its Read was called.
 type readRecorder struct {
 	io.ReadCloser
 	wasRead atomic.Bool
@@ -113,7 +113,7 @@ func (r *readRecorder) Read(p []byte) (int, error) {
 	return r.ReadCloser.Read(p)
 }
 
-// A metered body takes memory for what has come of it, and not for what its client has announced.
+// A meteredReader charges memoryUse for the bytes that are read, rather than for the Content-Length.
 type meteredReader struct {
 	io.Reader
 	rs *requestState

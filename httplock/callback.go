@@ -7,12 +7,12 @@ import (
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// call calls a function that the application has given to an option. It reports whether f returned, and whether f has read a
-// body that is not what the client sent.
+// callUser calls a function of the application that the named option was given. It reports whether f returned, and
+// whether f read from a body that was not as the client sent it.
 //
 // All functions of the application are called here, except the handlers. A panic is logged, and the caller refuses the
-// request. A function may be slow, or block: meanwhile the request holds nothing that others need, such as a place among
-// those that wait, and what it takes is no waiting.
+// request. A function may be slow, or block. So the request must not hold a place among the waiting requests during the
+// call, and the time of the call does not count as waiting.
 func (rs *requestState) callUser(option string, f func(*http.Request)) (returned, readChanged bool) {
 	r := rs.requestWith(context.WithValue(rs.r.Context(), ginKey, rs.gin))
 	body := &readRecorder{ReadCloser: r.Body}

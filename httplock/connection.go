@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// A connection is what carries a response to its client: the ResponseWriter of the server itself. The middleware can break
-// it, whatever the middlewares around it do.
+// A connection is the ResponseWriter of the server itself. The middleware can break it, and the middlewares in between
+// cannot prevent that.
 type connection struct{ w http.ResponseWriter }
 
-// connectionOf returns the connection behind w. It returns false if w does not lead to a server that is known. The writers
-// of http.TimeoutHandler and of many middlewares that compress have no Unwrap. Their other methods prove nothing: they may
-// pass a call on to a writer that ignores it.
+// connectionOf returns the connection behind w. It returns false if w does not lead to a server that is known. The
+// writers of http.TimeoutHandler and of many middlewares that compress have no Unwrap. Their other methods prove
+// nothing: they may pass a call on to a writer that ignores it.
 func connectionOf(w http.ResponseWriter) (connection, bool) {
 	for {
 		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
@@ -48,7 +48,7 @@ func (c connection) isHTTP2() bool {
 	return slices.ContainsFunc(packages, func(pkg string) bool { return definedIn(c.w, pkg) })
 }
 
-// definedIn reports whether v is a pointer to a type of that package.
+// definedIn reports whether v is a pointer to a type of the package.
 func definedIn(v any, pkg string) bool {
 	t := reflect.TypeOf(v)
 	if t == nil || t.Kind() != reflect.Pointer {
@@ -59,8 +59,8 @@ func definedIn(v any, pkg string) bool {
 
 var errNoConnection = errors.New("the connection is hidden by the writer of another middleware")
 
-// cut breaks the connection, so that the client sees that the response is not whole. It does not wait for the client, and
-// nothing that is further out can undo it.
+// cut breaks the connection, so that the client sees that the response is incomplete. It does not wait for the client,
+// and no middleware further out can undo it.
 func (c connection) cut() error {
 	if c.w == nil {
 		return errNoConnection

@@ -1,8 +1,10 @@
-// Package httplock runs one request at a time per resource, over all replicas of a service, and runs a request with an
-// Idempotency-Key until it has an outcome, and not again. It is for gin, and for net/http and the routers that are built on
-// it.
+// Package httplock runs one request at a time per resource, over all replicas of a service. A request with an
+// Idempotency-Key runs until it has an outcome, and not again. The package is for gin, and for net/http and the routers
+// that are built on it.
 //
-//	m, err := httplock.New(locker, "billing", httplock.ByParam("id"), httplock.WithIdempotency(false, user)) // Idempotency-Key: honoured, not required
+//	m, err := httplock.New(locker, "billing",
+//		httplock.ByParam("id"),
+//		httplock.WithIdempotency(false, user)) // Idempotency-Key: honoured, not required
 //	…
 //	r.PUT("/orders/:id", m.Lock, update)                    // gin
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))   // net/http
@@ -10,31 +12,31 @@
 // # The rules
 //
 //  1. A request with a matched route runs under up to two leases. The first is on its Idempotency-Key, if it has one
-//     ([WithIdempotency]). The second is on its resource, if the route has one ([ByParam], [ByJSON], [ByFunc], [ByKey]).
-//     GET, HEAD, OPTIONS and TRACE requests pass without a lease.
-//  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. If the request has an
-//     Idempotency-Key that is recorded, it gets the record. Otherwise it waits for its resource in a bounded first-come
-//     queue. It stops waiting when its client leaves, its time to wait is over ([WithMaxWait], 5 s by default), or
-//     [Middleware.Drain] is called. If the resource is still held when the time is over, the request is refused with 409.
-//     The documentation of [EventBusy] lists the statuses of all refusals.
-//  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then, the
-//     leases are released. The response is sent once the nodes have confirmed the release, or after 100 ms without their
-//     answer. If a lease was lost, a refusal with status 503 is sent instead.
-//  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler writes
-//     it. If a lease is lost, the middleware takes the connection over and closes it, or resets the HTTP/2 stream. A response
-//     is not streamed if the request is older than HTTP/1.1 or has an Idempotency-Key, or if the middleware cannot reach the
-//     server's own connection (see Where to put it). It is then held back whole, up to 16 MiB. A larger one is refused with
-//     500, and the log names the route.
-//  5. With an Idempotency-Key, the response is recorded before it is sent, unless it invites a retry (see What is recorded).
-//     If it is larger than 60 KiB, only its status is recorded, and repetitions get 410.
+//     ([WithIdempotency]). The second is on its resource, if the route has one ([ByParam], [ByJSON], [ByFunc],
+//     [ByKey]). GET, HEAD, OPTIONS and TRACE requests pass without a lease.
+//  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. If the request
+//     has an Idempotency-Key that is recorded, it gets the record. Otherwise it waits for its resource in a bounded
+//     first-come queue. It stops waiting when its client leaves, its time to wait is over ([WithMaxWait], 5 s by
+//     default), or [Middleware.Drain] is called. If the resource is still held when the time is over, the request is
+//     refused with 409. The documentation of [EventBusy] lists the statuses of all refusals.
+//  3. The response, headers included, is held back until the handler has returned. If no lease has been lost by then,
+//     the leases are released. The response is sent once the nodes have confirmed the release, or after 100 ms without
+//     their answer. If a lease was lost, a refusal with status 503 is sent instead.
+//  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler
+//     writes it. If a lease is lost, the middleware takes the connection over and closes it, or resets the HTTP/2
+//     stream. A response is not streamed if the request is older than HTTP/1.1 or has an Idempotency-Key, or if the
+//     middleware cannot reach the server's own connection (see Where to put it). It is then held back whole, up to 16
+//     MiB. A larger one is refused with 500, and the log names the route.
+//  5. With an Idempotency-Key, the response is recorded before it is sent, unless it invites a retry (see Recorded
+//     responses). If it is larger than 60 KiB, only its status is recorded, and repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may
 //     succeed. [WithReply] sets a function that writes refusals instead.
 //
 // # Guarantee
 //
-// At most one handler per key has a context that has not ended, in all processes that lock on the same nodes. The context
-// ends when a lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends
-// with the deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
+// At most one handler per key has a live context, in all processes that use the same nodes. The context ends when a
+// lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends with the
+// deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
 // successful response, no lease was lost before the handler returned.
 //
 // # Non-guarantee
@@ -42,39 +44,43 @@
 // A handler that ignores its context continues after a loss. So does a process that is paused between looking at the
 // context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
-// A handler must write to the ResponseWriter that it is given. With net/http, what it writes to one that a middleware further
-// out has kept for it is sent at once, and a loss cannot take that back. With gin, such a response is broken off.
+// A handler must write to the ResponseWriter that it is given. If it writes to a ResponseWriter of a middleware further
+// out, net/http sends the bytes at once, and a loss cannot take them back. With gin, such a response is broken off.
 //
 // # Idempotency-Key
 //
-// The header is that of draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not, and parameters after a
-// quoted value are ignored. The handler runs until a response is recorded. While it runs, every other request with the same
-// identity gets 409. Once a response is recorded, a repetition gets it, with the header Idempotent-Replayed: true, whatever
-// has become of the resource since. A request that has the same identity, and a different fingerprint, gets 422.
+// The header is defined by draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not, and parameters
+// after a quoted value are ignored. The handler runs until a response is recorded. While it runs, every other request
+// with the same identity gets 409. Once a response is recorded, a repetition gets it, with the header
+// Idempotent-Replayed: true, even if the resource has changed since. A request that has the same identity and a
+// different fingerprint gets 422.
 //
 //	                           resource's key    identity           fingerprint
 //	service, tenant, route     yes               yes                –
-//	parameters of the route    those of ByParam  yes                –
+//	parameters of the route    with ByParam      yes                –
 //	method                     –                 yes                –
 //	sender                     –                 yes                –
 //	Idempotency-Key            –                 yes                –
-//	path, query, body          what By… reads    –                  yes
+//	path, query, body          as By… reads it   –                  yes
 //	credentials                –                 –                  with NoSender
 //	host, port, scheme         –                 –                  –
 //	other headers              –                 –                  –
 //
-// The resource's key excludes requests from one another: two users' updates of one order, by PUT and by DELETE. With [ByKey]
-// it is what the function returns, and nothing else. The identity makes requests repetitions of one another. The fingerprint
-// finds a client that uses one Idempotency-Key for two requests. The address of the service is in none of them, so that a
-// client may retry by another replica, port or name. If tenants are hosts, let [WithTenant] return r.Host. The sender is named
-// by the function that WithIdempotency takes, such as the user that the authentication has found. With [NoSender], two users
-// who choose the same Idempotency-Key have the same identity. Then their credentials (the headers Authorization, Cookie and
-// X-Api-Key, and the client's certificate) are in the fingerprint, and a client whose token was renewed gets 422.
+// The resource's key excludes requests from one another: two users' updates of one order, by PUT and by DELETE. With
+// [ByKey] it is the result of the function, and nothing else. The identity makes requests repetitions of one another.
+// The fingerprint finds a client that uses one Idempotency-Key for two requests. The address of the service is in none
+// of them, so that a client may retry at another replica, port or name. If tenants are hosts, let [WithTenant] return
+// r.Host.
 //
-// Run.Identity is a hash of the identity, for a UNIQUE column. The resource's key and the fencing token are no identities: a
-// token is another one in each run. The identity is the same in each run of the handler, so that the database makes the
-// effect happen once, also if a lease is lost after the commit, or the process dies before the response is recorded. Store
-// it beside the effect, in one transaction:
+// The function that WithIdempotency takes returns the sender, such as the user that the authentication has found. With
+// [NoSender], two users with the same Idempotency-Key have the same identity. Then the credentials (the headers
+// Authorization, Cookie and X-Api-Key, and the client's certificate) are in the fingerprint, and a client with a
+// renewed token gets 422.
+//
+// Run.Identity is a hash of the identity, for a UNIQUE column. Do not use the resource's key or the fencing token for
+// that: each run has a different token. The identity is the same in each run of the handler, so that the database makes
+// the effect happen once, even if a lease is lost after the commit, or the process dies before the response is
+// recorded. Store it beside the effect, in one transaction:
 //
 //	CREATE TABLE payments (…, request char(64) UNIQUE)
 //
@@ -82,93 +88,97 @@
 //	_, err := tx.Exec("INSERT INTO payments (…, request) VALUES (…, ?)", run.Identity)
 //	// if that violates UNIQUE, the payment was made before: read it, and respond with it
 //
-// The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask again.
-// The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another encoding.
+// The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask
+// again. The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another
+// encoding.
 //
-// # What is recorded
+// # Recorded responses
 //
 // Every response of a handler is recorded, successes and errors alike, unless it invites a retry:
 //
 //   - the statuses 401, 403, 407, 408, 423, 425, 429, and all from 500 on;
 //   - any other status from 400 on with a Retry-After header;
 //   - a response that is shorter than its Content-Length;
-//   - none at all: the handler did not run, or panicked, or a lease was lost.
+//   - no response at all: the handler did not run, or panicked, or a lease was lost.
 //
-// After these, a repetition runs the handler again. A handler whose effect stands although it fails calls [Record]: its
-// response is recorded whatever its status.
+// After these, a repetition runs the handler again. If the effect of a handler stands although it fails, the handler
+// must call [Record]: its response is then recorded with any status.
 //
-// Of the headers, those are recorded that the handler has set, or set otherwise than a middleware further out. Those that it
-// has removed are removed from repetitions. Cookies, dates, trailers, and headers of a connection are not repeated. Nor are
-// headers whose names begin with Idempotent-: in a repetition they are the middleware's own.
+// A header is recorded if the handler has set it, unless a middleware further out has set it to the same values. A
+// header that the handler has removed is removed from repetitions. Cookies, dates, trailers, and headers of a
+// connection are not repeated. Nor are headers with names that begin with Idempotent-: in a repetition they are the
+// middleware's own.
 //
-// If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the record
-// for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a repetition runs
-// again (docs/deploy.md says how to prevent that).
+// If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the
+// record for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a
+// repetition runs again (docs/deploy.md says how to prevent that).
 //
 // # How long a request takes
 //
 //	reading the body                         http.Server.ReadTimeout
 //	the functions of options                 their own time
-//	waiting                                  WithMaxWait; less if the request has a deadline, or the server a WriteTimeout
+//	waiting                                  WithMaxWait, or less: see below
 //	the handler                              its own time
 //	releasing the leases                     100 ms
 //	recording, with an Idempotency-Key       1 s
 //
-// These are the longest times. If a request has a deadline, or the server has a WriteTimeout, a wait takes at most three
-// quarters of the time that is left when the wait begins. The time of a WriteTimeout counts from [Arrived], a handler around
-// the whole server, and where there is none from Lock: what a slow middleware further out has used up is then not known.
+// These are the longest times. If a request has a deadline, or the server has a WriteTimeout, a wait takes at most
+// three quarters of the time that is left when the wait begins. The time of a WriteTimeout counts from [Arrived], a
+// handler around the whole server. Without Arrived it counts from Lock, and the time that a slow middleware further out
+// has used up is not known.
 //
-// The functions that options are given (ByFunc, ByKey, WithTenant, WithIdempotency, WithReply) may be slow. What they take is
-// no waiting, and delays only their own request. If one of them panics, the log has the stack, the leases of the request are
-// given back, and the request is refused with 500; if WithReply's function panics, the refusal is written as it is by default.
+// The functions that options are given (ByFunc, ByKey, WithTenant, WithIdempotency, WithReply) may be slow. Their time
+// does not count as waiting, and delays only their own request. If one of them panics, the log has the stack, the
+// leases of the request are released, and the request is refused with 500. If WithReply's function panics, the default
+// refusal is written.
 //
-// A request waits for its resource, and, with an Idempotency-Key or without, for a quorum of nodes. It does not wait for
-// another request with its identity. A lease that is lost meanwhile is a 503 that says that nothing was done. With
-// WithMaxWait(0) a request does not wait. Each lease still takes one to three requests to the nodes, or up to 15 if several
-// replicas ask at the same moment. Each of these requests takes at most the node timeout, which is a tenth of the TTL but at
-// most 1 s.
+// A request waits for its resource, and, with an Idempotency-Key or without, for a quorum of nodes. It does not wait
+// for another request with its identity. If a lease is lost during a wait, the request gets a 503 that says that
+// nothing was done. With WithMaxWait(0) a request does not wait. Each lease still takes one to three requests to the
+// nodes, or up to 15 if several replicas ask at the same moment. Each of these requests takes at most the node timeout,
+// which is a tenth of the TTL but at most 1 s.
 //
-// If a key is held, Retry-After is the rest of the holder's lease, although most keys are free sooner. If it rests, because an
-// operator has ended a lease, the refusal says for how long.
+// If a key is held, Retry-After is the remaining time of the holder's lease, although most keys are free sooner. If the
+// key is in a cooldown, because an operator has ended a lease, the refusal gives the remaining time of the cooldown.
 //
 // # Where to put it
 //
-// Put the middleware inside Recovery, logging, authentication and rate limits, and inside whatever sets a deadline.
-// Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a response with
-// status 500. A panic with http.ErrAbortHandler would count as a response with the handler's own status, from gin 1.12 on, and
-// would be recorded. What a handler has written before it panics is dropped, unless it was streamed. Put middleware that
-// writes the response after the handler has returned, such as an error renderer, inside this one. Otherwise an empty response
-// would be recorded.
+// Put the middleware inside Recovery, logging, authentication and rate limits, and inside any middleware that sets a
+// deadline. Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a
+// response with status 500. A panic with http.ErrAbortHandler would count as a response with the handler's own status,
+// from gin 1.12 on, and would be recorded. The bytes that a handler has written before it panics are dropped, unless
+// they were streamed. Put middleware that writes the response after the handler has returned, such as an error
+// renderer, inside this one. Otherwise an empty response would be recorded.
 //
-// Put the middleware further out than whatever reads the body of a request: a form parser, a check of CSRF tokens,
-// ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less of the body
-// is left than its Content-Length header says, if a form was parsed, if gin has stored the body, or if the length of the body
-// is not known and nothing is left of it. If a middleware has read a part of a body of unknown length, that cannot be
-// recognized.
+// Put the middleware further out than any middleware that reads the body of a request: a form parser, a check of CSRF
+// tokens, ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less
+// of the body is left than its Content-Length header says, if a form was parsed, if gin has stored the body, or if the
+// length of the body is not known and nothing is left of it. If a middleware has read a part of a body of unknown
+// length, that cannot be recognized.
 //
-// Compression may go on either side. If its ResponseWriter has no Unwrap method, as that of http.TimeoutHandler and those of
-// many middlewares that compress, the middleware cannot reach the connection, and responses are never streamed (rule 4).
+// Compression may go on either side. If its ResponseWriter has no Unwrap method, as in http.TimeoutHandler and in
+// many middlewares that compress, httplock cannot reach the connection, and responses are never streamed (rule 4).
 // Streams need the servers of net/http, or golang.org/x/net/http2.
 //
-// One Lock is around a request, never two: a Lock inside another is refused with 500, and the error says so. To lock the
-// routes of a group by more than the group, give each the Middleware that does it all, as in m.With(httplock.ByParam("id")).
-// Two keys that are taken one after the other, in any order, can deadlock. For a second key inside a handler, use
-// core.Locker.Do, in one order on all routes.
+// One Lock is around a request, never two: a Lock inside another is refused with 500, and the error says so. To lock
+// the routes of a group by more than the group, give each the Middleware that does it all, as in
+// m.With(httplock.ByParam("id")). Two keys that are taken one after the other, in any order, can deadlock. For a second
+// key inside a handler, use core.Locker.Do, in one order on all routes.
 //
-// Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine for
-// ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses that are
-// held back take memory: see [WithMemory]. For uploads that are larger than [WithBodyLimit], for WebSockets, and for reads
-// that need a lock, lock inside the handler (core.Locker.Do).
+// Set http.Server.ReadTimeout and WriteTimeout. Without ReadTimeout, a client that stalls its upload keeps a goroutine
+// for ever. Without WriteTimeout, a client that does not read a stream keeps the key for ever. Bodies and responses
+// that are held back take memory: see [WithMemory]. For uploads that are larger than [WithBodyLimit], for WebSockets,
+// and for reads that need a lock, lock inside the handler (core.Locker.Do).
 //
-// A key is made of the route's template and the values of its parameters. If a release of your service renames a parameter
-// or changes the router, the keys change: while both releases run, their replicas do not exclude each other. A key made by
-// [ByKey] stays the same, and can be shared with other routes, tasks and jobs.
+// A key is made of the route's template and the values of its parameters. If a release of your service renames a
+// parameter or changes the router, the keys change: while both releases run, their replicas do not exclude each other.
+// A key made by [ByKey] stays the same, and can be shared with other routes, tasks and jobs.
 //
-// With gin, put Lock on routes and groups. A request without a route cannot be locked: with a handler in NoRoute or NoMethod
-// that would run under Lock, it is refused with 500. With net/http the middleware goes inside the router, around the handler
-// of a route, because it must see the route's whole template. In chi (v5.3 or later) use r.With, or r.Use in an r.Group. With
-// r.Use in an r.Route, or behind http.StripPrefix, it sees a part of the template only, and different routes share their
-// keys; a parameter that it does not see is refused with 500.
+// With gin, put Lock on routes and groups. A request without a route cannot be locked: with a handler in NoRoute or
+// NoMethod that would run under Lock, it is refused with 500. With net/http the middleware goes inside the router,
+// around the handler of a route, because it must see the route's whole template. In chi (v5.3 or later) use r.With, or
+// r.Use in an r.Group. With r.Use in an r.Route, or behind http.StripPrefix, it sees a part of the template only, and
+// different routes share their keys; a parameter that it does not see is refused with 500.
 //
 // # Shutdown
 //

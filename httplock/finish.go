@@ -14,8 +14,8 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// end settles the leases and sends the answer, once the handlers have returned or panicked. After a panic that is before
-// anything recovers it, which would end a stream as if it were whole.
+// finish ends the leases and sends the response, after the handlers have returned or panicked. After a panic it runs
+// before any middleware recovers, because a middleware that recovers would end a stream as if it were whole.
 func (rs *requestState) finish(w *response, panicked bool) {
 	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Written
 	bypassed := isGin && outer.Written() && w.state != stateStreaming
@@ -52,7 +52,8 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	}
 }
 
-// settle ends the leases, and records the answer if it is an outcome. The error is that of the loss of a lease before.
+// endLeases ends the leases, and records the response if it is an outcome. It returns the error of a lease that was
+// lost before its end.
 func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss error) {
 	leases := rs.leases
 	loss = rs.lostError()
@@ -88,9 +89,9 @@ func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss err
 // recordTimeout is how long the middleware tries to write a record that no quorum has confirmed.
 const recordTimeout = 30 * time.Second
 
-// record records an answer, and returns the error of a lease that was lost before. Where too few nodes answer, the answer
-// counts all the same, since the key was held to the end, and the record is tried in the background: to release the key
-// instead would make the next request run again.
+// recordResponse records a response, and returns the error of a lease that was lost before. If too few nodes answer,
+// the response still counts, because the key was held to the end, and retryRecord goes on in the background. Releasing
+// the key instead would make the next request run again.
 func (rs *requestState) recordResponse(lease *core.Lease, record []byte) (loss error) {
 	err := lease.Complete(lease.Context(), record) // one round
 	if err == nil || errors.Is(err, core.ErrLost) {

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Middleware locks requests. It serves any number of routes, whose keys differ by themselves, and is safe for concurrent
-// use. Its options never change: routes that need others use another one, see With.
+// A Middleware locks requests. It serves any number of routes, because a key contains the route, and is safe for
+// concurrent use. Its options never change: for a route that needs other options, derive another Middleware by With.
 type Middleware struct {
 	config
 	service   string
@@ -19,16 +19,17 @@ type Middleware struct {
 	admission *admission // shared by all Middlewares that are derived from one New
 }
 
-// New returns a Middleware that locks on locker, which the caller keeps owning; the TTL and what else belongs to leases is
-// set there. Keys belong to the service of that name, except those of [ByKey]. Replicas of one service use the same name,
-// and services that share nodes use different names. The error names everything that is wrong with the options.
+// New returns a Middleware that locks on locker. The caller remains the owner of locker, and sets there the TTL and all
+// else that belongs to leases. Every key contains the name of the service, except a key made by [ByKey]. Replicas of
+// one service use the same name, and services that share nodes use different names. The error names every invalid
+// option.
 func New(locker *core.Locker, service string, opts ...Option) (*Middleware, error) {
 	m := Middleware{config: defaults, service: service, locker: locker, admission: newAdmission()}
 	return m.With(opts...)
 }
 
-// With returns a Middleware with other options. It shares service, memory, the bound on all waiting requests, Drain and Close
-// with m.
+// With returns a Middleware with the options of m and opts. It shares the service, the count of the memory in use, the
+// limit on all waiting requests, Drain and Close with m.
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	derived := *m
 
@@ -62,16 +63,16 @@ func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	return &derived, nil
 }
 
-// Drain refuses new requests, and those that wait, with 503. Handlers that run are left alone. Drain does not wait, and
-// suits http.Server.RegisterOnShutdown: Shutdown then need not wait for requests that wait for a key.
+// Drain refuses new and waiting requests with 503. It does not affect handlers that run, and does not wait for them. If
+// you pass it to http.Server.RegisterOnShutdown, Shutdown need not wait for requests that wait for a key.
 func (m *Middleware) Drain() {
 	m.admission.gate.Close()
 	m.admission.startDrain(errDraining)
 }
 
-// Close drains, and waits until no handler runs and every key was released. If ctx ends first, the error is its cause and
-// says how many requests are left; these keep their keys until they are over. Close also ends all Middlewares that With
-// returned. It does not close the Locker: do that afterwards.
+// Close calls Drain, and waits until no handler runs and every key is released. If ctx ends first, the error wraps its
+// cause and gives the number of requests that are left. They keep their keys until they are over. Close also closes all
+// Middlewares that With derived. It does not close the Locker: do that afterwards.
 func (m *Middleware) Close(ctx context.Context) error {
 	m.Drain()
 	if err := m.admission.gate.Wait(ctx); err != nil {

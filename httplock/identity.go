@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A runIdentity is what makes requests repetitions of one another. The table in the package document says what is a part of
-// which of these.
+// A runIdentity makes requests repetitions of one another. The table in the package document shows the parts of the
+// identity and of the fingerprint.
 type runIdentity struct {
 	key         string // the key of the lease and of the record
 	name        string // a hash of key: Run.Identity
@@ -21,14 +21,15 @@ type runIdentity struct {
 
 const idempotencyHeader = "Idempotency-Key"
 
-// idempotencyKeys are a string of RFC 9651, with or without parameters, as the draft has it, or visible characters, as many
-// clients send it, of 1 to 255 characters. Both ways of writing it are the same key.
+// idempotencyKeyPattern matches the two forms of an Idempotency-Key, of 1 to 255 characters each: a string of RFC 9651
+// with or without parameters, as in the draft, or visible characters without quotes, as many clients send it. In both
+// forms it is the same key.
 var idempotencyKeyPattern = regexp.MustCompile(`^(?:` +
 	`"((?:[ !#-\[\]-~]|\\["\\]){1,255})"(?:; *` + parameterKeyPattern + `(?:=` + bareItemPattern + `)?)*` +
 	`|([!#-+\--\[\]-~]{1,255})` +
 	`)$`)
 
-// parameterKey and bareItem are of RFC 9651.
+// The patterns of a parameter's key and value, from RFC 9651.
 const (
 	parameterKeyPattern = `[a-z*][a-z0-9_.*-]*`
 	bareItemPattern     = `(?:@?-?[0-9]{1,15}(?:\.[0-9]{1,3})?` + // an integer, a decimal or a date
@@ -40,7 +41,7 @@ const (
 
 var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
-// identify finds out what the request is a repetition of.
+// identify sets the identity of the request.
 func (rs *requestState) identify() error {
 	match := idempotencyKeyPattern.FindStringSubmatch(strings.Join(rs.r.Header[idempotencyHeader], ","))
 	if match == nil {
@@ -57,6 +58,7 @@ func (rs *requestState) identify() error {
 		return err
 	}
 
+	// The parameters of the route have no names here: the template has them, in the same order.
 	parts := []string{
 		"http/idempotent", rs.m.service, rs.tenant, rs.r.Method, rs.route.template, sender, idempotencyKey,
 	}
@@ -66,6 +68,7 @@ func (rs *requestState) identify() error {
 	rs.identity.key = core.Key(parts...)
 	rs.identity.name = fmt.Sprintf("%x", sha256.Sum256([]byte(rs.identity.key)))
 
+	// The path counts as sent and as the router sees it: middleware may have rewritten it.
 	content := []string{requestTarget(rs.r), rs.r.URL.EscapedPath(), rs.r.URL.RawQuery, string(body)}
 	if !isNamed {
 		content = append(content, credentials(rs.r)...)
@@ -74,12 +77,14 @@ func (rs *requestState) identify() error {
 	return nil
 }
 
-// target returns path and query as they were sent, also inside http.StripPrefix. The address of the service is no part of
-// it, which may be sent as well.
+// requestTarget returns path and query as the client sent them, even inside http.StripPrefix. It leaves out the address
+// of the service, which some clients send as well.
 func requestTarget(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		return r.RequestURI
 	}
+
+	// The client has sent the absolute form, as in GET http://host/path.
 	sent, err := url.Parse(r.RequestURI)
 	if err != nil {
 		return r.RequestURI
@@ -87,11 +92,12 @@ func requestTarget(r *http.Request) string {
 	return sent.RequestURI()
 }
 
-// credentials returns what tells senders apart that nobody names.
+// credentials returns the credentials of the request, which distinguish senders that the application does not name.
 func credentials(r *http.Request) (all []string) {
 	for _, name := range []string{"Authorization", "Cookie", "X-Api-Key"} {
 		all = append(all, core.Key(r.Header[name]...))
 	}
+
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
 		all = append(all, string(r.TLS.PeerCertificates[0].Raw))
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
-// A part makes a component of a key. An error that is no *rejection says why the request does not name what it should.
+// A keyPart returns a component of a key. Its error is a *rejection, or says why the request lacks the component.
 type keyPart = func(rs *requestState) (string, error)
 
 // paramPart returns the part that is the value of a path parameter.
@@ -35,6 +35,7 @@ func jsonPart(path []string) keyPart {
 		if err != nil {
 			return "", err
 		}
+
 		value, err := jsonfield.Of(body, path)
 		if err != nil {
 			detail := fmt.Sprintf("The field %s of the body does not name it: %v.", strings.Join(path, "."), err)
@@ -44,9 +45,10 @@ func jsonPart(path []string) keyPart {
 	}
 }
 
-// function makes a part of a function of the user's.
+// userFunc returns the part that is the result of a function of the application, which the named option was given.
 func userFunc(c *config, option string, f func(*http.Request) (string, error)) keyPart {
 	c.faults.Check(f == nil, "%s: the function is nil", option)
+
 	return func(rs *requestState) (value string, err error) {
 		returned, readChanged := rs.callUser(option, func(r *http.Request) { value, err = f(r) })
 		switch {
@@ -61,7 +63,7 @@ func userFunc(c *config, option string, f func(*http.Request) (string, error)) k
 	}
 }
 
-// value returns what f makes of the request, and an error if that is nothing.
+// evaluate returns the component that f makes of the request. An empty component is an error.
 func (rs *requestState) evaluate(f keyPart) (string, error) {
 	value, err := f(rs)
 	if err == nil && value != "" {
@@ -74,7 +76,7 @@ func (rs *requestState) evaluate(f keyPart) (string, error) {
 	return "", &rejection{kind: EventKeyMissing, err: err}
 }
 
-// findTenant finds out whose request it is, which is a part of all its keys.
+// resolveTenant sets the tenant of the request, which all its keys contain.
 func (rs *requestState) resolveTenant() (err error) {
 	if rs.m.tenant != nil {
 		rs.tenant, err = rs.evaluate(rs.m.tenant)
@@ -84,7 +86,7 @@ func (rs *requestState) resolveTenant() (err error) {
 
 var errNoSender = errors.New("httplock: requests have no sender")
 
-// sender returns who sends the request, and whether anybody has named the sender.
+// senderName returns the sender of the request. isNamed is false if the application uses NoSender.
 func (rs *requestState) senderName() (name string, isNamed bool, err error) {
 	name, err = rs.evaluate(rs.m.sender)
 	if errors.Is(err, errNoSender) {
@@ -93,7 +95,7 @@ func (rs *requestState) senderName() (name string, isNamed bool, err error) {
 	return name, true, err
 }
 
-// resourceKey returns the key of the request's resource. It is empty if nothing makes one.
+// resourceKey returns the key of the request's resource. It is empty if no option makes one.
 func (rs *requestState) resourceKey() (string, error) {
 	if rs.m.wholeKey != nil {
 		return rs.evaluate(rs.m.wholeKey)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Record makes the response of the handler of r an outcome, whatever its status. It is for a handler whose effect stands
-// although it fails: a payment was made, and the confirmation could not be sent. Repetitions then get this response. By
+// Record makes the response of the handler of r an outcome with any status. It is for a handler that fails although its
+// effect stands: a payment was made, and the confirmation could not be sent. Repetitions then get this response. By
 // default, a response that invites a retry is not recorded, and the handler of a repetition runs.
 //
 // If the handler panics after that, or its response is cut short, only the status is recorded, and repetitions get 410.
@@ -24,14 +24,13 @@ func Record(r *http.Request) {
 	}
 }
 
-// invitations are statuses that ask the client for another try, later or with other credentials. So do those from 500 on,
-// and every error with a Retry-After.
+// retryStatuses ask the client for another try, later or with other credentials.
 var retryStatuses = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
 	http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
 }
 
-// invitesRetry reports whether an answer is no outcome, so that a repetition of its request has to run.
+// invitesRetry reports whether a response is not an outcome: the handler of a repetition must run.
 func invitesRetry(status int, h http.Header) bool {
 	switch {
 	case status >= 500, slices.Contains(retryStatuses, status):
@@ -44,23 +43,25 @@ func invitesRetry(status int, h http.Header) bool {
 
 const maxRecord = 60 << 10
 
-// These headers are of records only. They are no headers of an answer.
+// Headers of records. They are not headers of the response.
 const (
 	omittedHeader = "Idempotent-Omitted" // "true": the record has no body
 	removedHeader = "Idempotent-Removed" // the names of headers that the handler removed
 	unsetHeader   = "Idempotent-Unset"   // the names of headers that the handler set to nil: net/http must not set them
 )
 
-// middlewares reports whether a header is the middleware's own, and not the handler's: one of records, or of repetitions.
+// isReserved reports whether a header is the middleware's own rather than the handler's: a header of records or of
+// repetitions.
 func isReserved(name string) bool { return strings.HasPrefix(name, "Idempotent-") }
 
-// own are headers that belong to one answer, and not to its repetitions.
+// unrepeatedHeaders belong to one response, and not to its repetitions.
 var unrepeatedHeaders = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie", "Upgrade"}
 
-// encode returns what is recorded of an answer. What was set further out is left out: it is set again for a repetition, or
-// not for a reason, as by a middleware that compresses for those who accept it.
+// encodeRecord returns the record of a response. If the response is too large, the record has the status only.
 func (rs *requestState) encodeRecord(w *response) []byte {
 	h := recordedHeader(w.frozen, rs.w.Header())
+
+	// The header counts, too: a short body with a long header may still be too large.
 	if len(w.body) <= maxRecord && w.state != stateOversized {
 		record := rs.marshalRecord(w.status, h, w.body)
 		if len(record) <= maxRecord {
@@ -80,6 +81,7 @@ func recordedHeader(h, outer http.Header) http.Header {
 		return isUnchanged || isReserved(name) || slices.Contains(unrepeatedHeaders, name)
 	})
 
+	// Of a header that the handler removed or set to nil, the record has the name.
 	for name := range outer {
 		if _, ok := h[name]; !ok {
 			recorded.Add(removedHeader, name)
@@ -93,12 +95,12 @@ func recordedHeader(h, outer http.Header) http.Header {
 	return recorded
 }
 
-// withoutBody returns what is recorded of an answer that cannot be repeated.
+// encodeStatus returns the record of a response that cannot be repeated.
 func (rs *requestState) encodeStatus(status int) []byte {
 	return rs.marshalRecord(status, http.Header{omittedHeader: {"true"}}, nil)
 }
 
-// wire returns the fingerprint of the request, and an answer in HTTP's own format.
+// marshalRecord returns the fingerprint of the request, followed by a response in HTTP's own format.
 func (rs *requestState) marshalRecord(status int, h http.Header, body []byte) []byte {
 	record := make([]byte, 0, 2<<10+len(body)) // enough for most headers
 	record = append(record, rs.identity.fingerprint[:]...)
@@ -116,8 +118,9 @@ func (rs *requestState) marshalRecord(status int, h http.Header, body []byte) []
 	return b.Bytes()
 }
 
-// replay answers with a record once more. If it cannot, the error is a rejection.
+// replay responds with the response of a record. If it cannot, it returns a rejection.
 func (rs *requestState) replay(record []byte) error {
+	// Another fingerprint belongs to another request with the same Idempotency-Key.
 	encoded, isSame := bytes.CutPrefix(record, rs.identity.fingerprint[:])
 	if !isSame {
 		return &rejection{kind: EventIdempotencyMismatch}
@@ -127,6 +130,7 @@ func (rs *requestState) replay(record []byte) error {
 		return misconfigured("the record of an Idempotency-Key cannot be read: %w", err)
 	}
 
+	// Set on the client's header, so that the refusal below has it, too.
 	rs.w.Header().Set("Idempotent-Replayed", "true")
 	if recorded.Header.Get(omittedHeader) != "" {
 		rs.w.Header().Set("Idempotent-Status", strconv.Itoa(recorded.StatusCode))
@@ -143,7 +147,7 @@ func (rs *requestState) replay(record []byte) error {
 	return nil
 }
 
-// decode returns the answer that is recorded.
+// decodeRecord returns the response of a record, and its body.
 func decodeRecord(encoded []byte) (*http.Response, []byte, error) {
 	recorded, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(encoded)), nil)
 	if err != nil {
@@ -155,16 +159,18 @@ func decodeRecord(encoded []byte) (*http.Response, []byte, error) {
 	return recorded, body, err
 }
 
-// restore makes the headers of a repetition those of the first answer.
+// restoreHeader applies the changes of recordedHeader to the header of a repetition.
 func restoreHeader(h, recorded http.Header) {
 	for _, name := range recorded[removedHeader] {
 		delete(h, name)
 	}
+
 	for name, values := range recorded {
 		if name != "Content-Length" && !isReserved(name) { // a middleware further out may change the length
 			h[name] = values
 		}
 	}
+
 	for _, name := range recorded[unsetHeader] {
 		h[name] = nil
 	}

@@ -12,9 +12,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// Kinds of events that [core.Observer.Event] receives, with source "httplock" and the template of the route as name. All
-// but the last two are refusals: responses in place of the handler's, with the status given here unless [WithReply]
+// Kinds of events that [core.Observer.Event] receives, with source "httplock" and the template of the route as name.
+// All but the last two are refusals: responses in place of the handler's, with the status given here unless [WithReply]
 // writes another. If a stream has begun, its connection is broken instead.
+//
+// After EventLost, the effect of the handler is unknown, unless the detail says that nothing was done. After
+// EventMisconfigured, the log says what is wrong with the route, or has the stack of a function that panicked.
 const (
 	EventBusy           core.EventKind = "busy"             // 409: the key was held all the time, or is in a cooldown
 	EventDone           core.EventKind = "done"             // 409: the key was completed for good (core.Lease.Complete)
@@ -49,7 +52,7 @@ type Refusal struct {
 	Err        error         // the cause, for logs; nil if Kind says it all. It may name the key: do not send it
 }
 
-// Write sends r as application/problem+json (RFC 9457). Neither key nor holder are in it.
+// Write sends r as application/problem+json (RFC 9457), without the key and its holder.
 func (r Refusal) Write(w http.ResponseWriter) {
 	kind := "urn:lockkit:httplock:" + string(r.Kind)
 	text, _ := json.Marshal(map[string]any{"type": kind, "title": r.Title, "status": r.Status, "detail": r.Detail})
@@ -58,10 +61,10 @@ func (r Refusal) Write(w http.ResponseWriter) {
 	_, _ = w.Write(text) // the client may be gone
 }
 
-// again is when to try again where nothing better is known.
+// defaultRetryAfter is the Retry-After of refusals for which no better value is known.
 const defaultRetryAfter = time.Second
 
-// refusals are the refusals of each kind.
+// refusals is the refusal of each kind, without Kind and Err.
 var refusals = map[core.EventKind]Refusal{
 	EventBusy: {
 		Status:     http.StatusConflict,
@@ -159,7 +162,8 @@ var refusals = map[core.EventKind]Refusal{
 	},
 }
 
-// A rejection is why a request is refused. It is an error so that what makes a key can return it.
+// A rejection is the error of a request that is refused. It makes a Refusal, together with the entry of its kind in
+// refusals.
 type rejection struct {
 	kind       core.EventKind
 	detail     string        // Refusal.Detail; empty: the detail of the kind
@@ -191,14 +195,15 @@ func misconfigured(format string, args ...any) *rejection {
 	return &rejection{kind: EventMisconfigured, err: fmt.Errorf(format, args...)}
 }
 
-// misplaced is the rejection of a request whose middleware is in a place where it cannot do its work. The advice says where
-// it belongs.
+// misplaced returns the rejection of a request with a Lock in the wrong place. The advice names the right
+// place.
 func misplaced(advice, format string, args ...any) *rejection {
 	err := fmt.Errorf("%w. %s", fmt.Errorf(format, args...), advice)
 	return &rejection{kind: EventMisconfigured, detail: advice, err: err}
 }
 
-// denied is the rejection of a request that got no lease, where held is the kind if somebody else has it.
+// rejectionFor returns the rejection of a request that got no lease. heldKind is its kind if another caller has the
+// key.
 func rejectionFor(err error, heldKind core.EventKind) *rejection {
 	op, ok := errors.AsType[*core.OpError](err)
 	switch {

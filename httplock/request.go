@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// An exchange is one request on its way through a Middleware.
+// A requestState is one request on its way through a Middleware. Only the goroutine that serves the request uses it,
+// except for recordForced.
 type requestState struct {
 	m   *Middleware
 	gin *gin.Context // nil with net/http
@@ -45,7 +46,7 @@ type requestState struct {
 	innerCtx   context.Context // of the last lease acquired; of the request before that
 }
 
-// A contextKey leads to what the context of a request carries.
+// A contextKey is the key of a value in the context of a request.
 type contextKey string
 
 const (
@@ -54,14 +55,14 @@ const (
 	arrivalKey contextKey = "arrival" // when the request arrived at the server
 )
 
-// GinContext returns gin's context, for a function that [ByFunc], [ByKey], [WithTenant] or [WithReply] was given. It
-// returns false if the request did not come by gin.
+// GinContext returns gin's context, for a function that was passed to [ByFunc], [ByKey], [WithTenant] or [WithReply].
+// It returns false if the request did not come through gin.
 func GinContext(r *http.Request) (*gin.Context, bool) {
 	c, _ := r.Context().Value(ginKey).(*gin.Context)
 	return c, c != nil
 }
 
-// with returns the request with a context, and with its body at the beginning.
+// requestWith returns the request with ctx and an unread body.
 func (rs *requestState) requestWith(ctx context.Context) *http.Request {
 	if rs.body.content != nil || rs.body.alreadyRead {
 		rs.r.Body = io.NopCloser(bytes.NewReader(rs.body.content))
@@ -69,23 +70,25 @@ func (rs *requestState) requestWith(ctx context.Context) *http.Request {
 	return rs.r.WithContext(ctx)
 }
 
-// lost returns why one of the leases ended, or the one around all of them, before the handlers have returned.
+// lostError returns why one of the leases, or the lease around them, ended before the handlers returned. It returns nil
+// if all are held.
 func (rs *requestState) lostError() (err error) {
 	if rs.outerLease != nil {
 		err = rs.outerLease.Lost()
 	}
+
 	for _, lease := range rs.leases {
 		err = cmp.Or(err, lease.Lost())
 	}
 	return err
 }
 
-// settling is how long an answer waits for the nodes to confirm that its key is free. A client that goes on with another
-// request then finds it free, wherever that request goes; a node that is slow delays nobody.
+// releaseWait is how long a response waits until the nodes confirm that its key is free. The client's next request then
+// finds the key free, at whichever replica. A slow node delays no response for longer.
 const releaseWait = 100 * time.Millisecond
 
-// release gives leases back, and waits for a while for that to be confirmed, except of those that are lost. The error is
-// that of a loss before.
+// releaseLeases releases leases, and waits up to releaseWait for the confirmations. It does not wait for a lease that
+// is already lost. The error is the loss of a lease before its release.
 func (rs *requestState) releaseLeases(leases []*core.Lease) (loss error) {
 	if len(leases) == 0 {
 		return nil
@@ -116,7 +119,8 @@ func (rs *requestState) releaseLeases(leases []*core.Lease) (loss error) {
 	return loss
 }
 
-// report counts an event, also after the request, and logs one that nothing but a look at the route helps against.
+// report sends an event to the observer, and logs an event that only a change of the route or the service can fix. It
+// may be called after the request.
 func (rs *requestState) report(kind core.EventKind, err error) {
 	rs.m.locker.Event(rs.r.Context(), core.Event{Source: "httplock", Name: rs.route.template, Kind: kind})
 	if refusals[kind].Status == http.StatusInternalServerError {
@@ -124,7 +128,7 @@ func (rs *requestState) report(kind core.EventKind, err error) {
 	}
 }
 
-// loggable returns an error without the key of a lease: keys may be secrets of clients.
+// redactKey returns err for the log, without the key of a lease: keys may be secrets of clients.
 func redactKey(err error) any {
 	op, ok := errors.AsType[*core.OpError](err)
 	if !ok {

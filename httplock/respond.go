@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// refuse answers in place of the handler, which is over or does not run.
+// refuse responds with a refusal instead of the handler, which is over or does not run.
 func (rs *requestState) refuse(err error) {
 	_ = rs.releaseLeases(rs.leases)
 	rs.leases = nil
@@ -25,21 +25,23 @@ func (rs *requestState) refuse(err error) {
 	}
 }
 
-// reply answers with a refusal, and reports whether f returned. If it did not, nothing is sent.
+// writeRefusal responds with a refusal that f writes, and reports whether f returned. If f did not, nothing is sent.
 func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) bool {
 	return rs.respond(r.Status, func(w http.ResponseWriter) bool {
 		if r.RetryAfter > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(seconds(r.RetryAfter)))
 		}
+
 		returned, _ := rs.callUser("WithReply", func(request *http.Request) { f(w, request, r) })
 		return returned
 	})
 }
 
-// seconds returns a time in whole seconds. 0 would say at once.
+// seconds returns d in whole seconds, rounded up: 0 would mean "at once".
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
-// answer sends an answer that is not the handler's, if write returns true, and reports whether it did.
+// respond sends the response that write writes, instead of the handler's. If write returns false, nothing is sent.
+// respond reports whether the response was sent.
 func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool) bool {
 	w := newResponse(rs.r.Context(), rs, status)
 	defer w.discard() // for a response that is not sent

@@ -21,7 +21,8 @@ const (
 	maxBuffered     = 16 << 20 // a larger response that must not be streamed fails
 )
 
-// A response is what an answer is written to, by a handler or in its place. What becomes of it is in the table of life.
+// A response is the writer of a handler, or of a response in its place. It holds the response back or streams it, as
+// the table transitions says. Only the goroutine of the handler uses it.
 type response struct {
 	rs  *requestState
 	ctx context.Context // of the handler, or of the request
@@ -29,7 +30,7 @@ type response struct {
 	state  state
 	status int
 
-	// The header has a map of its own, so that a response that is dropped leaves nothing in the client's.
+	// The header has its own map, so that a response that is dropped leaves nothing in the client's.
 	header http.Header
 	frozen http.Header // a copy of header, made when the response began
 
@@ -45,7 +46,7 @@ func newResponse(ctx context.Context, rs *requestState, status int) *response {
 	return &response{rs: rs, ctx: ctx, header: maps.Clone(rs.w.Header()), status: status, contentLength: -1}
 }
 
-// on changes the state, and does what that is for.
+// transition changes the state, and performs the action of the new state.
 func (w *response) transition(t trigger) {
 	from := w.state
 	w.state = from.next(t)
@@ -59,6 +60,7 @@ func (w *response) transition(t trigger) {
 	case stateStreaming:
 		w.sendBuffered(from)
 	case stateSent:
+		// A stream has been sent already, except its trailers.
 		if from != stateStreaming {
 			w.sendBuffered(from)
 		}
@@ -70,7 +72,8 @@ func (w *response) transition(t trigger) {
 	}
 }
 
-// begin fixes the header: what is set from now on is no part of the answer, except trailers.
+// freezeHeader copies the header. Later changes are not part of the response, except trailers. It panics with an
+// invalid status, as net/http does, but before the response is recorded.
 func (w *response) freezeHeader() {
 	if w.status < 100 || w.status > 999 {
 		w.state = stateOpen
@@ -92,7 +95,7 @@ func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
 }
 
-// send sends the header and what was kept back.
+// sendBuffered sends the header and the buffered part of the body. from is the state that the response had before.
 func (w *response) sendBuffered(from state) {
 	h := w.rs.w.Header()
 	clear(h)
@@ -114,8 +117,7 @@ func (w *response) sendBuffered(from state) {
 	w.discard()
 }
 
-// addTrailers passes on the headers that the handler has set since the response began. net/http sends those that are
-// trailers.
+// addTrailers passes on the headers that the handler has set since the response began. net/http sends only trailers.
 func (w *response) addTrailers() {
 	for name, values := range w.header {
 		if _, ok := w.frozen[name]; !ok {
@@ -134,7 +136,7 @@ func (w *response) breakConnection() {
 	}
 }
 
-// forget drops what is kept back.
+// discard drops the buffered part of the body.
 func (w *response) discard() {
 	w.rs.m.admission.release(memoryUse, len(w.body))
 	w.body = nil
@@ -157,7 +159,7 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 
-	// In gin, WriteHeader only sets the status, and ignores one that is not positive.
+	// In gin, WriteHeader only sets the status, and ignores a status that is not positive.
 	if w.rs.gin != nil {
 		if status > 0 {
 			w.status = status
@@ -232,12 +234,12 @@ func (w *response) FlushError() error {
 	return http.NewResponseController(w.rs.w).Flush()
 }
 
-// SetWriteDeadline is for http.ResponseController. There is no Unwrap, which would lead past the response.
+// SetWriteDeadline is for http.ResponseController. There is no Unwrap method, because it would bypass the response.
 func (w *response) SetWriteDeadline(t time.Time) error {
 	return http.NewResponseController(w.rs.w).SetWriteDeadline(t)
 }
 
-// The rest is for gin.
+// The other methods are for gin.
 var _ gin.ResponseWriter = (*response)(nil)
 
 func (w *response) WriteHeaderNow() { w.transition(onBegin) }

@@ -11,16 +11,16 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// A route is what a router has found for a request.
+// A route is the route that a router has matched to a request.
 type route struct {
 	template   string // empty if there is none
 	parameters []parameter
 }
 
-// A parameter is one of a route's template, with the value that the request has for it.
+// A parameter is a parameter of a route's template, with its value in the request.
 type parameter struct{ name, value string }
 
-// routeOfGin returns the route that gin has found.
+// ginRoute returns the route that gin has matched.
 func ginRoute(c *gin.Context) route {
 	r := route{template: c.FullPath()}
 	for _, p := range c.Params {
@@ -29,8 +29,8 @@ func ginRoute(c *gin.Context) route {
 	return r
 }
 
-// endsAtLock reports whether gin has no route for the request, and no handler after Lock that is not a Lock: Engine.Use has
-// put it there, and gin answers with 404 or 405.
+// lockIsLast reports whether gin has no route for the request, and no handler after Lock except other Locks. Then Lock
+// comes from Engine.Use, and gin responds with 404 or 405.
 func (rs *requestState) lockIsLast() bool {
 	if rs.gin == nil || rs.route.template != "" {
 		return false
@@ -45,7 +45,7 @@ func (rs *requestState) lockIsLast() bool {
 	return !slices.ContainsFunc(names[first:], func(name string) bool { return name != lock })
 }
 
-// routeOf returns the route that a router has left in the request, as http.ServeMux and chi do.
+// httpRoute returns the route that a router such as http.ServeMux or chi has stored in the request.
 func httpRoute(req *http.Request) route {
 	r := route{template: stripMethod(req.Pattern)}
 	for _, name := range parameterNames(r.template) {
@@ -63,11 +63,11 @@ func (r route) parameter(name string) (value string, ok bool) {
 	return r.parameters[i].value, true
 }
 
-// A method is a token of RFC 9110.
+// methodPattern matches a token of RFC 9110.
 var methodPattern = regexp.MustCompile("^[-!#$%&'*+.^_`|~0-9A-Za-z]+$")
 
-// templateOf returns a pattern without its method. Routers other than http.ServeMux have patterns without one, in which a
-// blank is a part of the path.
+// stripMethod returns a pattern without its method. Routers other than http.ServeMux have patterns without a method, in
+// which a blank is a part of the path.
 func stripMethod(pattern string) string {
 	i := strings.IndexAny(pattern, " \t")
 	if i < 0 || !methodPattern.MatchString(pattern[:i]) {
@@ -76,20 +76,23 @@ func stripMethod(pattern string) string {
 	return strings.TrimLeft(pattern[i:], " \t")
 }
 
-// wildcards returns the names of the parameters of a template, in its order: of {id}, {id...} and {id:regexp} as net/http and
-// chi have them, of :id and *path as others have them, and "*", which chi and echo call what an asterisk matches.
+// parameterNames returns the names of the parameters of a template, in its order. It knows {id}, {id...} and
+// {id:regexp}, as in net/http and chi, and :id and *path, as in other routers. An asterisk without a name is the
+// parameter "*", as in chi and echo.
 func parameterNames(template string) (names []string) {
 	for i := 0; i < len(template); {
 		rest := template[i:]
 		atSegment := i == 0 || template[i-1] == '/'
 		switch c := rest[0]; {
 		case c == '{':
+			// {id}, {id...} or {id:regexp}; {$} is not a parameter.
 			length := bracedLength(rest)
 			if name := wildcardName(rest[:length]); name != "" {
 				names = append(names, name)
 			}
 			i += length
 		case atSegment && (c == ':' || c == '*'):
+			// :id or *path, up to the end of the segment.
 			segment, _, _ := strings.Cut(rest, "/")
 			name := segment[1:]
 			if c == '*' && name == "" {
@@ -97,7 +100,8 @@ func parameterNames(template string) (names []string) {
 			}
 			names = append(names, name)
 			i += len(segment)
-		case rest == "*": // at the end, behind other text
+		case rest == "*":
+			// An asterisk at the end, after other text.
 			names = append(names, "*")
 			i++
 		default:
@@ -107,9 +111,11 @@ func parameterNames(template string) (names []string) {
 	return names
 }
 
-// braced returns the length of the text in braces that s begins with. Regular expressions in it may have braces, too.
+// bracedLength returns the length of the text in braces at the beginning of s. A regular expression in it may have
+// braces, too.
 func bracedLength(s string) int {
 	depth := 0
+
 	for i := range len(s) {
 		switch s[i] {
 		case '{':
@@ -124,7 +130,7 @@ func bracedLength(s string) int {
 	return len(s)
 }
 
-// nameIn returns the name in {name}, {name...} or {name:regexp}, and nothing for {$}.
+// wildcardName returns the name in {name}, {name...} or {name:regexp}, and "" for {$}.
 func wildcardName(wildcard string) string {
 	name, _, _ := strings.Cut(strings.Trim(wildcard, "{}"), ":")
 	name = strings.TrimSuffix(name, "...")

@@ -2,7 +2,7 @@ package httplock
 
 import "context"
 
-// A Run describes the run of a handler that a context belongs to.
+// A Run describes one run of a handler. The context of the handler carries it.
 type Run struct {
 	// Identity is the same in each run of the request and of its repetitions, and different for all other requests. It
 	// has 64 characters, for a column that is UNIQUE. It is empty without an Idempotency-Key.
@@ -14,13 +14,13 @@ type Run struct {
 
 type runKey struct{}
 
-// FromContext returns the run that ctx belongs to. core.FromContext returns its lease.
+// FromContext returns the run of the handler that ctx belongs to. core.FromContext returns its lease.
 func FromContext(ctx context.Context) (Run, bool) {
 	r, ok := ctx.Value(runKey{}).(Run)
 	return r, ok
 }
 
-// NewContext returns a context that belongs to r, for the unit test of a handler that calls [FromContext]. It holds no
+// NewContext returns a context that carries r, for the unit test of a handler that calls [FromContext]. It has no
 // lease.
 func NewContext(ctx context.Context, r Run) context.Context {
 	return context.WithValue(ctx, runKey{}, r)

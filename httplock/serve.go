@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// Lock is the middleware for gin: a gin.HandlerFunc for a route or a group. The handlers after it run under the leases of the
-// request, with c.Request.Context() as the package document says. If the request cannot have them, Lock answers in their
-// place: see [EventBusy] and what follows it.
+// Lock is the middleware for gin: a gin.HandlerFunc for a route or a group. The handlers after it run under the leases
+// of the request, with c.Request.Context() as the package document describes. If the request does not get its leases,
+// Lock responds instead of the handlers: see [EventBusy] and the other events.
 //
-// In Engine.NoRoute, where there is no route, Lock answers every request that it would lock with 500. So it does where
-// Engine.Use has put it in front of handlers of NoRoute.
+// In Engine.NoRoute, Lock responds with 500 to every request that it would lock, because the request has no route. It
+// does the same in Engine.Use, in front of handlers of NoRoute.
 func (m *Middleware) Lock(c *gin.Context) {
 	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: c.Writer.Status()}
 	rs.serve(func(w http.ResponseWriter, r *http.Request) {
@@ -34,14 +34,14 @@ func (m *Middleware) Lock(c *gin.Context) {
 	})
 }
 
-// LockHandler is Lock for net/http. It goes inside the router, which must have set r.Pattern and what r.PathValue returns, as
-// http.ServeMux and chi (v5.3 or later) do:
+// LockHandler is Lock for net/http. It goes inside the router, which must have set r.Pattern and the values of
+// r.PathValue, as http.ServeMux and chi (v5.3 or later) do:
 //
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
 //
-// Around a router, where neither is known, it answers every request that it would lock with 500. The method of a pattern is
-// not a part of the key. If routers are mounted in one another, the pattern is that of the innermost: routes that have the
-// same pattern there share keys, unless they use [ByKey].
+// Around a router, where neither is known, it responds with 500 to every request that it would lock. The method of a
+// pattern is not a part of the key. If routers are mounted in one another, the innermost pattern counts: routes that
+// have the same innermost pattern share keys, unless they use [ByKey].
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rs := requestState{m: m, w: w, r: r, route: httpRoute(r), outerStatus: http.StatusOK}
@@ -98,7 +98,7 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	}
 }
 
-// safe reports whether requests with the method pass without a lease, whatever their headers say.
+// isSafe reports whether requests with the method pass without a lease, whether or not they have an Idempotency-Key.
 func isSafe(method string) bool {
 	return slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE"}, method)
 }
@@ -116,8 +116,8 @@ var errNested = misplaced(
 	"two Locks are around one request",
 )
 
-// nested reports whether a Lock further out has the request. Its mark is in the context, and its writer is on the way to
-// the connection, whatever a middleware in between has done with one of them.
+// isNested reports whether a Lock further out has the request. It looks for the mark in the context and for the
+// response among the writers, because a middleware in between may have replaced one of them.
 func (rs *requestState) isNested() bool {
 	if rs.r.Context().Value(lockKey) != nil {
 		return true
@@ -128,6 +128,7 @@ func (rs *requestState) isNested() bool {
 		if _, ok := w.(*response); ok {
 			return true
 		}
+
 		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
 		if !ok {
 			return false
@@ -136,8 +137,8 @@ func (rs *requestState) isNested() bool {
 	}
 }
 
-// prepare does what comes before the handlers. The record comes first: a repetition gets it, whatever has become of the
-// resource since. x.replayed says whether it did.
+// prepare does everything that comes before the handlers. It sets rs.replayed if the request was answered from a
+// record.
 func (rs *requestState) prepare() error {
 	if err := rs.readBody(); err != nil {
 		return err
@@ -178,7 +179,7 @@ func (rs *requestState) prepare() error {
 	return rs.acquireResource(key, time.Now().Add(min(limit, rs.waitLimit())))
 }
 
-// handle runs the handlers under the leases.
+// handle runs the handlers under the leases, and sends the response.
 func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	ctx, stop := rs.handlerContext()
 	defer stop()
@@ -204,8 +205,9 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	panicked = false
 }
 
-// context returns the context of the handlers. It ends with the leases and with that of the request; but a request that
-// runs once is not over when its client has left, which will ask for the answer.
+// handlerContext returns the context of the handlers. It ends when a lease ends, and when the request's context does.
+// The context of an idempotent request does not end when the client leaves, because the client will ask for the
+// response.
 func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 	requestCtx := rs.r.Context()
 	if rs.idempotent {
@@ -227,13 +229,14 @@ func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 	return NewContext(context.WithValue(ctx, lockKey, rs), run), stop
 }
 
-// leaseAround returns the lease that the request runs under already, as in a function of core.Locker.Do; nil if it has none.
+// leaseFromRequest returns the lease that the request already runs under, as in a function of core.Locker.Do, or nil.
 func leaseFromRequest(r *http.Request) *core.Lease {
 	lease, _ := core.FromContext(r.Context())
 	return lease
 }
 
-// A lasting context has the values and the deadline of another, and never ends: what it is joined with ends at the deadline.
+// A neverDone context has the values and the deadline of another context, but is never done. A context that is joined
+// from it ends at the deadline.
 type neverDone struct{ context.Context }
 
 func (neverDone) Done() <-chan struct{} { return nil }

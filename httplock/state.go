@@ -1,6 +1,6 @@
 package httplock
 
-// A state is how far the answer of a handler has come.
+// A state is the progress of a handler's response.
 type state int
 
 const (
@@ -15,7 +15,7 @@ const (
 	stateImpossible              // not a state: the trigger cannot occur
 )
 
-// A happening is what changes the state of an answer.
+// A trigger changes the state of a response.
 type trigger int
 
 const (
@@ -29,9 +29,9 @@ const (
 	onBypass                     // it has returned or panicked, and bytes were sent that bypassed the response
 )
 
-// life is the life of an answer: what follows from each state of it by all that can happen. An answer may be streamed over
-// HTTP/1.1 and later, on a connection that can be broken, without an Idempotency-Key, and with a status that allows a body:
-// only then has the client more to come, and sees that it is missing. The states from sent on are final.
+// transitions is the next state of a response, for each trigger in each state. A response may be streamed over HTTP/1.1
+// or later, on a connection that can be broken, without an Idempotency-Key, and with a status that allows a body: only
+// then can the client notice that the rest is missing. The states from stateSent on are final.
 var transitions = [...][stateSent]state{
 	//               stateOpen        stateBuffered   stateStreaming   stateOversized
 	onBegin:       {stateBuffered, stateBuffered, stateStreaming, stateOversized},
@@ -44,7 +44,7 @@ var transitions = [...][stateSent]state{
 	onBypass:      {stateBroken, stateBroken, stateImpossible, stateBroken},
 }
 
-// after returns the state that follows.
+// next returns the state after t.
 func (s state) next(t trigger) state {
 	if s >= stateSent {
 		return s

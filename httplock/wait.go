@@ -11,21 +11,22 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// Arrived is a handler that notes when a request has arrived, for the Locks inside h. Put it around all of a server:
+// Arrived returns a handler that records when a request arrives, for each Lock inside h. Put it around the whole
+// server:
 //
 //	server := &http.Server{Handler: httplock.Arrived(router), WriteTimeout: 30 * time.Second}
 //
-// The server's WriteTimeout begins when a request arrives. A Lock lets a request wait for a part of what is left of it then.
-// Without Arrived, it takes all of the WriteTimeout for left when the request comes to it. If a middleware further out has
-// used up some of the time, such as an authentication that asks another service, the response may come too late, and the
-// connection then breaks.
+// The server's WriteTimeout begins when a request arrives. Lock lets a request wait for a part of the time that is left
+// of it. Without Arrived, Lock assumes that all of the WriteTimeout is left when the request reaches it. If a
+// middleware further out has used up some of the time, such as an authentication that asks another service, the
+// response may be too late, and the connection then breaks.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, arrivalTime(r))))
 	})
 }
 
-// arrival returns when the request has arrived at the outermost Arrived, or that it arrives now.
+// arrivalTime returns when the request arrived at the outermost Arrived, or the current time if there is none.
 func arrivalTime(r *http.Request) time.Time {
 	if at, ok := r.Context().Value(arrivalKey).(time.Time); ok {
 		return at
@@ -33,7 +34,8 @@ func arrivalTime(r *http.Request) time.Time {
 	return time.Now()
 }
 
-// patience returns how long the request waits: a key that comes when there is no time to use it is worse than none.
+// waitLimit returns how long the request may wait from now on. A quarter of the time that the request's deadline and
+// the server's WriteTimeout leave is kept for its handler: a key that comes too late to be used only delays others.
 func (rs *requestState) waitLimit() time.Duration {
 	limit := rs.m.maxWait
 	if deadline, ok := rs.r.Context().Deadline(); ok {
@@ -47,11 +49,12 @@ func (rs *requestState) waitLimit() time.Duration {
 	return limit
 }
 
-// left returns the time until then. There is always enough to ask once.
+// remaining returns the time until the deadline, at least a millisecond: the nodes are always asked once.
 func remaining(deadline time.Time) time.Duration { return max(time.Until(deadline), time.Millisecond) }
 
-// claimIdentity takes the lease of the request's identity, or answers with its record. A request does not wait for another
-// with its Idempotency-Key: whoever repeats has given up waiting before. It waits until a quorum of nodes answers.
+// acquireIdentity acquires the lease of the request's identity, or replays its record. It does not wait for another
+// request with the same identity, because a client that repeats a request has given up waiting for the first. It waits
+// until a quorum of nodes answers.
 func (rs *requestState) acquireIdentity(deadline time.Time) error {
 	a := rs.m.admission
 	admitted := a.reserve(waiterCount, 1, rs.m.maxWaitersTotal)
@@ -60,6 +63,8 @@ func (rs *requestState) acquireIdentity(deadline time.Time) error {
 	}
 	defer a.release(waiterCount, 1)
 
+	// TryAcquire takes no MaxWait: the context limits it. With a max wait of 0 the request makes one try, without a
+	// limit.
 	var limits []context.Context
 	if rs.m.maxWait > 0 {
 		limit, cancel := context.WithTimeout(context.WithoutCancel(rs.r.Context()), remaining(deadline))
@@ -100,9 +105,10 @@ func (rs *requestState) acquireIdentity(deadline time.Time) error {
 	}
 }
 
-// pause waits for a tenth of a second, more or less, and not beyond until. The error says why ctx has ended before.
+// pause waits for 75 to 125 ms, but not beyond the deadline. If ctx ends first, pause returns its endError.
 func pause(ctx context.Context, deadline time.Time) error {
 	d := 75*time.Millisecond + rand.N(50*time.Millisecond)
+
 	select {
 	case <-time.After(min(d, remaining(deadline))):
 		return nil
@@ -111,10 +117,10 @@ func pause(ctx context.Context, deadline time.Time) error {
 	}
 }
 
-// whyEnded returns both the error and the cause of a context that has ended: a cause may hide a deadline.
+// endError returns both the error and the cause of a context that has ended: the cause may hide a deadline.
 func endError(ctx context.Context) error { return errors.Join(ctx.Err(), context.Cause(ctx)) }
 
-// claimResource takes the lease of the request's resource. The request waits for it in a queue.
+// acquireResource acquires the lease of the request's resource. The request waits for it in a queue.
 func (rs *requestState) acquireResource(key string, deadline time.Time) error {
 	a, m := rs.m.admission, rs.m
 	admitted := a.reserve(waiterCount, 1, m.maxWaitersTotal)
@@ -134,6 +140,7 @@ func (rs *requestState) acquireResource(key string, deadline time.Time) error {
 	if m.maxWait == 0 {
 		acquire = m.locker.TryAcquire
 	}
+
 	ctx, stop := rs.waitContext()
 	defer stop()
 	for {
@@ -158,8 +165,8 @@ func (rs *requestState) acquireResource(key string, deadline time.Time) error {
 	}
 }
 
-// waiting returns the context of a request that waits. It ends with the request, when the server drains, with the lease that
-// the request has already, and with the limits.
+// waitContext returns the context of a wait. It ends with the request's context, with a lease that the request has
+// already, with the limits, and when the server drains.
 func (rs *requestState) waitContext(limits ...context.Context) (ctx context.Context, stop func()) {
 	ends := make([]context.Context, 0, 3)
 	ends = append(ends, rs.m.admission.drainCtx)
@@ -167,13 +174,14 @@ func (rs *requestState) waitContext(limits ...context.Context) (ctx context.Cont
 		ends = append(ends, rs.r.Context())
 	}
 	ends = append(ends, limits...)
+
 	return join.Contexts(rs.innerCtx, ends...)
 }
 
 // An acquireFunc is the method Acquire or TryAcquire of a Locker.
 type acquireFunc = func(context.Context, string, ...core.CallOption) (*core.Lease, error)
 
-// take takes the lease of a key by a method of the Locker. The error of a wait that ctx has ended matches its cause.
+// acquire acquires the lease of a key by f. If ctx has ended the wait, the error matches the cause of ctx.
 func (rs *requestState) acquire(ctx context.Context, f acquireFunc, key string, opts ...core.CallOption) error {
 	lease, err := f(ctx, key, append(opts, core.Name(rs.route.template))...)
 	if err == nil {
