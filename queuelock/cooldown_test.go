@@ -17,11 +17,11 @@ import (
 func TestCooldownOutOfRange(t *testing.T) {
 	for _, d := range []time.Duration{-1, 24*time.Hour + 1} {
 		err := fmt.Errorf("upstream: %w", Cooldown(d))
-		if restOf(err) != 0 || errors.Is(err, ErrNotRun) || !strings.Contains(err.Error(), fmt.Sprintf("Cooldown(%v): must be at least 0 and at most 24h", d)) {
+		if cooldownOf(err) != 0 || errors.Is(err, ErrNotRun) || !strings.Contains(err.Error(), fmt.Sprintf("Cooldown(%v): must be at least 0 and at most 24h", d)) {
 			t.Error(err)
 		}
 	}
-	if restOf(Cooldown(24*time.Hour)) != 24*time.Hour {
+	if cooldownOf(Cooldown(24*time.Hour)) != 24*time.Hour {
 		t.Error("a day is too long")
 	}
 }

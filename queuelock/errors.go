@@ -16,7 +16,7 @@ var ErrNotRun = errors.New("not run")
 // A notRunError is what asynq is told of a task that is given back. Configure makes asynq heed it.
 type notRunError struct {
 	error // matches ErrNotRun and says why
-	after time.Duration
+	delay time.Duration
 }
 
 func (e *notRunError) Unwrap() error { return e.error }
@@ -39,7 +39,7 @@ func (e *cooldownError) Error() string {
 }
 
 // restOf returns for how long nobody is granted the key, if that is known: asynq delivers the task again after that.
-func restOf(err error) time.Duration {
+func cooldownOf(err error) time.Duration {
 	if cool, ok := errors.AsType[*cooldownError](err); ok {
 		return cool.d
 	}

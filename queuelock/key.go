@@ -100,7 +100,7 @@ func ID(parts ...string) asynq.Option {
 // identify returns the key of a task's identity, and whether its completion is recorded. What ID made names the task by
 // itself. Producers may give any other id, also a random UUID as asynq makes them, to several tasks: a "charge" and a
 // "ship" of one order. They differ in their queue, type or payload, which no delivery of a task changes.
-func identify(id, queue string, t *asynq.Task) (key string, remembered bool) {
+func taskIdentity(id, queue string, t *asynq.Task) (key string, recordsCompletion bool) {
 	if strings.HasPrefix(id, idPrefix) {
 		return core.Key("queue", "task", id), true
 	}

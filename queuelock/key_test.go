@@ -87,7 +87,7 @@ func TestRemembers(t *testing.T) {
 		"018f0c1e-9a6d-7b4c-9e9f-6a0123456789": false, // version 7: of somebody else's making
 		"":                                     false, "charge:42": false, "locket": false,
 	} {
-		if _, got := identify(id, "default", order(1)); got != want {
+		if _, got := taskIdentity(id, "default", order(1)); got != want {
 			t.Errorf("%q: %v", id, got)
 		}
 	}
@@ -178,13 +178,13 @@ func TestMisuse(t *testing.T) {
 // Types made up at run time do not fill the memory.
 func TestForeignTypesAreBounded(t *testing.T) {
 	m := must(New(testLocker(t)))
-	for i := range 2 * maxForeign {
+	for i := range 2 * maxForeignTypes {
 		d := delivery{Middleware: m, task: asynq.NewTask(fmt.Sprint(i), nil)}
 		d.warnOfForeignID(t.Context())
 	}
 	n := 0
-	m.foreign.Range(func(any, any) bool { n++; return true })
-	if n != maxForeign {
+	m.foreignTypes.Range(func(any, any) bool { n++; return true })
+	if n != maxForeignTypes {
 		t.Errorf("%d types are remembered", n)
 	}
 }
@@ -194,7 +194,7 @@ func TestLogNamesTheKeys(t *testing.T) {
 	var out bytes.Buffer
 	l := testLocker(t, core.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))
 	d := &delivery{Middleware: &Middleware{locker: l}, task: asynq.NewTask("charge", nil), keys: []string{"own", "order"}}
-	d.log(t.Context()).Info("x")
+	d.logger(t.Context()).Info("x")
 	if !strings.Contains(out.String(), "type=charge") || !strings.Contains(out.String(), "identity_hash=5b3975651c3cab92 key_hash=") || strings.Contains(out.String(), "=order") {
 		t.Error(out.String())
 	}

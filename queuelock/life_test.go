@@ -16,61 +16,61 @@ import (
 )
 
 // follows is what the rules say of a state and of what happens in it.
-func follows(h happening, s state) state {
+func follows(h trigger, s state) state {
 	asks := s <= persisting
 	runs := s == running || s == overstaying
 	switch {
-	case asks && h == granted:
+	case asks && h == onGranted:
 		return running
-	case asks && h == completed: // rule 1: it is remembered
-		return duplicated
-	case asks && h == wrong:
-		return unfit
-	case s == persisting && h == ended: // rule 3: asynq would archive it
+	case asks && h == onCompleted: // rule 1: it is remembered
+		return duplicate
+	case asks && h == onKeyInvalid:
+		return keyInvalid
+	case s == persisting && h == onContextEnd: // rule 3: asynq would archive it
 		return parked
-	case s == parked && (h == ended || h == closed): // asynq has taken the task back
-		return given
-	case asks && h == ended: // rule 3: it is given back, unless asynq has taken it back
-		return given
-	case (s == persisting || s == parked) && h == late: // rule 3: only a last attempt is archived
+	case s == parked && (h == onContextEnd || h == onClosed): // asynq has taken the task back
+		return cancelled
+	case asks && h == onContextEnd: // rule 3: it is given back, unless asynq has taken it back
+		return cancelled
+	case (s == persisting || s == parked) && h == onTimeUp: // rule 3: only a last attempt is archived
 		return archived
-	case h == late:
+	case h == onTimeUp:
 		return impossible
-	case s == persisting && (h == held || h == unreachable || h == closed || h == lost): // rule 3: it waits for either
+	case s == persisting && (h == onHeld || h == onUnreachable || h == onClosed || h == onLeaseLost): // rule 3: it waits for either
 		return persisting
-	case s == trying && h == held: // rule 3: it waits once
+	case s == trying && h == onHeld: // rule 3: it waits once
 		return waiting
-	case s == trying && h == unreachable:
+	case s == trying && h == onUnreachable:
 		return stranded
-	case asks && h == held || s == trying && h == crowded: // … and is given back
+	case asks && h == onHeld || s == trying && h == onNoPlace: // … and is given back
 		return contended
-	case asks && (h == unreachable || h == closed || h == lost):
+	case asks && (h == onUnreachable || h == onClosed || h == onLeaseLost):
 		return unavailable
-	case runs && h == ended: // rule 2: its leases are held until it returns
+	case runs && h == onContextEnd: // rule 2: its leases are held until it returns
 		return overstaying
-	case s == settling && h == ended, (runs || s == settling) && h == lost:
+	case s == recording && h == onContextEnd, (runs || s == recording) && h == onLeaseLost:
 		return s
-	case runs && h == succeeded: // rule 5: it is recorded first
-		return settling
-	case runs && h == failed: // … and all else is asynq's business
+	case runs && h == onSuccess: // rule 5: it is recorded first
+		return recording
+	case runs && h == onFailure: // … and all else is asynq's business
 		return finished
-	case runs && h == asksForRest:
-		return cooled
-	case runs && h == cooledAtLast:
+	case runs && h == onCooldown:
+		return coolingDown
+	case runs && h == onLastCooldown:
 		return archived
-	case s == settling && h == recorded:
+	case s == recording && h == onRecorded:
 		return finished
-	case s == settling && h == rejected:
-		return refused
+	case s == recording && h == onRejected:
+		return rejected
 	}
 	return impossible
 }
 
 // The table says of every state and happening what the rules say.
 func TestLife(t *testing.T) {
-	for h := range happenings {
-		for s := range duplicated {
-			if got, want := life[h][s], follows(h, s); got != want {
+	for h := range triggerCount {
+		for s := range duplicate {
+			if got, want := transitions[h][s], follows(h, s); got != want {
 				t.Errorf("state %d, happening %d: %d, want %d", s, h, got, want)
 			}
 		}
@@ -113,50 +113,50 @@ func TestLifeOfDeliveries(t *testing.T) {
 	entity := core.Key("order", "1")
 	for _, c := range []struct {
 		state   state // in which it meets what happens
-		what    happening
+		what    trigger
 		arrange func(s *scene)
 		took    time.Duration
 	}{
-		{trying, granted, func(*scene) {}, 0},
-		{trying, held, func(s *scene) { s.take(1) }, 20 * time.Second}, // and waiting, held
-		{trying, crowded, func(s *scene) { s.take(1); s.d.server = s.m().newServer(1) }, 0},
-		{trying, unreachable, func(s *scene) { s.hang() }, 3 * time.Second}, // and stranded, unreachable; core gives up after a TTL
-		{trying, closed, func(s *scene) { s.close() }, 0},
-		{trying, completed, func(s *scene) { s.complete(s.d.keys[0]) }, 0},
-		{trying, wrong, func(s *scene) { s.complete(entity) }, 0},
-		{trying, ended, func(s *scene) { s.cancel() }, 0},
-		{waiting, granted, func(s *scene) { s.after(time.Second, s.take(1)) }, time.Second},
-		{waiting, unreachable, func(s *scene) { s.take(1); s.after(time.Second, func() { s.hang() }) }, 0},
-		{waiting, closed, func(s *scene) { s.own(); s.after(time.Second, s.close) }, time.Second},
-		{waiting, lost, func(s *scene) {
+		{trying, onGranted, func(*scene) {}, 0},
+		{trying, onHeld, func(s *scene) { s.take(1) }, 20 * time.Second}, // and waiting, held
+		{trying, onNoPlace, func(s *scene) { s.take(1); s.d.server = s.m().newServer(1) }, 0},
+		{trying, onUnreachable, func(s *scene) { s.hang() }, 3 * time.Second}, // and stranded, unreachable; core gives up after a TTL
+		{trying, onClosed, func(s *scene) { s.close() }, 0},
+		{trying, onCompleted, func(s *scene) { s.complete(s.d.keys[0]) }, 0},
+		{trying, onKeyInvalid, func(s *scene) { s.complete(entity) }, 0},
+		{trying, onContextEnd, func(s *scene) { s.cancel() }, 0},
+		{waiting, onGranted, func(s *scene) { s.after(time.Second, s.take(1)) }, time.Second},
+		{waiting, onUnreachable, func(s *scene) { s.take(1); s.after(time.Second, func() { s.hang() }) }, 0},
+		{waiting, onClosed, func(s *scene) { s.own(); s.after(time.Second, s.close) }, time.Second},
+		{waiting, onLeaseLost, func(s *scene) {
 			free := s.take(1)
 			s.after(time.Second, func() { s.steal(s.d.keys[0]); s.after(5*time.Second, free) })
 		}, 0},
-		{waiting, completed, func(s *scene) { s.completeLater(s.own()) }, time.Second},
-		{waiting, wrong, func(s *scene) { s.completeLater(s.hold(entity)) }, time.Second},
-		{waiting, ended, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
-		{stranded, granted, func(s *scene) { s.after(2*time.Second, s.hang()) }, 0},
-		{stranded, held, func(s *scene) { s.take(1); s.after(2*time.Second, s.hide()) }, 5 * time.Second},
-		{stranded, closed, func(s *scene) { s.hang(); s.after(time.Second, s.close) }, time.Second},
-		{stranded, lost, func(s *scene) {
+		{waiting, onCompleted, func(s *scene) { s.completeLater(s.own()) }, time.Second},
+		{waiting, onKeyInvalid, func(s *scene) { s.completeLater(s.hold(entity)) }, time.Second},
+		{waiting, onContextEnd, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
+		{stranded, onGranted, func(s *scene) { s.after(2*time.Second, s.hang()) }, 0},
+		{stranded, onHeld, func(s *scene) { s.take(1); s.after(2*time.Second, s.hide()) }, 5 * time.Second},
+		{stranded, onClosed, func(s *scene) { s.hang(); s.after(time.Second, s.close) }, time.Second},
+		{stranded, onLeaseLost, func(s *scene) {
 			back := s.hide()
 			s.after(500*time.Millisecond, func() { s.steal(s.d.keys[0]); s.after(3*time.Second, back) })
 		}, 0},
-		{stranded, completed, func(s *scene) { s.complete(s.d.keys[0]); s.after(2*time.Second, s.hang()) }, 0},
-		{stranded, wrong, func(s *scene) { s.complete(entity); s.after(2*time.Second, s.hide()) }, 0},
-		{stranded, ended, func(s *scene) { s.hang(); s.after(time.Second, s.cancel) }, time.Second},
-		{persisting, granted, func(*scene) {}, 0},
-		{persisting, held, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second}, // longer than half of its time
-		{persisting, unreachable, func(s *scene) { s.after(30*time.Second, s.hang()) }, 0},
-		{persisting, closed, func(s *scene) { s.close() }, 39 * time.Second},
-		{persisting, late, func(s *scene) { s.take(1) }, 39 * time.Second},
-		{persisting, lost, func(s *scene) {
+		{stranded, onCompleted, func(s *scene) { s.complete(s.d.keys[0]); s.after(2*time.Second, s.hang()) }, 0},
+		{stranded, onKeyInvalid, func(s *scene) { s.complete(entity); s.after(2*time.Second, s.hide()) }, 0},
+		{stranded, onContextEnd, func(s *scene) { s.hang(); s.after(time.Second, s.cancel) }, time.Second},
+		{persisting, onGranted, func(*scene) {}, 0},
+		{persisting, onHeld, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second}, // longer than half of its time
+		{persisting, onUnreachable, func(s *scene) { s.after(30*time.Second, s.hang()) }, 0},
+		{persisting, onClosed, func(s *scene) { s.close() }, 39 * time.Second},
+		{persisting, onTimeUp, func(s *scene) { s.take(1) }, 39 * time.Second},
+		{persisting, onLeaseLost, func(s *scene) {
 			free := s.take(1)
 			s.after(time.Second, func() { s.after(5*time.Second, s.steal(s.d.keys[0])); s.after(10*time.Second, free) })
 		}, 0},
-		{persisting, completed, func(s *scene) { s.completeLater(s.own()) }, time.Second},
-		{persisting, wrong, func(s *scene) { s.complete(entity) }, 0},
-		{persisting, ended, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
+		{persisting, onCompleted, func(s *scene) { s.completeLater(s.own()) }, time.Second},
+		{persisting, onKeyInvalid, func(s *scene) { s.complete(entity) }, 0},
+		{persisting, onContextEnd, func(s *scene) { s.take(1); s.after(time.Second, s.cancel) }, time.Second},
 	} {
 		bubbleOf(t, fmt.Sprintf("state %d, happening %d", c.state, c.what), func(t *testing.T, r *rig) {
 			s := r.scene(c.state == persisting)
@@ -164,9 +164,9 @@ func TestLifeOfDeliveries(t *testing.T) {
 			c.arrange(s)
 			start := time.Now()
 			held, err := s.d.acquire(s.ctx)
-			want := life[c.what][c.state]
+			want := transitions[c.what][c.state]
 			switch { // where it goes on from there, the end of what follows
-			case c.what == closed && want == persisting:
+			case c.what == onClosed && want == persisting:
 				want = archived
 			case want == waiting:
 				want = contended
@@ -194,8 +194,8 @@ func (r *rig) scene(atLast bool) *scene {
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
 	at, _ := ctx.Deadline()
 	return &scene{rig: r, ctx: ctx, cancel: cancel, d: &delivery{
-		Middleware: m, task: order(1), began: time.Now(), keys: []string{core.Key("queue", "task", theID), core.Key("order", "1")}, remembered: true, atLast: atLast,
-		half: at.Add(-20 * time.Second), last: at.Add(-time.Second), arrival: arrival{server: m.newServer(8)},
+		Middleware: m, task: order(1), startedAt: time.Now(), keys: []string{core.Key("queue", "task", theID), core.Key("order", "1")}, recordsCompletion: true, lastAttempt: atLast,
+		waitDeadline: at.Add(-20 * time.Second), giveUpAt: at.Add(-time.Second), origin: origin{server: m.newServer(8)},
 	}}
 }
 
@@ -211,9 +211,9 @@ func TestLifeOfHandlers(t *testing.T) {
 		"nil":                   {want: finished},
 		"RevokeTask":            {returns: asynq.RevokeTask, want: finished},
 		"an error":              {returns: failure, want: finished},
-		"Cooldown":              {returns: Cooldown(time.Minute), want: cooled},
+		"Cooldown":              {returns: Cooldown(time.Minute), want: coolingDown},
 		"Cooldown at last":      {returns: Cooldown(time.Minute), atLast: true, want: archived},
-		"nil, lost to somebody": {lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: refused},
+		"nil, lost to somebody": {lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: rejected},
 		"nil, key lost":         {lose: func(s *scene) { s.steal(s.d.keys[1]) }, want: finished},
 		"an error, lost":        {returns: failure, lose: func(s *scene) { s.steal(s.d.keys[0]) }, want: finished},
 		"nil, nodes away":       {lose: func(s *scene) { s.hang() }, want: finished},
@@ -223,7 +223,7 @@ func TestLifeOfHandlers(t *testing.T) {
 				s := r.scene(c.atLast)
 				defer s.cancel()
 				held, in := must(s.d.acquire(s.ctx)), running
-				got := s.d.run(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				got := s.d.runHandler(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
 					if overstays {
 						s.cancel()
 						in = overstaying
@@ -237,7 +237,7 @@ func TestLifeOfHandlers(t *testing.T) {
 				if s.d.state != in {
 					t.Errorf("state %d after the handler, want %d", s.d.state, in)
 				}
-				told := s.d.settle(s.ctx, held, got)
+				told := s.d.finish(s.ctx, held, got)
 				if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
 					t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)
 				}

@@ -20,16 +20,16 @@ type Middleware struct {
 
 // shared is what a Middleware shares with those that With made of it.
 type shared struct {
-	said    sync.Map     // faults of the wiring, each of which is logged once
-	foreign sync.Map     // types of tasks with foreign ids, likewise
-	types   atomic.Int32 // how many of them
+	loggedFaults sync.Map     // faults of the wiring, each of which is logged once
+	foreignTypes sync.Map     // types of tasks with foreign ids, likewise
+	foreignCount atomic.Int32 // how many of them
 }
 
 // New returns a Middleware that takes its leases from locker. The caller closes locker after the servers have shut down.
 // After the death of a process, its keys stay taken for as long as the TTL of locker. The error names everything that is
 // wrong with the arguments.
 func New(locker *core.Locker, opts ...Option) (*Middleware, error) {
-	m := &Middleware{config{key: noKey, waiters: aQuarter, grace: 2 * time.Minute, retention: 8 * time.Hour}, &shared{}, locker}
+	m := &Middleware{config{key: noKey, waiters: quarterOfWorkers, grace: 2 * time.Minute, retention: 8 * time.Hour}, &shared{}, locker}
 	return m.derive(opts)
 }
 
@@ -39,29 +39,29 @@ func New(locker *core.Locker, opts ...Option) (*Middleware, error) {
 //
 // A server that m was configured for needs no other Configure. WithWaiters must be among the options of New.
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
-	own, err := m.derive(opts)
-	if err == nil && own.waiters != m.waiters {
+	derived, err := m.derive(opts)
+	if err == nil && derived.waiters != m.waiters {
 		return nil, errors.New("queuelock: WithWaiters belongs to the whole server, and not to some of its handlers: give it to New")
 	}
-	return own, err
+	return derived, err
 }
 
 func (m *Middleware) derive(opts []Option) (*Middleware, error) {
 	var f faults.List
-	own := &Middleware{m.config, m.shared, m.locker}
-	faults.Set(&f, &own.config, opts)
-	own.check(&f)
-	locker, err := m.locker.With(core.Detached(false), core.MaxHold(0), core.Retention(own.retention)) // checks these, too
+	derived := &Middleware{m.config, m.shared, m.locker}
+	faults.Set(&f, &derived.config, opts)
+	derived.check(&f)
+	locker, err := m.locker.With(core.Detached(false), core.MaxHold(0), core.Retention(derived.retention)) // checks these, too
 	f.Check(err != nil, "%w", err)
 	f.Check(strings.HasPrefix(m.locker.KeyPrefix(), "asynq:"), "the locker's key prefix, asynq:…, belongs to asynq: choose another (core.WithKeyPrefix)")
-	own.locker = locker
-	return own, f.Err("queuelock")
+	derived.locker = locker
+	return derived, f.Err("queuelock")
 }
 
 // complain logs what is wrong with the wiring, unless it has before.
-func (m *Middleware) complain(fault string) {
-	if _, said := m.said.LoadOrStore(fault, true); !said {
-		m.locker.Logger().Error(fault)
+func (m *Middleware) logOnce(problem string) {
+	if _, logged := m.loggedFaults.LoadOrStore(problem, true); !logged {
+		m.locker.Logger().Error(problem)
 	}
 }
 
@@ -75,7 +75,7 @@ type config struct {
 }
 
 // aQuarter stands for a quarter of the server's workers.
-const aQuarter = -1
+const quarterOfWorkers = -1
 
 // WithKey sets the key of what a task works on, such as an order: tasks with the same key run one at a time, across types,
 // queues and servers. The key is one of core without a prefix of its own, so tasks also exclude other users of the key on
@@ -99,6 +99,6 @@ func WithRetention(d time.Duration) Option { return func(c *config) { c.retentio
 
 func (c *config) check(f *faults.List) {
 	f.Check(c.key == nil, "the key function is nil (ByPayloadField and ByHeader need a name)")
-	f.Check(c.waiters < 0 && c.waiters != aQuarter, "WithWaiters(%d): must not be negative", c.waiters)
+	f.Check(c.waiters < 0 && c.waiters != quarterOfWorkers, "WithWaiters(%d): must not be negative", c.waiters)
 	f.Check(c.grace < 0, "WithGrace(%v): must not be negative", c.grace)
 }

@@ -60,25 +60,25 @@ func (r *rig) doneWithin(tasks int, start time.Time, limit time.Duration) {
 // away for long, and others, are not. What is remembered is bounded.
 func TestPatienceInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		o := outage{given: map[string]bounce{}}
+		o := outage{bounces: map[string]bounce{}}
 		for i, want := range []time.Duration{5000, 156, 156, 156, 312, 312, 312, 312, 625, 625, 625, 625, 1250, 1250, 1250, 1250, 1250} {
-			if got := o.patience("t"); got.Truncate(time.Millisecond) != want*time.Millisecond {
+			if got := o.waitLimit("t"); got.Truncate(time.Millisecond) != want*time.Millisecond {
 				t.Errorf("delivery %d: %v, want %dms", i, got, want)
 			} else {
 				time.Sleep(got + time.Second)
 			}
 		}
-		if got := o.patience("other"); got != outagePatience {
+		if got := o.waitLimit("other"); got != outageWait {
 			t.Errorf("another task: %v", got)
 		}
-		time.Sleep(2 * outagePatience)
-		if got := o.patience("t"); got != outagePatience {
+		time.Sleep(2 * outageWait)
+		if got := o.waitLimit("t"); got != outageWait {
 			t.Errorf("after a while: %v", got)
 		}
 		for i := range 2500 {
-			o.patience(fmt.Sprint(i))
+			o.waitLimit(fmt.Sprint(i))
 		}
-		if n := len(o.given); n > 1000 {
+		if n := len(o.bounces); n > 1000 {
 			t.Errorf("%d tasks are remembered", n)
 		}
 	})

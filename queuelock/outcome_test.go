@@ -89,7 +89,7 @@ func TestDefaultsOfTheLocker(t *testing.T) {
 			t.Errorf("%+v", &r.ledger)
 		}
 		r.pass(time.Minute)
-		identity, _ := identify(info.ID, info.Queue, order(1))
+		identity, _ := taskIdentity(info.ID, info.Queue, order(1))
 		if _, err := r.locker().TryAcquire(t.Context(), identity); !errors.Is(err, core.ErrDone) {
 			t.Errorf("the record is gone: %v", err)
 		}

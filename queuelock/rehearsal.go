@@ -13,10 +13,10 @@ import (
 
 // rehearse returns why the ticks of an entry could not be enqueued, each once, or nil. asynq does not show the options that
 // asynq.NewTask was given, so asynq's own client enqueues a tick here, on a stage.
-func rehearse(task *asynq.Task, opts []asynq.Option) error {
-	var s stage
-	_, err := asynq.NewClientFromRedisClient(&s).Enqueue(task, append(slices.Clip(opts), ID("tick"))...)
-	switch keys := strings.Join(s.keys, " "); {
+func dryRun(task *asynq.Task, opts []asynq.Option) error {
+	var client dryRunRedis
+	_, err := asynq.NewClientFromRedisClient(&client).Enqueue(task, append(slices.Clip(opts), ID("tick"))...)
+	switch keys := strings.Join(client.keys, " "); {
 	case err != nil:
 		return fmt.Errorf("asynq does not enqueue such a task: %w", err)
 	case strings.Contains(keys, "}:unique:"):
@@ -28,16 +28,16 @@ func rehearse(task *asynq.Task, opts []asynq.Option) error {
 }
 
 // A stage is a Redis for a rehearsal: it has the commands by which asynq enqueues a task, and keeps them to itself.
-type stage struct {
+type dryRunRedis struct {
 	redis.UniversalClient
 	keys []string // of the script that enqueues
 }
 
-func (s *stage) SAdd(context.Context, string, ...any) *redis.IntCmd {
+func (s *dryRunRedis) SAdd(context.Context, string, ...any) *redis.IntCmd {
 	return redis.NewIntResult(1, nil)
 }
 
-func (s *stage) EvalSha(_ context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+func (s *dryRunRedis) EvalSha(_ context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
 	s.keys = keys
 	return redis.NewCmdResult(int64(1), nil)
 }

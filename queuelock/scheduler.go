@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	tickPatience  = 10 * time.Minute // for how long a tick is tried to be enqueued, unless the next one comes first
-	tickRetention = time.Hour        // for how long asynq keeps the id of a tick, so that a late replica meets it
-	nap           = time.Minute      // the longest sleep, after which a clock that was set is noticed
+	enqueueTimeout = 10 * time.Minute // for how long a tick is tried to be enqueued, unless the next one comes first
+	tickRetention  = time.Hour        // for how long asynq keeps the id of a tick, so that a late replica meets it
+	maxSleep       = time.Minute      // the longest sleep, after which a clock that was set is noticed
 )
 
 // A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a service.
@@ -36,9 +36,9 @@ type Scheduler struct {
 
 	mu      sync.Mutex
 	names   map[string]bool // of entries
-	open    context.Context // ends with Shutdown
-	end     context.CancelFunc
-	running sync.WaitGroup // a goroutine per entry
+	ctx     context.Context // ends with Shutdown
+	cancel  context.CancelFunc
+	entries sync.WaitGroup // a goroutine per entry
 }
 
 // An entry is one schedule of a Scheduler.
@@ -49,24 +49,24 @@ type entry struct {
 	task *asynq.Task
 	opts []asynq.Option
 
-	told callback.Queue // events and lines of the log
+	callbacks callback.Queue // events and lines of the log
 }
 
 // NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
 // use the same name, and services that share asynq's Redis different names. The time zone of all cronspecs is in, the same on
 // all replicas. The local time zone is an error, because it may differ between replicas. Only the logger and the observer of
 // the Locker are used: ticks are enqueued also while the locks are unavailable.
-func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time.Location) (*Scheduler, error) {
+func (m *Middleware) NewScheduler(client *asynq.Client, service string, location *time.Location) (*Scheduler, error) {
 	var f faults.List
-	zone := schedule.CheckZone(in)
-	f.Check(zone != nil, "%w", zone)
+	zoneErr := schedule.CheckZone(location)
+	f.Check(zoneErr != nil, "%w", zoneErr)
 	f.Check(client == nil, "the client is nil")
 	f.Check(service == "" || !utf8.ValidString(service), "the service name %q is empty or not valid UTF-8: it keeps the ticks of services apart", service)
 	if err := f.Err("queuelock: scheduler"); err != nil {
 		return nil, err
 	}
-	s := &Scheduler{m: m, client: client, service: service, location: in, now: time.Now, names: map[string]bool{}}
-	s.open, s.end = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Shutdown
+	s := &Scheduler{m: m, client: client, service: service, location: location, now: time.Now, names: map[string]bool{}}
+	s.ctx, s.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Shutdown
 	return s, nil
 }
 
@@ -86,37 +86,37 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time
 // UTF-8. The error names everything that is wrong. Register sends no request.
 func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...asynq.Option) error {
 	var f faults.List
-	next, err := parse(cronspec, s.location)
+	next, err := parseCronspec(cronspec, s.location)
 	f.Check(err != nil, "cronspec %q: %w", cronspec, err)
 	f.Check(name == "" || !utf8.ValidString(name), "the name is empty or not valid UTF-8: replicas know the entry by it")
 	f.Check(task == nil || strings.TrimSpace(task.Type()) == "", "the task is nil or has no type")
-	kept := []asynq.Option{asynq.Retention(tickRetention)}
+	tickOpts := []asynq.Option{asynq.Retention(tickRetention)}
 	for _, o := range opts {
-		if fault := ofATick(o); fault != nil {
-			f.Check(true, "%w", fault)
+		if optionErr := checkTickOption(o); optionErr != nil {
+			f.Check(true, "%w", optionErr)
 		} else {
-			kept = append(kept, o)
+			tickOpts = append(tickOpts, o)
 		}
 	}
 	if task != nil && strings.TrimSpace(task.Type()) != "" {
-		err := rehearse(task, kept)
+		err := dryRun(task, tickOpts)
 		f.Check(err != nil, "%w", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Check(s.names[name], "another entry has this name, and both would count as one")
-	f.Check(s.open.Err() != nil, "the scheduler has been shut down")
+	f.Check(s.ctx.Err() != nil, "the scheduler has been shut down")
 	if err := f.Err(fmt.Sprintf("queuelock: entry %q", name)); err != nil {
 		return err
 	}
 	s.names[name] = true
-	e, since := &entry{Scheduler: s, name: name, next: next, task: task, opts: kept}, s.clock()
-	s.running.Go(func() { e.run(since) })
+	e, now := &entry{Scheduler: s, name: name, next: next, task: task, opts: tickOpts}, s.wallClock()
+	s.entries.Go(func() { e.run(now) })
 	return nil
 }
 
 // ofATick returns what is wrong with an option of an entry.
-func ofATick(o asynq.Option) error {
+func checkTickOption(o asynq.Option) error {
 	if o == nil {
 		return errors.New("an option is nil")
 	}
@@ -135,22 +135,22 @@ func ofATick(o asynq.Option) error {
 
 // clock returns what the wall clock shows. Ticks are instants of the wall clock, which may be set: a comparison of times that
 // have a monotonic reading does not see that.
-func (s *Scheduler) clock() time.Time { return s.now().Round(0) }
+func (s *Scheduler) wallClock() time.Time { return s.now().Round(0) }
 
 // Shutdown stops the Scheduler for good, and waits until it enqueues nothing any more. What is due from then on is left to
 // other replicas.
 func (s *Scheduler) Shutdown() {
 	s.mu.Lock()
-	s.end()
+	s.cancel()
 	s.mu.Unlock()
-	s.running.Wait()
+	s.entries.Wait()
 }
 
 // parse reads a cronspec.
-func parse(spec string, in *time.Location) (schedule.Next, error) {
-	period, counts := strings.CutPrefix(strings.TrimSpace(spec), "@every ")
-	if !counts {
-		return schedule.Crontab(spec, in)
+func parseCronspec(spec string, location *time.Location) (schedule.Next, error) {
+	period, isPeriod := strings.CutPrefix(strings.TrimSpace(spec), "@every ")
+	if !isPeriod {
+		return schedule.Crontab(spec, location)
 	}
 	d, err := time.ParseDuration(strings.TrimSpace(period))
 	if err != nil {
@@ -161,8 +161,8 @@ func parse(spec string, in *time.Location) (schedule.Next, error) {
 
 // run enqueues the ticks that fall due after an instant.
 func (e *entry) run(last time.Time) {
-	for e.open.Err() == nil {
-		now := e.clock()
+	for e.ctx.Err() == nil {
+		now := e.wallClock()
 		if now.Before(last) { // the clock was set back; asynq has the ids of what was enqueued
 			last = now
 		}
@@ -170,18 +170,18 @@ func (e *entry) run(last time.Time) {
 		if at.IsZero() {
 			return // no clock of the zone shows what the cronspec says, for decades
 		}
-		if early := at.Sub(now); early > 0 {
-			pause.For(e.open, min(early, nap))
+		if wait := at.Sub(now); wait > 0 {
+			pause.For(e.ctx, min(wait, maxSleep))
 			continue
 		}
 		last = at
-		if left := at.Add(min(tickPatience, e.next(at).Sub(at))).Sub(now); left > 0 {
+		if left := at.Add(min(enqueueTimeout, e.next(at).Sub(at))).Sub(now); left > 0 {
 			e.tick(at, left)
 		} else {
 			last = now
-			e.tell(func() {
+			e.notify(func() {
 				e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: they are left to other replicas",
-					"service", e.service, "entry", e.name, "first", instant(at))
+					"service", e.service, "entry", e.name, "first", formatInstant(at))
 			})
 		}
 	}
@@ -189,9 +189,9 @@ func (e *entry) run(last time.Time) {
 
 // tick enqueues a tick in the time that is left, unless another replica has done so: then asynq knows its id.
 func (e *entry) tick(at time.Time, left time.Duration) {
-	ctx, cancel := context.WithTimeout(e.open, left)
+	ctx, cancel := context.WithTimeout(e.ctx, left)
 	defer cancel()
-	id := ID("tick", e.service, e.name, instant(at))
+	id := ID("tick", e.service, e.name, formatInstant(at))
 	for {
 		_, err := e.client.EnqueueContext(ctx, e.task, append(slices.Clip(e.opts), id)...)
 		if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
@@ -200,11 +200,11 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 		if pause.For(ctx, time.Second/4) {
 			continue
 		}
-		if e.open.Err() == nil {
-			e.tell(func() {
-				e.m.locker.Event(e.open, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
+		if e.ctx.Err() == nil {
+			e.notify(func() {
+				e.m.locker.Event(e.ctx, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
 			})
-			e.tell(func() {
+			e.notify(func() {
 				e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id",
 					"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
 			})
@@ -214,6 +214,6 @@ func (e *entry) tick(at time.Time, left time.Duration) {
 }
 
 // tell calls observer or logger. The next tick does not wait for them.
-func (e *entry) tell(f func()) { callback.Of(e.m.locker).Post(&e.told, f) }
+func (e *entry) notify(f func()) { callback.Of(e.m.locker).Post(&e.callbacks, f) }
 
-func instant(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
+func formatInstant(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

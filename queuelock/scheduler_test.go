@@ -50,7 +50,7 @@ func TestPatienceOfATick(t *testing.T) {
 		missed       int
 	}{
 		{half, 50 * time.Second, 1},
-		{20 * time.Minute, tickPatience + time.Minute, 1},
+		{20 * time.Minute, enqueueTimeout + time.Minute, 1},
 	} {
 		bubbleOf(t, fmt.Sprint(c.period, c.down), func(t *testing.T, r *rig) {
 			at := r.untilNext(c.period, time.Second)

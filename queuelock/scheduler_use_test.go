@@ -27,7 +27,7 @@ func TestCronspecs(t *testing.T) {
 		"*/20 30 2,3 * * *": must(seconds.Parse("*/20 30 2,3 * * *")),
 	} {
 		for _, in := range []*time.Location{time.UTC, must(time.LoadLocation("Asia/Tokyo"))} {
-			next := must(parse(spec, in))
+			next := must(parseCronspec(spec, in))
 			for at, want := now, now.In(in); want.Before(now.AddDate(0, 0, 5)); {
 				if at, want = next(at), theirs.Next(want); !at.Equal(want) {
 					t.Fatalf("%q in %v: %v, asynq's %v", spec, in, at, want)
@@ -41,7 +41,7 @@ func TestCronspecs(t *testing.T) {
 func TestCronspecsThatCount(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
 	for spec, period := range map[string]time.Duration{"@every 30s": 30 * time.Second, "@every 1m30s": 90 * time.Second, "@every 7s": 7 * time.Second, "@every 2.5s": 2500 * time.Millisecond} {
-		next := must(parse(spec, time.UTC))
+		next := must(parseCronspec(spec, time.UTC))
 		for at := now; at.Before(now.Add(time.Hour)); {
 			before := at
 			if at = next(at); at.UnixMilli()%period.Milliseconds() != 0 || at.Nanosecond()%1e6 != 0 || !at.After(before) || at.Sub(before) > period {
@@ -122,9 +122,9 @@ func TestShutdownOfAScheduler(t *testing.T) {
 
 // Ticks are instants of the wall clock. A monotonic reading would hide that the clock was set, as long as no tick has come.
 func TestSchedulerReadsTheWallClock(t *testing.T) {
-	s := must(must(New(testLocker(t))).NewScheduler(asynq.NewClientFromRedisClient(&stage{}), "billing", time.UTC))
+	s := must(must(New(testLocker(t))).NewScheduler(asynq.NewClientFromRedisClient(&dryRunRedis{}), "billing", time.UTC))
 	defer s.Shutdown()
-	if at := s.clock(); strings.Contains(at.String(), "m=") || time.Since(at).Abs() > time.Minute {
+	if at := s.wallClock(); strings.Contains(at.String(), "m=") || time.Since(at).Abs() > time.Minute {
 		t.Error(at)
 	}
 }

@@ -16,47 +16,47 @@ import (
 
 // A server is what the tasks of one asynq server share.
 type server struct {
-	places  chan struct{} // has one for each task that waits for a held key
-	returns *rate.Limiter // of tasks that are given back: while all that come have to wait, asynq delivers them without a pause
-	outage  outage
+	places        chan struct{} // has one for each task that waits for a held key
+	returnLimiter *rate.Limiter // of tasks that are given back: while all that come have to wait, asynq delivers them without a pause
+	outage        outage
 }
 
-type arrivalKey struct{ *shared }
+type originKey struct{ *shared }
 
 func (m *Middleware) newServer(concurrency int) *server {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as in asynq
 	}
 	places := m.waiters
-	if places == aQuarter {
+	if places == quarterOfWorkers {
 		places = (concurrency + 3) / 4
 	}
 	return &server{
-		places:  make(chan struct{}, min(places, concurrency-1)),
-		returns: rate.NewLimiter(rate.Limit(10*concurrency), 4*concurrency),
-		outage:  outage{given: map[string]bounce{}},
+		places:        make(chan struct{}, min(places, concurrency-1)),
+		returnLimiter: rate.NewLimiter(rate.Limit(10*concurrency), 4*concurrency),
+		outage:        outage{bounces: map[string]bounce{}},
 	}
 }
 
 // An arrival is what Configure tells of a task that comes to a handler.
-type arrival struct {
-	server *server
-	base   context.Context // of the configuration
-	taken  <-chan struct{} // closed when asynq takes the task for failed, and hears nothing any more; nil: it is not known
-	give   func()          // closes it
+type origin struct {
+	server        *server
+	baseCtx       context.Context // of the configuration
+	reclaimed     <-chan struct{} // closed when asynq takes the task for failed, and hears nothing any more; nil: it is not known
+	markReclaimed func()          // closes it
 }
 
 // arrival returns that of a task. If Configure was not called for it, a makeshift without waiting places stands in.
-func (m *Middleware) arrival(ctx context.Context) arrival {
-	if a, ok := ctx.Value(arrivalKey{m.shared}).(arrival); ok {
+func (m *Middleware) origin(ctx context.Context) origin {
+	if a, ok := ctx.Value(originKey{m.shared}).(origin); ok {
 		return a
 	}
-	m.complain("queuelock: a server was made without Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)")
-	return arrival{server: m.newServer(1), base: context.WithoutCancel(ctx)}
+	m.logOnce("queuelock: a server was made without Configure (or its BaseContext was replaced afterwards): tasks that wait for their turn count as failed, and are archived when their retries are used up. Call Configure(&cfg) last, before asynq.NewServer(redis, cfg)")
+	return origin{server: m.newServer(1), baseCtx: context.WithoutCancel(ctx)}
 }
 
 // withBase returns a context of a task that also ends with the BaseContext of its server.
-func withBase(ctx, base context.Context) (joint context.Context, stop func()) {
+func joinBase(ctx, base context.Context) (joint context.Context, stop func()) {
 	if base.Done() == nil {
 		return ctx, func() {}
 	}
@@ -64,7 +64,7 @@ func withBase(ctx, base context.Context) (joint context.Context, stop func()) {
 }
 
 // takePlace takes a waiting place, if there is one.
-func (s *server) takePlace() bool {
+func (s *server) tryTakePlace() bool {
 	select {
 	case s.places <- struct{}{}:
 		return true
@@ -73,7 +73,7 @@ func (s *server) takePlace() bool {
 	}
 }
 
-func (s *server) leavePlace() { <-s.places }
+func (s *server) releasePlace() { <-s.places }
 
 // Configure wires the Middleware into the configuration of a server. Call it last before asynq.NewServer, once for each
 // server. It wraps what cfg has, or asynq's defaults:
@@ -98,7 +98,7 @@ func (m *Middleware) Configure(cfg *asynq.Config) error {
 	}
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		if e, ok := errors.AsType[*notRunError](err); ok {
-			return e.after
+			return e.delay
 		}
 		return delay(n, err, t)
 	}
@@ -109,8 +109,8 @@ func (m *Middleware) Configure(cfg *asynq.Config) error {
 	}
 	handler := cfg.ErrorHandler
 	cfg.ErrorHandler = asynq.ErrorHandlerFunc(func(ctx context.Context, t *asynq.Task, err error) {
-		if a, ok := ctx.Value(arrivalKey{m.shared}).(arrival); ok {
-			a.give()
+		if a, ok := ctx.Value(originKey{m.shared}).(origin); ok {
+			a.markReclaimed()
 		}
 		if _, notRun := errors.AsType[*notRunError](err); !notRun && handler != nil {
 			handler.HandleError(ctx, t, err)
@@ -124,43 +124,43 @@ func (m *Middleware) Configure(cfg *asynq.Config) error {
 	cfg.BaseContext = func() context.Context {
 		own := base()
 		taken, take := context.WithCancel(context.WithoutCancel(own))
-		return context.WithValue(context.WithoutCancel(own), arrivalKey{m.shared}, arrival{s, own, taken.Done(), take})
+		return context.WithValue(context.WithoutCancel(own), originKey{m.shared}, origin{s, own, taken.Done(), take})
 	}
 	return nil
 }
 
 // outagePatience is how long a task waits for locks that are out of reach. A server that cannot reach them keeps its workers
 // waiting, and so leaves the tasks to those that can: it takes as many as it has workers in that time.
-const outagePatience = 5 * time.Second
+const outageWait = 5 * time.Second
 
 // An outage is what a server gave back because the locks were out of reach.
 type outage struct {
-	mu    sync.Mutex
-	given map[string]bounce // by the key of the identity
+	mu      sync.Mutex
+	bounces map[string]bounce // by the key of the identity
 }
 
 // A bounce is a task that was given back, maybe several times.
 type bounce struct {
-	times int
-	last  time.Time
+	count      int
+	waitsUntil time.Time
 }
 
 // patience returns how long a task waits. One that comes straight back has met no server that took it: those that could run
 // it have nothing else to do, and were only slower to fetch it. So it is given back soon, though less soon with time, in case
 // that there is none.
-func (o *outage) patience(task string) time.Duration {
+func (o *outage) waitLimit(task string) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, patience := time.Now(), outagePatience
-	b := o.given[task]
-	if b.times > 0 && now.Sub(b.last) < outagePatience {
-		patience = outagePatience / 32 << min(b.times/4, 3)
+	now, limit := time.Now(), outageWait
+	b := o.bounces[task]
+	if b.count > 0 && now.Sub(b.waitsUntil) < outageWait {
+		limit = outageWait / 32 << min(b.count/4, 3)
 	} else {
-		b.times = 0
+		b.count = 0
 	}
-	if len(o.given) >= 1000 {
-		clear(o.given)
+	if len(o.bounces) >= 1000 {
+		clear(o.bounces)
 	}
-	o.given[task] = bounce{b.times + 1, now.Add(patience)}
-	return patience
+	o.bounces[task] = bounce{b.count + 1, now.Add(limit)}
+	return limit
 }

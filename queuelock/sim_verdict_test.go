@@ -75,7 +75,7 @@ func (s *simulation) listen(p *simProcess, cfg *asynq.Config) {
 	delay, isFailure := cfg.RetryDelayFunc, cfg.IsFailure
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
 		d := delay(n, err, t)
-		rest := restOf(err)
+		rest := cooldownOf(err)
 		if spec := s.specOf(t); spec != nil && n >= spec.retries() {
 			s.Violation("RetryDelayFunc is asked for retry %d of %d", n, spec.retries())
 		}
@@ -211,7 +211,7 @@ func (o *simOracle) keeps(d *simDelivery) {
 
 // givenBack judges when a task that is given back may come again, and how many are.
 func (o *simOracle) givenBack(d *simDelivery, told error) {
-	rest := restOf(told)
+	rest := cooldownOf(told)
 	if time.Now().After(o.away) { // else asynq may not be able to write it down
 		d.task.notBefore = time.Now().Add(rest - time.Millisecond)
 	}
@@ -299,8 +299,8 @@ func (o *simOracle) contended(d *simDelivery, told error, key string) (fault str
 	case a == nil || !errors.Is(a.last, core.ErrHeld):
 		return "the key is not held"
 	case rests(a.last) > 0:
-		if restOf(told) != rests(a.last) {
-			fault = fmt.Sprintf("is to come again in %v, and its key rests for %v", restOf(told), rests(a.last))
+		if cooldownOf(told) != rests(a.last) {
+			fault = fmt.Sprintf("is to come again in %v, and its key rests for %v", cooldownOf(told), rests(a.last))
 		}
 		return fault
 	case a.place && now.Before(d.half.Add(-slack)):
@@ -334,7 +334,7 @@ func (o *simOracle) ran(d *simDelivery, told error) (events []core.EventKind, fa
 	case errors.As(err, &cool) && d.atLast:
 		return []core.EventKind{EventArchived}, ""
 	case errors.As(err, &cool):
-		if !errors.Is(told, ErrNotRun) || restOf(told) != cool.d {
+		if !errors.Is(told, ErrNotRun) || cooldownOf(told) != cool.d {
 			fault = "the handler has returned a Cooldown"
 		}
 		return []core.EventKind{EventCooldown}, fault

@@ -36,7 +36,7 @@ func TestWith(t *testing.T) {
 	if err := m.Configure(&cfg); err != nil {
 		t.Fatal(err)
 	}
-	if ctx := cfg.BaseContext(); w.arrival(ctx).server != m.arrival(ctx).server || cap(w.arrival(ctx).server.places) != 3 {
+	if ctx := cfg.BaseContext(); w.origin(ctx).server != m.origin(ctx).server || cap(w.origin(ctx).server.places) != 3 {
 		t.Error("another server")
 	}
 }
