@@ -16,13 +16,18 @@ import (
 func dryRun(task *asynq.Task, opts []asynq.Option) error {
 	var client dryRunRedis
 	_, err := asynq.NewClientFromRedisClient(&client).Enqueue(task, append(slices.Clip(opts), ID("tick"))...)
-	switch keys := strings.Join(client.keys, " "); {
-	case err != nil:
+	if err != nil {
 		return fmt.Errorf("asynq does not enqueue such a task: %w", err)
+	}
+
+	// asynq has one key for a unique lock, and another for a group.
+	keys := strings.Join(client.keys, " ")
+	switch {
 	case strings.Contains(keys, "}:unique:"):
 		return errors.New("asynq.NewTask was given asynq.Unique: a tick has an id that makes it unique")
 	case strings.Contains(keys, "}:g:"):
-		return errors.New("asynq.NewTask was given asynq.Group: asynq forgets the id of a task that it aggregates, so a tick could run twice")
+		return errors.New("asynq.NewTask was given asynq.Group: " +
+			"asynq forgets the id of a task that it aggregates, so a tick could run twice")
 	}
 	return nil
 }
@@ -33,11 +38,11 @@ type dryRunRedis struct {
 	keys []string // of the script that enqueues
 }
 
-func (s *dryRunRedis) SAdd(context.Context, string, ...any) *redis.IntCmd {
+func (r *dryRunRedis) SAdd(context.Context, string, ...any) *redis.IntCmd {
 	return redis.NewIntResult(1, nil)
 }
 
-func (s *dryRunRedis) EvalSha(_ context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
-	s.keys = keys
+func (r *dryRunRedis) EvalSha(_ context.Context, _ string, keys []string, _ ...any) *redis.Cmd {
+	r.keys = keys
 	return redis.NewCmdResult(int64(1), nil)
 }

@@ -15,11 +15,17 @@ var ErrNotRun = errors.New("not run")
 
 // A notRunError is what asynq is told of a task that is given back. Configure makes asynq heed it.
 type notRunError struct {
-	error // matches ErrNotRun and says why
+	error // matches ErrNotRun, and the reason
 	delay time.Duration
 }
 
 func (e *notRunError) Unwrap() error { return e.error }
+
+// isNotRun reports whether err gives a task back.
+func isNotRun(err error) bool {
+	_, ok := errors.AsType[*notRunError](err)
+	return ok
+}
 
 // Cooldown returns an error by which a handler makes asynq deliver its task again after d, 0 to 24h, for example when a
 // service asks it to come back later (status 429). No retry is counted, no worker is occupied, and nobody is granted the key
@@ -40,8 +46,8 @@ func (e *cooldownError) Error() string {
 
 // restOf returns for how long nobody is granted the key, if that is known: asynq delivers the task again after that.
 func cooldownOf(err error) time.Duration {
-	if cool, ok := errors.AsType[*cooldownError](err); ok {
-		return cool.d
+	if cooldown, ok := errors.AsType[*cooldownError](err); ok {
+		return cooldown.d
 	}
 	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldRests {
 		return op.RetryAfter

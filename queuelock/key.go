@@ -104,6 +104,7 @@ func taskIdentity(id, queue string, t *asynq.Task) (key string, recordsCompletio
 	if strings.HasPrefix(id, idPrefix) {
 		return core.Key("queue", "task", id), true
 	}
+
 	content := sha256.Sum256([]byte(core.Key(t.Type()) + "/" + string(t.Payload())))
 	return core.Key("queue", "task", queue, id, hex.EncodeToString(content[:8])), isUUID(id)
 }
@@ -111,7 +112,10 @@ func taskIdentity(id, queue string, t *asynq.Task) (key string, recordsCompletio
 // isUUID reports whether an id looks like those that asynq makes up.
 func isUUID(id string) bool {
 	u, err := uuid.Parse(id)
-	return err == nil && u.Version() == 4 && u.String() == id // Parse also takes other forms
+	if err != nil {
+		return false
+	}
+	return u.Version() == 4 && u.String() == id // Parse also accepts other forms
 }
 
 // noKey is the default of WithKey.

@@ -20,16 +20,17 @@ type Middleware struct {
 
 // shared is what a Middleware shares with those that With made of it.
 type shared struct {
-	loggedFaults sync.Map     // faults of the wiring, each of which is logged once
-	foreignTypes sync.Map     // types of tasks with foreign ids, likewise
-	foreignCount atomic.Int32 // how many of them
+	loggedProblems sync.Map     // the configuration errors that were logged
+	foreignTypes   sync.Map     // the types of task for which EventForeignID was reported
+	foreignCount   atomic.Int32 // the size of foreignTypes
 }
 
 // New returns a Middleware that takes its leases from locker. The caller closes locker after the servers have shut down.
 // After the death of a process, its keys stay taken for as long as the TTL of locker. The error names everything that is
 // wrong with the arguments.
 func New(locker *core.Locker, opts ...Option) (*Middleware, error) {
-	m := &Middleware{config{key: noKey, waiters: quarterOfWorkers, grace: 2 * time.Minute, retention: 8 * time.Hour}, &shared{}, locker}
+	defaults := config{key: noKey, waiters: quarterOfWorkers, grace: 2 * time.Minute, retention: 8 * time.Hour}
+	m := &Middleware{config: defaults, shared: &shared{}, locker: locker}
 	return m.derive(opts)
 }
 
@@ -41,26 +42,31 @@ func New(locker *core.Locker, opts ...Option) (*Middleware, error) {
 func (m *Middleware) With(opts ...Option) (*Middleware, error) {
 	derived, err := m.derive(opts)
 	if err == nil && derived.waiters != m.waiters {
-		return nil, errors.New("queuelock: WithWaiters belongs to the whole server, and not to some of its handlers: give it to New")
+		return nil, errors.New("queuelock: WithWaiters belongs to the whole server, " +
+			"and not to some of its handlers: give it to New")
 	}
 	return derived, err
 }
 
+// derive returns a Middleware with the options of m and opts, which it validates.
 func (m *Middleware) derive(opts []Option) (*Middleware, error) {
 	var f faults.List
-	derived := &Middleware{m.config, m.shared, m.locker}
+	derived := &Middleware{config: m.config, shared: m.shared, locker: m.locker}
 	faults.Set(&f, &derived.config, opts)
 	derived.check(&f)
-	locker, err := m.locker.With(core.Detached(false), core.MaxHold(0), core.Retention(derived.retention)) // checks these, too
+
+	locker, err := m.locker.With(core.Detached(false), core.MaxHold(0), core.Retention(derived.retention))
 	f.Check(err != nil, "%w", err)
-	f.Check(strings.HasPrefix(m.locker.KeyPrefix(), "asynq:"), "the locker's key prefix, asynq:…, belongs to asynq: choose another (core.WithKeyPrefix)")
+	f.Check(strings.HasPrefix(m.locker.KeyPrefix(), "asynq:"),
+		"the locker's key prefix, asynq:…, belongs to asynq: choose another (core.WithKeyPrefix)")
 	derived.locker = locker
 	return derived, f.Err("queuelock")
 }
 
 // complain logs what is wrong with the wiring, unless it has before.
 func (m *Middleware) logOnce(problem string) {
-	if _, logged := m.loggedFaults.LoadOrStore(problem, true); !logged {
+	_, logged := m.loggedProblems.LoadOrStore(problem, true)
+	if !logged {
 		m.locker.Logger().Error(problem)
 	}
 }
@@ -68,10 +74,12 @@ func (m *Middleware) logOnce(problem string) {
 // An Option configures New and With.
 type Option func(*config)
 
+// A config holds the options of a Middleware.
 type config struct {
-	key              KeyFunc
-	waiters          int
-	grace, retention time.Duration
+	key       KeyFunc
+	waiters   int // per server
+	grace     time.Duration
+	retention time.Duration
 }
 
 // aQuarter stands for a quarter of the server's workers.
@@ -97,6 +105,7 @@ func WithGrace(d time.Duration) Option { return func(c *config) { c.grace = d } 
 // delays reach that with the 13th retry.
 func WithRetention(d time.Duration) Option { return func(c *config) { c.retention = d } }
 
+// check records each option that is out of range.
 func (c *config) check(f *faults.List) {
 	f.Check(c.key == nil, "the key function is nil (ByPayloadField and ByHeader need a name)")
 	f.Check(c.waiters < 0 && c.waiters != quarterOfWorkers, "WithWaiters(%d): must not be negative", c.waiters)

@@ -62,21 +62,21 @@ func TestPatienceInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := outage{bounces: map[string]bounce{}}
 		for i, want := range []time.Duration{5000, 156, 156, 156, 312, 312, 312, 312, 625, 625, 625, 625, 1250, 1250, 1250, 1250, 1250} {
-			if got := o.waitLimit("t"); got.Truncate(time.Millisecond) != want*time.Millisecond {
+			if got := o.startWait("t"); got.Truncate(time.Millisecond) != want*time.Millisecond {
 				t.Errorf("delivery %d: %v, want %dms", i, got, want)
 			} else {
 				time.Sleep(got + time.Second)
 			}
 		}
-		if got := o.waitLimit("other"); got != outageWait {
+		if got := o.startWait("other"); got != outageWait {
 			t.Errorf("another task: %v", got)
 		}
 		time.Sleep(2 * outageWait)
-		if got := o.waitLimit("t"); got != outageWait {
+		if got := o.startWait("t"); got != outageWait {
 			t.Errorf("after a while: %v", got)
 		}
 		for i := range 2500 {
-			o.waitLimit(fmt.Sprint(i))
+			o.startWait(fmt.Sprint(i))
 		}
 		if n := len(o.bounces); n > 1000 {
 			t.Errorf("%d tasks are remembered", n)

@@ -4,12 +4,12 @@ import "context"
 
 // A Run describes the run of a handler that a context belongs to.
 type Run struct {
-	// Identity names the task, the same in each of its deliveries. It is the key for whatever is idempotent by key, such as
-	// the API of a payment provider. If the task has a foreign id, tasks of the
-	// same queue, type and payload that reuse the id have the same Identity.
+	// Identity names the task. It is the same in each of its deliveries. Use it as the key of an operation that is
+	// idempotent by key, such as a call to a payment provider. If the task has a foreign id, tasks of the same queue,
+	// type and payload that reuse the id have the same Identity.
 	Identity string
-	// FencingToken grows from run to run: of all that works under the same key (WithKey), or of this task if there is no
-	// key. Make the stores that the handler writes to reject a token smaller than the largest they have seen.
+	// FencingToken is greater in each later run under the same key (WithKey), or of this task if there is no key. Make
+	// the stores that the handler writes to reject a token smaller than the largest they have seen.
 	FencingToken uint64
 }
 

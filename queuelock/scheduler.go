@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	enqueueTimeout = 10 * time.Minute // for how long a tick is tried to be enqueued, unless the next one comes first
-	tickRetention  = time.Hour        // for how long asynq keeps the id of a tick, so that a late replica meets it
-	maxSleep       = time.Minute      // the longest sleep, after which a clock that was set is noticed
+	enqueueTimeout = 10 * time.Minute // how long the Scheduler tries to enqueue a tick, unless the next one is due first
+	tickRetention  = time.Hour        // how long asynq keeps the id of a tick, so that a late replica finds it
+	maxSleep       = time.Minute      // the longest sleep, after which a change of the wall clock is noticed
 )
 
 // A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a service.
@@ -34,11 +34,13 @@ type Scheduler struct {
 	location *time.Location
 	now      func() time.Time
 
-	mu      sync.Mutex
-	names   map[string]bool // of entries
 	ctx     context.Context // ends with Shutdown
 	cancel  context.CancelFunc
 	entries sync.WaitGroup // a goroutine per entry
+
+	// mu guards names. It also keeps Register from adding to entries after Shutdown has called cancel.
+	mu    sync.Mutex
+	names map[string]bool // of entries
 }
 
 // An entry is one schedule of a Scheduler.
@@ -49,7 +51,7 @@ type entry struct {
 	task *asynq.Task
 	opts []asynq.Option
 
-	callbacks callback.Queue // events and lines of the log
+	callbacks callback.Queue // calls of the observer and the logger
 }
 
 // NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
@@ -61,13 +63,23 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, location
 	zoneErr := schedule.CheckZone(location)
 	f.Check(zoneErr != nil, "%w", zoneErr)
 	f.Check(client == nil, "the client is nil")
-	f.Check(service == "" || !utf8.ValidString(service), "the service name %q is empty or not valid UTF-8: it keeps the ticks of services apart", service)
+	f.Check(service == "" || !utf8.ValidString(service),
+		"the service name %q is empty or not valid UTF-8: it keeps the ticks of services apart", service)
 	if err := f.Err("queuelock: scheduler"); err != nil {
 		return nil, err
 	}
-	s := &Scheduler{m: m, client: client, service: service, location: location, now: time.Now, names: map[string]bool{}}
-	s.ctx, s.cancel = context.WithCancel(context.Background()) //nolint:forbidigo // lives until Shutdown
-	return s, nil
+
+	ctx, cancel := context.WithCancel(context.Background()) //nolint:forbidigo // lives until Shutdown
+	return &Scheduler{
+		m:        m,
+		client:   client,
+		service:  service,
+		location: location,
+		now:      time.Now,
+		ctx:      ctx,
+		cancel:   cancel,
+		names:    map[string]bool{},
+	}, nil
 }
 
 // Register makes the Scheduler enqueue a task at each instant that cronspec names, from now on. Replicas know the entry
@@ -89,19 +101,23 @@ func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...as
 	next, err := parseCronspec(cronspec, s.location)
 	f.Check(err != nil, "cronspec %q: %w", cronspec, err)
 	f.Check(name == "" || !utf8.ValidString(name), "the name is empty or not valid UTF-8: replicas know the entry by it")
-	f.Check(task == nil || strings.TrimSpace(task.Type()) == "", "the task is nil or has no type")
+
+	hasType := task != nil && strings.TrimSpace(task.Type()) != ""
+	f.Check(!hasType, "the task is nil or has no type")
+
 	tickOpts := []asynq.Option{asynq.Retention(tickRetention)}
 	for _, o := range opts {
-		if optionErr := checkTickOption(o); optionErr != nil {
-			f.Check(true, "%w", optionErr)
+		if err := checkTickOption(o); err != nil {
+			f.Check(true, "%w", err)
 		} else {
 			tickOpts = append(tickOpts, o)
 		}
 	}
-	if task != nil && strings.TrimSpace(task.Type()) != "" {
+	if hasType {
 		err := dryRun(task, tickOpts)
 		f.Check(err != nil, "%w", err)
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f.Check(s.names[name], "another entry has this name, and both would count as one")
@@ -109,9 +125,11 @@ func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...as
 	if err := f.Err(fmt.Sprintf("queuelock: entry %q", name)); err != nil {
 		return err
 	}
+
 	s.names[name] = true
-	e, now := &entry{Scheduler: s, name: name, next: next, task: task, opts: tickOpts}, s.wallClock()
-	s.entries.Go(func() { e.run(now) })
+	e := &entry{Scheduler: s, name: name, next: next, task: task, opts: tickOpts}
+	registeredAt := s.wallClock()
+	s.entries.Go(func() { e.run(registeredAt) })
 	return nil
 }
 
@@ -120,11 +138,13 @@ func checkTickOption(o asynq.Option) error {
 	if o == nil {
 		return errors.New("an option is nil")
 	}
+
 	switch o.Type() {
 	case asynq.TaskIDOpt, asynq.UniqueOpt:
 		return fmt.Errorf("%v is among the options: a tick has an id that makes it unique", o)
 	case asynq.GroupOpt:
-		return fmt.Errorf("%v is among the options: asynq forgets the id of a task that it aggregates, so a tick could run twice", o)
+		return fmt.Errorf("%v is among the options: "+
+			"asynq forgets the id of a task that it aggregates, so a tick could run twice", o)
 	case asynq.RetentionOpt:
 		if retention, ok := o.Value().(time.Duration); ok && retention < tickRetention {
 			return fmt.Errorf("%v is among the options: asynq must know the id of a tick for %v", o, tickRetention)
@@ -143,6 +163,7 @@ func (s *Scheduler) Shutdown() {
 	s.mu.Lock()
 	s.cancel()
 	s.mu.Unlock()
+
 	s.entries.Wait()
 }
 
@@ -152,6 +173,7 @@ func parseCronspec(spec string, location *time.Location) (schedule.Next, error) 
 	if !isPeriod {
 		return schedule.Crontab(spec, location)
 	}
+
 	d, err := time.ParseDuration(strings.TrimSpace(period))
 	if err != nil {
 		return nil, err
@@ -163,54 +185,71 @@ func parseCronspec(spec string, location *time.Location) (schedule.Next, error) 
 func (e *entry) run(last time.Time) {
 	for e.ctx.Err() == nil {
 		now := e.wallClock()
-		if now.Before(last) { // the clock was set back; asynq has the ids of what was enqueued
+		if now.Before(last) { // the clock was set back; asynq has the ids of the ticks that were enqueued
 			last = now
 		}
+
 		at := e.next(last)
 		if at.IsZero() {
-			return // no clock of the zone shows what the cronspec says, for decades
+			return // no clock of the zone shows the time of the cronspec, for decades
 		}
 		if wait := at.Sub(now); wait > 0 {
 			pause.For(e.ctx, min(wait, maxSleep))
 			continue
 		}
-		last = at
-		if left := at.Add(min(enqueueTimeout, e.next(at).Sub(at))).Sub(now); left > 0 {
-			e.tick(at, left)
-		} else {
-			last = now
-			e.notify(func() {
-				e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: they are left to other replicas",
-					"service", e.service, "entry", e.name, "first", formatInstant(at))
-			})
+
+		// The time of a tick ends when the next one is due.
+		timeout := min(enqueueTimeout, e.next(at).Sub(at))
+		remaining := at.Add(timeout).Sub(now)
+		if remaining > 0 {
+			e.enqueue(at, remaining)
+			last = at
+			continue
 		}
+
+		// The process was suspended. All ticks until now are skipped.
+		last = now
+		e.notify(func() {
+			e.m.locker.Logger().Warn("queuelock: ticks fell due while this process was suspended: "+
+				"they are left to other replicas",
+				"service", e.service, "entry", e.name, "first", formatInstant(at))
+		})
 	}
 }
 
-// tick enqueues a tick in the time that is left, unless another replica has done so: then asynq knows its id.
-func (e *entry) tick(at time.Time, left time.Duration) {
-	ctx, cancel := context.WithTimeout(e.ctx, left)
+// enqueue enqueues a tick in the remaining time, unless another replica has enqueued it: then asynq knows its id.
+func (e *entry) enqueue(at time.Time, remaining time.Duration) {
+	ctx, cancel := context.WithTimeout(e.ctx, remaining)
 	defer cancel()
+
 	id := ID("tick", e.service, e.name, formatInstant(at))
 	for {
 		_, err := e.client.EnqueueContext(ctx, e.task, append(slices.Clip(e.opts), id)...)
 		if err == nil || errors.Is(err, asynq.ErrTaskIDConflict) {
 			return
 		}
-		if pause.For(ctx, time.Second/4) {
-			continue
+
+		inTime := pause.For(ctx, time.Second/4)
+		if !inTime {
+			e.reportMissed(id, err)
+			return
 		}
-		if e.ctx.Err() == nil {
-			e.notify(func() {
-				e.m.locker.Event(e.ctx, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
-			})
-			e.notify(func() {
-				e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id",
-					"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
-			})
-		}
+	}
+}
+
+// reportMissed reports a tick that was not enqueued in time. After Shutdown, it reports nothing.
+func (e *entry) reportMissed(id asynq.Option, err error) {
+	if e.ctx.Err() != nil {
 		return
 	}
+
+	e.notify(func() {
+		e.m.locker.Event(e.ctx, core.Event{Source: "queuelock", Name: e.task.Type(), Kind: EventTickMissed})
+	})
+	e.notify(func() {
+		e.m.locker.Logger().Error("queuelock: a tick was not enqueued in time: enqueue it by hand, with this id",
+			"service", e.service, "entry", e.name, "type", e.task.Type(), "id", id.Value(), "err", err)
+	})
 }
 
 // tell calls observer or logger. The next tick does not wait for them.

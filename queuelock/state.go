@@ -4,24 +4,24 @@ package queuelock
 type state uint8
 
 const (
-	trying      state = iota // it asks for a lease
+	trying      state = iota // it requests a lease
 	waiting                  // it waits for a held key, on a waiting place of its server
-	stranded                 // it waits for locks that are out of reach
-	persisting               // on its task's last attempt, it waits for either
-	parked                   // on its task's last attempt, its context has ended: asynq would archive the task if it were told now
+	stranded                 // it waits for lock nodes that are out of reach
+	persisting               // it waits for either, on its task's last attempt
+	parked                   // its context has ended on its task's last attempt: with an answer, asynq would archive the task
 	running                  // its handler runs
 	overstaying              // its handler runs, although its context has ended
-	recording                // its handler has returned nil or asynq.RevokeTask, which is to be recorded
+	recording                // its handler has returned nil or asynq.RevokeTask, which must be recorded
 
-	// The ends, by what asynq is told.
+	// The final states, with the result for asynq.
 	duplicate   // nil: the task is on record as completed
 	contended   // not run, and no failure: a key is held
-	unavailable // not run, and no failure: the locks are out of reach
+	unavailable // not run, and no failure: the lock nodes are out of reach
 	coolingDown // no failure: the handler returned Cooldown
-	archived    // asynq archives the task, whatever it is told
+	archived    // asynq archives the task, whatever the result
 	keyInvalid  // a failure: nothing can be locked for the task as it is
-	cancelled   // not run, and no failure: the context has ended. If asynq ended it, it has taken the task back, and hears nothing
-	finished    // what the handler returned
+	cancelled   // not run, and no failure: the context has ended. If asynq ended it, asynq ignores the result
+	finished    // the result of the handler
 	rejected    // a failure: another delivery was granted the lease of the identity, or too many nodes forgot it
 	stateCount
 )
@@ -30,21 +30,21 @@ const (
 type trigger uint8
 
 const (
-	onGranted      trigger = iota // the lease is granted; running comes after the last of them, for another one begins anew
+	onGranted      trigger = iota // a lease is granted: the delivery runs after the last of them, else requests the next
 	onHeld                        // the key is held, and there is a waiting place
-	onNoPlace                     // the key is held, and there is none, or the key rests
-	onUnreachable                 // no quorum answers
+	onNoPlace                     // the key is held, and there is no waiting place, or the key is in a cooldown
+	onUnreachable                 // no quorum of nodes answers
 	onClosed                      // the Locker is closed
-	onTimeUp                      // there is no lease, and a last attempt may not wait any longer
-	onLeaseLost                   // the lease taken before was lost meanwhile
+	onTimeUp                      // there is no lease, and a last attempt must not wait any longer
+	onLeaseLost                   // an earlier lease of the delivery was lost during the request
 	onCompleted                   // the task is on record as completed
 	onKeyInvalid                  // the request can never be granted
 	onContextEnd                  // the task's context ends
 	onSuccess                     // the handler returns nil or asynq.RevokeTask
 	onFailure                     // the handler returns another error, or panics
 	onCooldown                    // the handler returns Cooldown
-	onLastCooldown                // … on the last attempt
-	onRecorded                    // the completion is recorded, or nobody can tell
+	onLastCooldown                // the handler returns Cooldown on the last attempt
+	onRecorded                    // the completion is recorded, or it is unknown whether it is
 	onRejected                    // the nodes reject the completion
 	triggerCount
 )
@@ -54,7 +54,7 @@ const impossible = stateCount
 
 // life is the life of a delivery: what follows from each state that is no end by all that can happen to it.
 var transitions = [triggerCount][duplicate]state{
-	//           trying       waiting      stranded     persisting   parked       running      overstaying  settling
+	//             trying       waiting      stranded     persisting   parked      running      overstaying  recording
 	onGranted:      {running, running, running, running, impossible, impossible, impossible, impossible},
 	onHeld:         {waiting, contended, contended, persisting, impossible, impossible, impossible, impossible},
 	onNoPlace:      {contended, impossible, impossible, impossible, impossible, impossible, impossible, impossible},
