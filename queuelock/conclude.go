@@ -100,7 +100,8 @@ func (d *delivery) logDuplicate(ctx context.Context, err error) {
 			"give them different ids, by making the type a part of queuelock.ID", "completed_type", completedType)
 	case retried == 0 && isUUID(d.taskID(ctx)):
 		log.Warn("queuelock: a task is not run, " +
-			"because a task with the same id, queue, type and payload has completed: either asynq delivered one task twice, " +
+			"because a task with the same id, queue, type and payload has completed: " +
+			"either asynq delivered one task twice, " +
 			"or a producer enqueued it again under an id that is a random UUID, as that of an order. " +
 			"In that case, use queuelock.ID with what tells the tasks apart")
 	default:
