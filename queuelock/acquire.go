@@ -10,24 +10,24 @@ import (
 	"github.com/lockkit/lockkit/internal/pause"
 )
 
-// leases are those of one delivery, in the order of its keys: the second is nil if it has one key.
+// A leases holds the leases of one delivery, in the order of its keys. The second is nil if the task has no key.
 type leases [2]*core.Lease
 
 func (l leases) innermost() *core.Lease { return cmp.Or(l[1], l[0]) }
 
-// lost returns why one of them was lost, or nil.
+// lostError returns why one of the leases was lost, or nil.
 func (l leases) lostError() error { return cmp.Or(l[0].Lost(), l[1].Lost()) }
 
-// release gives the leases back. What could not be confirmed core logs, goes on trying and lets run out.
+// release releases the leases. If the nodes do not confirm a release, core logs it and tries again until the lease
+// expires.
 func (l leases) release(ctx context.Context) {
 	l[1].Release(ctx) // does nothing if there is none
 	l[0].Release(ctx)
 }
 
-// acquire takes the leases of a delivery: first that of the identity, then that of the key. Everybody takes them in this
-// order, and a task works on one thing, so nobody waits for somebody who waits for them. The identity comes first because a
-// duplicate of a completed task must not wait for what is busy. A last attempt that loses it while it waits for the key
-// begins anew, and one whose Locker is closed, which waits for its leases, gives it back.
+// acquire acquires the leases of the delivery. On a last attempt it starts again if the lease of the identity is lost
+// during the wait for the key. It does the same if the Locker is closed, without a lease in the meantime, because Close
+// waits for leases.
 func (d *delivery) acquire(ctx context.Context) (leases, error) {
 	// asynq ends ctx and delivers the task to another worker while the handler still runs. The leases must outlast
 	// that.
@@ -47,7 +47,7 @@ func (d *delivery) acquire(ctx context.Context) (leases, error) {
 }
 
 // tryAcquire acquires the lease of the identity, and then the lease of the key. Unless it acquires all of them, it
-// releases those that it has. All deliveries lock in this order, and a task has one key, so they cannot deadlock. The
+// releases the acquired leases. All deliveries lock in this order, and a task has one key, so they cannot deadlock. The
 // identity comes first because a duplicate of a completed task must not wait for a busy key.
 func (d *delivery) tryAcquire(ctx context.Context) (leases, error) {
 	var held leases
@@ -60,16 +60,18 @@ func (d *delivery) tryAcquire(ctx context.Context) (leases, error) {
 
 	for i, key := range d.keys {
 		lease, err := d.acquireKey(ctx, held, key)
-		held[i] = lease
+		held[i] = lease // even with an error: it may have been granted after the end of ctx
+
 		if d.state != running {
 			return leases{}, err
 		}
 	}
+
 	complete = true
 	return held, nil
 }
 
-// take tries to take one key, and waits for it once if that is of use. Only a last attempt goes on waiting.
+// acquireKey tries to acquire one key, and waits for it once if that is of use. Only a last attempt waits more often.
 func (d *delivery) acquireKey(ctx context.Context, earlier leases, key string) (lease *core.Lease, err error) {
 	d.startRequest()
 	for {
@@ -94,8 +96,8 @@ func (d *delivery) acquireKey(ctx context.Context, earlier leases, key string) (
 	}
 }
 
-// ask asks for a key, and waits for as long as the state allows. Then it leaves the waiting place, if it has one. The end of ctx ends the wait, and not the lease: asynq ends
-// ctx and hands the task to somebody else while the handler is still at work.
+// requestLease requests a lease, and waits for it as long as the state allows. Afterwards it releases the waiting
+// place, if the delivery has one. The end of ctx ends the wait, but not the lease.
 func (d *delivery) requestLease(ctx context.Context, key string) (*core.Lease, error) {
 	defer context.AfterFunc(ctx, d.abandonLeases)()
 	if d.state == waiting {
@@ -114,6 +116,7 @@ func (d *delivery) maxWait() time.Duration {
 	maxWait := time.Until(d.waitDeadline)
 	switch d.state {
 	case stranded:
+		// The limit is for the delivery, which may have waited for its first key already.
 		limit := d.server.outage.startWait(d.keys[0])
 		maxWait = min(maxWait, limit-time.Since(d.startedAt))
 	case persisting:
@@ -122,7 +125,7 @@ func (d *delivery) maxWait() time.Duration {
 	return maxWait
 }
 
-// meaning is what the classes of errors mean to a delivery that asks for a lease.
+// triggerOf is the trigger for each class of error of a request.
 var triggerOf = map[core.Class]trigger{
 	core.ClassHeld:        onHeld,
 	core.ClassUnavailable: onUnreachable,
@@ -130,17 +133,18 @@ var triggerOf = map[core.Class]trigger{
 	core.ClassLost:        onLeaseLost,
 }
 
-// hears returns what the answer of the nodes means. If the key is held, it takes a waiting place.
+// classify returns the trigger for the result of a request.
 func (d *delivery) classify(ctx context.Context, err error) trigger {
 	op, _ := errors.AsType[*core.OpError](err)
 	class := core.ClassOf(err)
 	t, ok := triggerOf[class]
+
 	switch {
 	case err == nil:
 		return onGranted
 	case ctx.Err() != nil:
 		return onContextEnd
-	case class == core.ClassDone && op.Key == d.keys[0]:
+	case class == core.ClassDone && op.Key == d.keys[0]: // another key that is completed is invalid
 		return onCompleted
 	case !ok:
 		return onKeyInvalid
@@ -159,6 +163,7 @@ func (d *delivery) takePlace(cooldown time.Duration) trigger {
 	if cooldown > time.Second {
 		return onNoPlace
 	}
+
 	taken := d.server.tryTakePlace()
 	if !taken {
 		return onNoPlace

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
-// tell says how the delivery has ended, and returns what asynq is told. err is why it could not be run, or what its handler
-// returned.
+// conclude reports the end of the delivery, and returns the result for asynq. err is why the task could not be run, or
+// the error of its handler.
 func (d *delivery) conclude(ctx context.Context, err error) error {
 	if d.state == parked {
 		d.park(ctx)
@@ -25,6 +25,8 @@ func (d *delivery) conclude(ctx context.Context, err error) error {
 		d.report(ctx, EventDuplicate)
 		d.logDuplicate(ctx, err)
 		return nil
+
+	// The task is given back: asynq delivers it again, and counts no retry.
 	case contended:
 		d.report(ctx, EventContended)
 		return d.giveBack(ctx, err)
@@ -34,23 +36,30 @@ func (d *delivery) conclude(ctx context.Context, err error) error {
 	case unavailable:
 		d.report(ctx, EventUnavailable)
 		return d.giveBack(ctx, err)
+
+	// asynq does not deliver the task again.
 	case archived:
 		d.report(ctx, EventArchived)
 		d.logger(ctx).Error("queuelock: a task could not be run on its last attempt: "+
 			"asynq archives it, from where it can be run (asynq task run); a larger MaxRetry or Timeout avoids this",
 			"err", err)
 		return fmt.Errorf("queuelock: %w: %w", ErrNotRun, err)
+
+	// asynq counts a retry.
 	case keyInvalid:
 		d.report(ctx, EventNoKey)
 		d.logger(ctx).Error("queuelock: a task cannot be run: "+
 			"it counts as failed, and is archived when its retries are used up; "+advice(err), "err", err)
 		return fmt.Errorf("queuelock: not run: %w", err)
+
+	// It is unknown whether asynq ended ctx. If so, it ignores the result.
 	case cancelled:
 		d.logger(ctx).Info("queuelock: the context of a task ended before it could be run: "+
 			"if the application ended it, the task is given back. "+
 			"If asynq ended it, asynq has taken the task back, and counts a retry", "cause", context.Cause(ctx))
 		err := fmt.Errorf("its context has ended: %w", ctx.Err())
 		return d.giveBack(context.WithoutCancel(ctx), err)
+
 	case rejected:
 		d.report(ctx, EventRefused)
 		return fmt.Errorf("queuelock: the handler succeeded, but its completion was refused: "+
@@ -60,9 +69,9 @@ func (d *delivery) conclude(ctx context.Context, err error) error {
 	return err
 }
 
-// park keeps a last attempt whose context has ended in its worker, because asynq would archive the task if it got an answer.
-// If the application ended the context, the server is likely to shut down soon: then asynq puts the task back, and delivers
-// it again. asynq does not say so, but the Locker is closed after that.
+// park keeps a last attempt in its worker after its context has ended, because asynq would archive the task if it got a
+// result. If the application ended the context, the server is likely to shut down soon. asynq then puts the task back,
+// and delivers it again. asynq does not report that, but the Locker is closed after it.
 func (d *delivery) park(ctx context.Context) {
 	deadline := time.NewTimer(time.Until(d.giveUpAt))
 	defer deadline.Stop()
@@ -86,9 +95,10 @@ func (d *delivery) park(ctx context.Context) {
 	}
 }
 
-// tellOfDuplicate logs that a task is not run because it has completed. It warns if that may be a mistake: a producer may
+// logDuplicate logs that a task is not run because it has completed. It warns if that may be a mistake: a producer may
 // give two tasks the same id although they are different work.
 func (d *delivery) logDuplicate(ctx context.Context, err error) {
+	// The record has the time of the completion and the type of the task.
 	op, _ := errors.AsType[*core.OpError](err)
 	completedAt, completedType, _ := strings.Cut(string(op.Record.Result), " ")
 	log := d.logger(ctx).With("completed", completedAt)
@@ -109,7 +119,7 @@ func (d *delivery) logDuplicate(ctx context.Context, err error) {
 	}
 }
 
-// advice returns what to do about a task for which nothing can be locked.
+// advice returns how to fix a task for which nothing can be locked.
 func advice(err error) string {
 	switch {
 	case errors.Is(err, jsonfield.ErrAbsent):
@@ -120,8 +130,8 @@ func advice(err error) string {
 	return "correct the payload or the key function, and then run the task from asynq's archive"
 }
 
-// back returns what makes asynq deliver the task again: when its key does not rest any more, or at once. At once means as often
-// as the server's limiter lets it, which the worker waits for.
+// giveBack returns the error that makes asynq deliver the task again: after the cooldown of its key, or else as soon as
+// the server's limiter allows it. The worker waits for the limiter.
 func (d *delivery) giveBack(ctx context.Context, err error) error {
 	delay := cooldownOf(err)
 	if delay > 0 {

@@ -10,14 +10,14 @@ import (
 )
 
 // Configure wires the Middleware into the configuration of a server. Call it last before asynq.NewServer, once for each
-// server. It wraps what cfg has, or asynq's defaults:
+// server. It wraps the functions in cfg, or asynq's defaults:
 //
-//   - IsFailure and RetryDelayFunc: a task that is given back counts no retry, and comes back at once or after the cooldown
-//     of its key
-//   - ErrorHandler: is not called for such a task, and tells the middleware when asynq takes a task for failed
-//   - BaseContext: tells the middleware which server a task came to, and how many workers that has. Its end ends the
-//     contexts of handlers behind the middleware, and of no others: asynq would count a retry of each task that comes to
-//     the server from then on, and archive last attempts unrun. To end the other handlers, shut the server down
+//   - IsFailure and RetryDelayFunc: a task that is given back counts no retry, and comes back at once or after the
+//     cooldown of its key
+//   - ErrorHandler: is not called for such a task, and notifies the middleware when asynq counts a task as failed
+//   - BaseContext: passes the server of a task and its number of workers to the middleware. Its end ends the contexts
+//     of handlers behind the middleware only: asynq would count a retry of each task that comes to the server from then
+//     on, and archive last attempts unrun. To end the other handlers, shut the server down
 //   - TaskCheckInterval and DelayedTaskCheckInterval: if they are not set, 250ms instead of asynq's 1s and 5s, because
 //     a task that was given back comes at the next such check
 func (m *Middleware) Configure(cfg *asynq.Config) error {
@@ -38,6 +38,7 @@ func wrapRetryDelay(next asynq.RetryDelayFunc) asynq.RetryDelayFunc {
 	if next == nil {
 		next = asynq.DefaultRetryDelayFunc
 	}
+
 	return func(n int, err error, t *asynq.Task) time.Duration {
 		if e, ok := errors.AsType[*notRunError](err); ok {
 			return e.delay
@@ -72,7 +73,10 @@ func (m *Middleware) wrapBaseContext(next func() context.Context, s *server) fun
 	if next == nil {
 		next = context.Background //nolint:forbidigo // asynq's own default
 	}
+
 	return func() context.Context {
+		// asynq would count a retry of each task if its context had ended. Handlers get the end of baseCtx from
+		// joinBase.
 		baseCtx := next()
 		unending := context.WithoutCancel(baseCtx)
 		reclaimedCtx, markReclaimed := context.WithCancel(unending)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A delivery is one arrival of a task at a handler.
+// A delivery is one arrival of a task at a handler. Only the goroutine of the handler changes it.
 type delivery struct {
 	*Middleware
 	origin
@@ -24,15 +24,16 @@ type delivery struct {
 	recordsCompletion bool
 	lastAttempt       bool // asynq archives the task, whatever the error
 
-	startedAt    time.Time
-	waitDeadline time.Time // the end of a wait if the task can be delivered again
-	giveUpAt     time.Time // the end of a wait on the last attempt, before the task's deadline: after it, asynq ignores results
+	startedAt time.Time
+	// After the task's deadline asynq ignores results, so every wait ends before it.
+	waitDeadline time.Time // if the task can be delivered again
+	giveUpAt     time.Time // on the last attempt
 
 	leaseCtx      context.Context // of the leases; it outlasts the task's context
 	abandonLeases func()          // ends leaseCtx: the leases then expire
 }
 
-// delivery returns that of a task. The error is what asynq is told if the task cannot be run.
+// newDelivery returns the delivery of a task. If the task cannot be run, it returns the error for asynq.
 func (m *Middleware) newDelivery(ctx context.Context, t *asynq.Task, from origin) (*delivery, error) {
 	retried, _ := asynq.GetRetryCount(ctx)
 	maxRetry, _ := asynq.GetMaxRetry(ctx)
@@ -57,7 +58,7 @@ func (m *Middleware) newDelivery(ctx context.Context, t *asynq.Task, from origin
 	return d, nil
 }
 
-// findKeys finds the keys of the leases that the task runs under: of its identity, and of what it works on, if it has one.
+// findKeys sets the keys of the leases that the task runs under.
 func (d *delivery) findKeys(ctx context.Context) error {
 	queue, _ := asynq.GetQueueName(ctx)
 	identity, recordsCompletion := taskIdentity(d.taskID(ctx), queue, d.task)
@@ -74,10 +75,10 @@ func (d *delivery) findKeys(ctx context.Context) error {
 	return nil
 }
 
-// maxForeign bounds of how many types it is said that their ids are foreign: types may be made up at run time.
+// maxForeignTypes limits the types of task that a process warns of: types may be made up at run time.
 const maxForeignTypes = 256
 
-// warnOfForeignID says, at the first task of a type, that its completions are not remembered.
+// warnOfForeignID warns, at the first task of a type with a foreign id, that its completions are not recorded.
 func (d *delivery) warnOfForeignID(ctx context.Context) {
 	if d.recordsCompletion || d.foreignCount.Load() >= maxForeignTypes {
 		return
@@ -94,7 +95,7 @@ func (d *delivery) warnOfForeignID(ctx context.Context) {
 		"If no other task does, make the id by queuelock.ID")
 }
 
-// begin is the first state of a request for a lease.
+// startRequest sets the first state of a request for a lease.
 func (d *delivery) startRequest() {
 	d.state = trying
 	if d.lastAttempt {
@@ -102,7 +103,7 @@ func (d *delivery) startRequest() {
 	}
 }
 
-// happens changes the state, and returns what follows.
+// transition changes the state.
 func (d *delivery) transition(t trigger) { d.state = transitions[t][d.state] }
 
 func (d *delivery) taskID(ctx context.Context) string {
@@ -115,7 +116,7 @@ func (d *delivery) report(ctx context.Context, kind core.EventKind) {
 	d.locker.Event(ctx, core.Event{Source: "queuelock", Name: d.task.Type(), Kind: kind})
 }
 
-// log returns a logger that names the task, with hashes of its keys.
+// logger returns a logger that names the task, with hashes of its keys: as in core, keys may be secrets.
 func (d *delivery) logger(ctx context.Context) *slog.Logger {
 	queue, _ := asynq.GetQueueName(ctx)
 	log := d.locker.Logger().With("type", d.task.Type(), "queue", queue, "id", d.taskID(ctx))

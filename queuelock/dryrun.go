@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// rehearse returns why the ticks of an entry could not be enqueued, each once, or nil. asynq does not show the options that
-// asynq.NewTask was given, so asynq's own client enqueues a tick here, on a stage.
+// dryRun returns an error if the ticks of an entry could not be enqueued, each once. asynq does not show the options
+// that asynq.NewTask was given, so asynq's own client enqueues a tick here, on a Redis that does nothing.
 func dryRun(task *asynq.Task, opts []asynq.Option) error {
 	var client dryRunRedis
 	_, err := asynq.NewClientFromRedisClient(&client).Enqueue(task, append(slices.Clip(opts), ID("tick"))...)
@@ -32,7 +32,7 @@ func dryRun(task *asynq.Task, opts []asynq.Option) error {
 	return nil
 }
 
-// A stage is a Redis for a rehearsal: it has the commands by which asynq enqueues a task, and keeps them to itself.
+// A dryRunRedis has the commands by which asynq enqueues a task, and sends nothing.
 type dryRunRedis struct {
 	redis.UniversalClient
 	keys []string // of the script that enqueues

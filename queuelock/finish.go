@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// settle ends the leases of a handler that has returned err, and returns what asynq is told.
+// finish ends the leases of a handler that has returned err, and returns the result for asynq.
 func (d *delivery) finish(ctx context.Context, held leases, err error) error {
 	if err == nil || errors.Is(err, asynq.RevokeTask) { // a revoked task must not run again either
 		d.transition(onSuccess)
@@ -38,16 +38,18 @@ func (d *delivery) finish(ctx context.Context, held leases, err error) error {
 	} else {
 		d.transition(onCooldown)
 	}
+
+	// The cooldown is on the key. If the task has none, only the delay of its next delivery remains.
 	held[1].Release(ctx, core.Cooldown(cooldown.d))
 	held[0].Release(ctx)
 	return d.conclude(ctx, err)
 }
 
-// complete records the task as done, with the release of the lease of its identity, if that is to be remembered. The lease
-// of the key is released at the same time: the work on it is over, whatever becomes of the record.
+// complete records the task as done, unless its id is foreign, and releases its leases. The lease of the key is
+// released at the same time: the work on the key is over, even if the record fails.
 //
-// The error is that of a record that is rejected, because a later holder decides. A record that could not be written is no
-// error, since asynq would then run again what has just been done.
+// complete returns an error if the nodes reject the record, because the later holder of the identity decides. A record
+// that could not be written is no error, because after an error asynq would repeat the work.
 func (d *delivery) complete(ctx context.Context, held leases) (err error) {
 	var recording sync.WaitGroup
 	err = errUnrecorded // the error if a callback ends the goroutine
@@ -70,7 +72,7 @@ func (d *delivery) complete(ctx context.Context, held leases) (err error) {
 
 var errUnrecorded = errors.New("a callback has ended the goroutine that was to record it")
 
-// recordFor is how long the write of a completion is tried.
+// recordTimeout is how long the middleware tries to write a completion.
 const recordTimeout = 30 * time.Second
 
 // recordCompletion completes the lease of the identity, or releases it if the completion is not recorded.
@@ -87,8 +89,9 @@ func (d *delivery) recordCompletion(ctx context.Context, identity *core.Lease) e
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	defer cancel()
+
 	return identity.Complete(ctx, []byte(time.Now().UTC().Format(time.RFC3339)+" "+shortType(d.task.Type())))
 }
 
-// shortened returns so much of the type of a task as its record keeps.
+// shortType returns the part of a task's type that its record has.
 func shortType(taskType string) string { return taskType[:min(len(taskType), 60)] }

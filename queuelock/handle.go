@@ -14,8 +14,8 @@ import (
 //
 //	mux.Use(m.Middleware)
 //
-// Only one Middleware may be on the way to a handler. Put it outside of middleware that must see only tasks that are run.
-// The package document says what becomes of a task that cannot be run now.
+// Only one Middleware may be on the way to a handler. Put it outside of middleware that must see only tasks that are
+// run. The package document describes how a task ends that cannot be run now.
 func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
 		if err := checkContext(ctx); err != nil {
@@ -49,7 +49,7 @@ func (m *Middleware) Middleware(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// misused returns what is wrong with the way to the middleware.
+// checkContext returns an error if the Middleware is not the only one, or ctx does not come from an asynq.Server.
 func checkContext(ctx context.Context) error {
 	if _, isNested := FromContext(ctx); isNested {
 		return errors.New("queuelock: two middlewares are on the way to this handler: remove one")
@@ -64,8 +64,8 @@ func checkContext(ctx context.Context) error {
 	return nil
 }
 
-// run calls the handler, in a context that also ends when a lease is lost. A panic of the handler passes through untouched,
-// because asynq finds its place by the stack above its own recover.
+// runHandler calls the handler, in a context that also ends when a lease is lost. It does not recover a panic of the
+// handler, because asynq logs the source line of the panic, which it finds by the stack above its own recover.
 func (d *delivery) runHandler(ctx context.Context, held leases, next asynq.Handler) (err error) {
 	panicked := true
 	defer func() {
@@ -99,8 +99,9 @@ func (d *delivery) runHandler(ctx context.Context, held leases, next asynq.Handl
 	return err
 }
 
-// watch lets the leases of a handler run out that does not return within the grace after its context has ended. They are
-// not released, because the handler may still be at work.
+// abandonAfterGrace lets the leases expire if the handler does not return within the grace period. They are not
+// released, because the handler may still be at work. taskCtx is the context of the task, which has ended; returnCtx
+// ends when the handler returns.
 func (d *delivery) abandonAfterGrace(taskCtx, returnCtx context.Context) {
 	isOver := pause.For(returnCtx, d.grace)
 	if !isOver {

@@ -16,23 +16,26 @@ import (
 	"github.com/lockkit/lockkit/internal/jsonfield"
 )
 
-// A KeyFunc returns the key of what a task works on, for WithKey. It is called at each delivery, maybe concurrently, before
-// anything is locked. If the key is empty, there is nothing to lock. If it fails, the task is not run and counts as failed.
-// Make keys by [core.Key] of all that comes from outside: a payload that can name a whole key can name that of anything else.
+// A KeyFunc returns the key of a task's subject, for WithKey. It is called at each delivery, perhaps concurrently,
+// before any lease is acquired. If the key is empty, there is nothing to lock. If the function fails, the task is not
+// run and counts as failed. Pass all input from outside through [core.Key]: a payload that can name a whole key can
+// name any key.
 type KeyFunc func(ctx context.Context, t *asynq.Task) (string, error)
 
-// ByPayloadField returns the key of a field of a JSON payload, by the path to it. ByPayloadField("order", "id") reads 42 from
-// {"order":{"id":42}} and returns core.Key("order.id", "42"), which a call of [core.Locker.Do], a route or a job can use as
-// well. ByPayloadField("order.id") reads {"order.id":42}. If the path is empty or has an empty name, New fails.
+// ByPayloadField returns the key of a field of a JSON payload, by the path to it. ByPayloadField("order", "id") reads
+// 42 from {"order":{"id":42}} and returns core.Key("order.id", "42"), which a call of [core.Locker.Do], a route or a
+// job can use as well. ByPayloadField("order.id") reads {"order.id":42}. If the path is empty or has an empty name, New
+// fails.
 //
-// The field must be a string, a number or a boolean, and not empty. A number counts as it is written: 42 and 42.0 are two
-// keys, 42 and "42" are one. A field that is there twice, also in another case, is an error, because decoders differ in
-// which of them they take. A string that is not all Unicode, as with half of a surrogate pair, is an error, because decoders
-// read the same character for all of that.
+// The field must be a string, a number or a boolean, and not empty. A number counts as it is written: 42 and 42.0 are
+// two keys, 42 and "42" are one. A field that occurs twice, even with different case, is an error, because decoders
+// differ in which of the two they use. A string with anything that is not Unicode, such as half of a surrogate pair, is
+// an error, because decoders replace all of that by the same character.
 func ByPayloadField(path ...string) KeyFunc {
 	if len(path) == 0 || slices.Contains(path, "") {
 		return nil // an error of New
 	}
+
 	name := strings.Join(path, ".")
 	return func(_ context.Context, t *asynq.Task) (string, error) {
 		value, err := jsonfield.Of(t.Payload(), path)
@@ -43,12 +46,13 @@ func ByPayloadField(path ...string) KeyFunc {
 	}
 }
 
-// ByHeader returns core.Key(name, value) of a header of the task (asynq.NewTaskWithHeaders). A header that is missing or
-// empty is an error. If the name is empty, New fails.
+// ByHeader returns core.Key(name, value) of a header of the task (asynq.NewTaskWithHeaders). A header that is missing
+// or empty is an error. If the name is empty, New fails.
 func ByHeader(name string) KeyFunc {
 	if name == "" {
 		return nil // an error of New
 	}
+
 	return func(_ context.Context, t *asynq.Task) (string, error) {
 		value, ok := t.Headers()[name]
 		switch {
@@ -61,12 +65,13 @@ func ByHeader(name string) KeyFunc {
 	}
 }
 
-// Optional returns a KeyFunc for tasks some of which have no key: where ByPayloadField does not find its field, or ByHeader
-// its header.
+// Optional returns a KeyFunc for types of which some tasks have no key: if ByPayloadField does not find its field, or
+// ByHeader its header, the key is empty.
 func Optional(key KeyFunc) KeyFunc {
 	if key == nil {
 		return nil // an error of New
 	}
+
 	return func(ctx context.Context, t *asynq.Task) (string, error) {
 		k, err := key(ctx, t)
 		if errors.Is(err, jsonfield.ErrAbsent) {
@@ -76,20 +81,21 @@ func Optional(key KeyFunc) KeyFunc {
 	}
 }
 
-// idPrefix begins the ids that ID makes.
+// idPrefix is the beginning of the ids that ID makes.
 const idPrefix = "lockkit:"
 
-// ID returns an option for a task that is known by these parts, such as a type and the number of an order:
+// ID returns an option that makes a task's id from parts that identify it, such as a type and the number of an order:
 //
 //	client.Enqueue(asynq.NewTask("charge", payload), queuelock.ID("charge", orderID))
 //
-// Tasks of one ID are one task, in whatever queue: asynq refuses a second one with asynq.ErrTaskIDConflict while it has the
-// first in the same queue, and one that is enqueued later is not run while the completion of the first is remembered
-// ([WithRetention]). If there are no parts or one of them is empty, Enqueue fails: "task ID cannot be empty".
+// Tasks with the same ID are one task, in any queue. While asynq has the first in a queue, it refuses a second one in
+// that queue with asynq.ErrTaskIDConflict. A task that is enqueued later is not run while the completion of the first
+// is remembered ([WithRetention]). If there are no parts or one of them is empty, Enqueue fails: "task ID cannot be
+// empty".
 //
-// Other producers make the same id of "lockkit:" and the parts, each as its number of bytes, a colon and itself, with slashes
-// between them: "lockkit:6:charge/2:42". Where the parts take more than 512 bytes, "sha256:" and the SHA-256 sum of that in
-// hex stand for them.
+// Producers in other languages can make the same id: "lockkit:" and the parts with slashes between them, each part as
+// its number of bytes, a colon and its text: "lockkit:6:charge/2:42". If the parts take more than 512 bytes, they are
+// replaced by "sha256:" and the SHA-256 sum of that text in hex.
 func ID(parts ...string) asynq.Option {
 	if len(parts) == 0 || slices.Contains(parts, "") {
 		return asynq.TaskID("")
@@ -97,9 +103,10 @@ func ID(parts ...string) asynq.Option {
 	return asynq.TaskID(idPrefix + core.Key(parts...))
 }
 
-// identify returns the key of a task's identity, and whether its completion is recorded. What ID made names the task by
-// itself. Producers may give any other id, also a random UUID as asynq makes them, to several tasks: a "charge" and a
-// "ship" of one order. They differ in their queue, type or payload, which no delivery of a task changes.
+// taskIdentity returns the key of a task's identity, and whether its completion is recorded. An id that ID made is the
+// whole identity. Producers may give any other id, even a random UUID as asynq makes them, to several tasks: a "charge"
+// and a "ship" of one order. They differ in their queue, type or payload, which are the same in each delivery of a
+// task.
 func taskIdentity(id, queue string, t *asynq.Task) (key string, recordsCompletion bool) {
 	if strings.HasPrefix(id, idPrefix) {
 		return core.Key("queue", "task", id), true
@@ -109,7 +116,7 @@ func taskIdentity(id, queue string, t *asynq.Task) (key string, recordsCompletio
 	return core.Key("queue", "task", queue, id, hex.EncodeToString(content[:8])), isUUID(id)
 }
 
-// isUUID reports whether an id looks like those that asynq makes up.
+// isUUID reports whether an id looks like an id that asynq made.
 func isUUID(id string) bool {
 	u, err := uuid.Parse(id)
 	if err != nil {

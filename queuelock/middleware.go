@@ -11,30 +11,30 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Middleware runs the tasks of asynq servers under leases. It is safe for concurrent use and may serve several servers.
+// A Middleware runs the tasks of asynq servers under leases. It is safe for concurrent use and may serve several
+// servers.
 type Middleware struct {
 	config
 	*shared
 	locker *core.Locker
 }
 
-// shared is what a Middleware shares with those that With made of it.
+// A shared has the state of all Middlewares that are derived from one New. It is safe for concurrent use.
 type shared struct {
 	loggedProblems sync.Map     // the configuration errors that were logged
 	foreignTypes   sync.Map     // the types of task for which EventForeignID was reported
 	foreignCount   atomic.Int32 // the size of foreignTypes
 }
 
-// New returns a Middleware that takes its leases from locker. The caller closes locker after the servers have shut down.
-// After the death of a process, its keys stay taken for as long as the TTL of locker. The error names everything that is
-// wrong with the arguments.
+// New returns a Middleware that acquires its leases from locker. The caller must close locker after the servers have
+// shut down. If a process dies, its keys stay taken for the TTL of locker. The error names every invalid argument.
 func New(locker *core.Locker, opts ...Option) (*Middleware, error) {
 	defaults := config{key: noKey, waiters: quarterOfWorkers, grace: 2 * time.Minute, retention: 8 * time.Hour}
 	m := &Middleware{config: defaults, shared: &shared{}, locker: locker}
 	return m.derive(opts)
 }
 
-// With returns a Middleware with the options of m and others, for some of the handlers of a server:
+// With returns a Middleware with the options of m and opts, for some of the handlers of a server:
 //
 //	mux.Handle("report:", reports.Middleware(handler))
 //
@@ -55,6 +55,7 @@ func (m *Middleware) derive(opts []Option) (*Middleware, error) {
 	faults.Set(&f, &derived.config, opts)
 	derived.check(&f)
 
+	// core validates the retention.
 	locker, err := m.locker.With(core.Detached(false), core.MaxHold(0), core.Retention(derived.retention))
 	f.Check(err != nil, "%w", err)
 	f.Check(strings.HasPrefix(m.locker.KeyPrefix(), "asynq:"),
@@ -63,7 +64,7 @@ func (m *Middleware) derive(opts []Option) (*Middleware, error) {
 	return derived, f.Err("queuelock")
 }
 
-// complain logs what is wrong with the wiring, unless it has before.
+// logOnce logs a configuration error, unless it was logged before.
 func (m *Middleware) logOnce(problem string) {
 	_, logged := m.loggedProblems.LoadOrStore(problem, true)
 	if !logged {
@@ -82,18 +83,18 @@ type config struct {
 	retention time.Duration
 }
 
-// aQuarter stands for a quarter of the server's workers.
+// quarterOfWorkers is the value of config.waiters for a quarter of the server's workers.
 const quarterOfWorkers = -1
 
-// WithKey sets the key of what a task works on, such as an order: tasks with the same key run one at a time, across types,
-// queues and servers. The key is one of core without a prefix of its own, so tasks also exclude other users of the key on
-// the same nodes (core.Locker.Do, a route of httplock), and share its fencing tokens. Without WithKey (the default), only
-// redeliveries of the same task exclude each other.
+// WithKey sets the key of a task's subject, such as an order: tasks with the same key run one at a time, across types,
+// queues and servers. It is a key of core without an additional prefix, so tasks also exclude other users of the key on
+// the same nodes (core.Locker.Do, a route of httplock), and share its fencing tokens. Without WithKey (the default),
+// only redeliveries of the same task exclude each other.
 func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
 
-// WithWaiters sets how many tasks may wait in place for held keys on each server, 0 or more, but never all of its workers.
-// Other tasks whose key is held are given back to asynq; last attempts wait without a place. The default is a quarter of the
-// workers, rounded up: one place for two to four workers, and none for a single worker.
+// WithWaiters sets how many tasks may wait in place for held keys on each server, 0 or more, but never all of its
+// workers. Other tasks with a held key are given back to asynq; last attempts wait without a place. The default is a
+// quarter of the workers, rounded up: one place for two to four workers, and none for a single worker.
 func WithWaiters(n int) Option { return func(c *config) { c.waiters = n } }
 
 // WithGrace sets how long a handler keeps its leases after its context has ended, 0 or more. If it has not returned by

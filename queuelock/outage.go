@@ -5,20 +5,21 @@ import (
 	"time"
 )
 
-// outagePatience is how long a task waits for locks that are out of reach. A server that cannot reach them keeps its workers
-// waiting, and so leaves the tasks to those that can: it takes as many as it has workers in that time.
+// outageWait is how long a task waits for lock nodes that are out of reach. A server that cannot reach them keeps its
+// workers waiting, and so leaves the tasks to servers that can: in this time, it fetches as many tasks as it has
+// workers.
 const outageWait = 5 * time.Second
 
 // maxBounces limits the tasks that an outage remembers. Beyond it, all are forgotten.
 const maxBounces = 1000
 
-// An outage is what a server gave back because the locks were out of reach.
+// An outage remembers the tasks that a server gave back because the lock nodes were out of reach.
 type outage struct {
 	mu      sync.Mutex // guards bounces
 	bounces map[string]bounce
 }
 
-// A bounce is a task that was given back, maybe several times.
+// A bounce is a task that was given back, perhaps several times.
 type bounce struct {
 	count      int
 	waitsUntil time.Time // the end of its last wait

@@ -2,7 +2,7 @@ package queuelock
 
 import "context"
 
-// A Run describes the run of a handler that a context belongs to.
+// A Run describes one run of a handler. The context of the handler carries it.
 type Run struct {
 	// Identity names the task. It is the same in each of its deliveries. Use it as the key of an operation that is
 	// idempotent by key, such as a call to a payment provider. If the task has a foreign id, tasks of the same queue,
@@ -15,14 +15,14 @@ type Run struct {
 
 type runKey struct{}
 
-// NewContext returns a context that belongs to r, for the unit test of a handler that calls [FromContext]. It holds no
+// NewContext returns a context that carries r, for the unit test of a handler that calls [FromContext]. It has no
 // lease.
 func NewContext(ctx context.Context, r Run) context.Context {
 	return context.WithValue(ctx, runKey{}, r)
 }
 
-// FromContext returns the run that ctx belongs to, in a handler behind a Middleware. core.FromContext returns its lease:
-// that of the key if there is one, else that of the identity.
+// FromContext returns the run that ctx belongs to, in a handler behind a Middleware. core.FromContext returns its
+// lease: the lease of the key if there is one, else the lease of the identity.
 func FromContext(ctx context.Context) (Run, bool) {
 	r, ok := ctx.Value(runKey{}).(Run)
 	return r, ok

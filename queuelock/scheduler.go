@@ -20,13 +20,13 @@ import (
 )
 
 const (
-	enqueueTimeout = 10 * time.Minute // how long the Scheduler tries to enqueue a tick, unless the next one is due first
+	enqueueTimeout = 10 * time.Minute // how long a tick is tried, unless the next one is due first
 	tickRetention  = time.Hour        // how long asynq keeps the id of a tick, so that a late replica finds it
 	maxSleep       = time.Minute      // the longest sleep, after which a change of the wall clock is noticed
 )
 
-// A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a service.
-// Each replica runs a Scheduler. It is safe for concurrent use. The package document says what becomes of a tick.
+// A Scheduler enqueues tasks by the clock, as an asynq.Scheduler does, but each tick once for all replicas of a
+// service. Each replica runs a Scheduler. It is safe for concurrent use. The package document describes the ticks.
 type Scheduler struct {
 	m        *Middleware
 	client   *asynq.Client
@@ -43,7 +43,7 @@ type Scheduler struct {
 	names map[string]bool // of entries
 }
 
-// An entry is one schedule of a Scheduler.
+// An entry is one schedule of a Scheduler. After Register, only its goroutine uses it.
 type entry struct {
 	*Scheduler
 	name string
@@ -54,10 +54,10 @@ type entry struct {
 	callbacks callback.Queue // calls of the observer and the logger
 }
 
-// NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one service
-// use the same name, and services that share asynq's Redis different names. The time zone of all cronspecs is in, the same on
-// all replicas. The local time zone is an error, because it may differ between replicas. Only the logger and the observer of
-// the Locker are used: ticks are enqueued also while the locks are unavailable.
+// NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one
+// service use the same name, and services that share asynq's Redis different names. The time zone of all cronspecs is
+// location, the same on all replicas. The local time zone is an error, because it may differ between replicas. Only the
+// logger and the observer of the Locker are used: ticks are enqueued even while the locks are unavailable.
 func (m *Middleware) NewScheduler(client *asynq.Client, service string, location *time.Location) (*Scheduler, error) {
 	var f faults.List
 	zoneErr := schedule.CheckZone(location)
@@ -86,21 +86,24 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, location
 // by its name.
 //
 // The cronspec is a cron expression of five fields, or six with the seconds first, or a descriptor such as @daily, as
-// robfig/cron reads them. It names each instant at which the clocks of the Scheduler's time zone show what it says. When
-// clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. A cronspec
-// that never falls due is an error, and so is one that names a time zone (TZ=, CRON_TZ=). The cronspec "@every 30s" is due
-// at the multiples of 30 s since the beginning of 1970 in UTC, whenever replicas start. The shortest period is a second.
+// robfig/cron reads them. It names each instant at which the clocks of the Scheduler's time zone show its time. When
+// clocks go back, a time that they show twice is two ticks; when they go forward, a time that they skip is none. A
+// cronspec that never falls due is an error, and so is a cronspec with a time zone (TZ=, CRON_TZ=). The cronspec
+// "@every 30s" is due at the multiples of 30 s since the beginning of 1970 in UTC, whenever replicas start. The
+// shortest period is a second.
 //
 // The options of the task and opts are asynq's, except that the id and the retention come from here: asynq.TaskID,
-// asynq.Unique and asynq.Group are errors, and so is an asynq.Retention of less than an hour, the default. The same goes for
-// asynq.Unique and asynq.Group as options of asynq.NewTask; its other options are used unless opts or the Scheduler set them.
-// A task that asynq would not enqueue is an error, for example one whose queue has an empty name or whose type is not valid
-// UTF-8. The error names everything that is wrong. Register sends no request.
+// asynq.Unique and asynq.Group are errors, and so is an asynq.Retention of less than an hour, the default. The same
+// goes for asynq.Unique and asynq.Group as options of asynq.NewTask; its other options are used unless opts or the
+// Scheduler set them. A task that asynq would not enqueue is an error, for example a task for a queue with an empty
+// name or a task with a type that is not valid UTF-8. The error names everything that is invalid. Register sends no
+// request.
 func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...asynq.Option) error {
 	var f faults.List
 	next, err := parseCronspec(cronspec, s.location)
 	f.Check(err != nil, "cronspec %q: %w", cronspec, err)
-	f.Check(name == "" || !utf8.ValidString(name), "the name is empty or not valid UTF-8: replicas know the entry by it")
+	f.Check(name == "" || !utf8.ValidString(name),
+		"the name is empty or not valid UTF-8: replicas know the entry by it")
 
 	hasType := task != nil && strings.TrimSpace(task.Type()) != ""
 	f.Check(!hasType, "the task is nil or has no type")
@@ -133,7 +136,7 @@ func (s *Scheduler) Register(name, cronspec string, task *asynq.Task, opts ...as
 	return nil
 }
 
-// ofATick returns what is wrong with an option of an entry.
+// checkTickOption returns an error if an entry must not have the option.
 func checkTickOption(o asynq.Option) error {
 	if o == nil {
 		return errors.New("an option is nil")
@@ -153,12 +156,12 @@ func checkTickOption(o asynq.Option) error {
 	return nil
 }
 
-// clock returns what the wall clock shows. Ticks are instants of the wall clock, which may be set: a comparison of times that
-// have a monotonic reading does not see that.
+// wallClock returns the current time without a monotonic reading. Ticks are instants of the wall clock, which may be
+// set: a comparison of monotonic readings would not notice that.
 func (s *Scheduler) wallClock() time.Time { return s.now().Round(0) }
 
-// Shutdown stops the Scheduler for good, and waits until it enqueues nothing any more. What is due from then on is left to
-// other replicas.
+// Shutdown stops the Scheduler for good, and waits until it enqueues nothing any more. Ticks that are due from then on
+// are left to other replicas.
 func (s *Scheduler) Shutdown() {
 	s.mu.Lock()
 	s.cancel()
@@ -167,7 +170,7 @@ func (s *Scheduler) Shutdown() {
 	s.entries.Wait()
 }
 
-// parse reads a cronspec.
+// parseCronspec parses a cronspec.
 func parseCronspec(spec string, location *time.Location) (schedule.Next, error) {
 	period, isPeriod := strings.CutPrefix(strings.TrimSpace(spec), "@every ")
 	if !isPeriod {
@@ -181,7 +184,7 @@ func parseCronspec(spec string, location *time.Location) (schedule.Next, error) 
 	return schedule.Every(d)
 }
 
-// run enqueues the ticks that fall due after an instant.
+// run enqueues the ticks that fall due after last.
 func (e *entry) run(last time.Time) {
 	for e.ctx.Err() == nil {
 		now := e.wallClock()
@@ -252,7 +255,7 @@ func (e *entry) reportMissed(id asynq.Option, err error) {
 	})
 }
 
-// tell calls observer or logger. The next tick does not wait for them.
+// notify calls the observer or the logger in the background, so that the next tick does not wait for them.
 func (e *entry) notify(f func()) { callback.Of(e.m.locker).Post(&e.callbacks, f) }
 
 func formatInstant(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

@@ -9,10 +9,10 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// A server is what the tasks of one asynq server share.
+// A server has the state that the tasks of one asynq server share.
 type server struct {
 	places        chan struct{} // the waiting places; each task that waits for a held key has an element in it
-	returnLimiter *rate.Limiter // of tasks that are given back: if all waiting places are taken, asynq delivers without a pause
+	returnLimiter *rate.Limiter // of tasks that are given back: without it, asynq would deliver them without a pause
 	outage        outage
 }
 
@@ -20,6 +20,8 @@ func (m *Middleware) newServer(concurrency int) *server {
 	if concurrency < 1 {
 		concurrency = runtime.NumCPU() // as in asynq
 	}
+
+	// At least one worker must not wait for a held key.
 	places := m.waiters
 	if places == quarterOfWorkers {
 		places = (concurrency + 3) / 4
@@ -32,7 +34,7 @@ func (m *Middleware) newServer(concurrency int) *server {
 	}
 }
 
-// takePlace takes a waiting place, if there is one.
+// tryTakePlace takes a waiting place, and reports whether there was one.
 func (s *server) tryTakePlace() bool {
 	select {
 	case s.places <- struct{}{}:
@@ -46,7 +48,7 @@ func (s *server) releasePlace() { <-s.places }
 
 type originKey struct{ *shared }
 
-// An arrival is what Configure tells of a task that comes to a handler.
+// An origin is the server that a task comes from. Configure passes it in the BaseContext.
 type origin struct {
 	server  *server
 	baseCtx context.Context // the application's BaseContext
@@ -57,7 +59,7 @@ type origin struct {
 	markReclaimed func() // closes reclaimed
 }
 
-// arrival returns that of a task. If Configure was not called for it, a makeshift without waiting places stands in.
+// origin returns the origin of a task. Without Configure, it returns a new server that has no waiting places.
 func (m *Middleware) origin(ctx context.Context) origin {
 	if from, ok := ctx.Value(originKey{m.shared}).(origin); ok {
 		return from
@@ -69,7 +71,7 @@ func (m *Middleware) origin(ctx context.Context) origin {
 	return origin{server: m.newServer(1), baseCtx: context.WithoutCancel(ctx)}
 }
 
-// withBase returns a context of a task that also ends with the BaseContext of its server.
+// joinBase returns a context that ends with taskCtx or with the BaseContext of the task's server.
 func joinBase(taskCtx, baseCtx context.Context) (joint context.Context, stop func()) {
 	if baseCtx.Done() == nil {
 		return taskCtx, func() {}

@@ -1,6 +1,6 @@
 package queuelock
 
-// A state is how far a delivery has come: what it waits for, or how it has ended.
+// A state is the progress of a delivery: the thing that it waits for, or how it has ended.
 type state uint8
 
 const (
@@ -8,7 +8,7 @@ const (
 	waiting                  // it waits for a held key, on a waiting place of its server
 	stranded                 // it waits for lock nodes that are out of reach
 	persisting               // it waits for either, on its task's last attempt
-	parked                   // its context has ended on its task's last attempt: with an answer, asynq would archive the task
+	parked                   // its context has ended on the last attempt: with a result, asynq would archive the task
 	running                  // its handler runs
 	overstaying              // its handler runs, although its context has ended
 	recording                // its handler has returned nil or asynq.RevokeTask, which must be recorded
@@ -26,11 +26,11 @@ const (
 	stateCount
 )
 
-// A happening is what changes the state of a delivery.
+// A trigger changes the state of a delivery.
 type trigger uint8
 
 const (
-	onGranted      trigger = iota // a lease is granted: the delivery runs after the last of them, else requests the next
+	onGranted      trigger = iota // a lease is granted; after it the next is requested, or the handler runs
 	onHeld                        // the key is held, and there is a waiting place
 	onNoPlace                     // the key is held, and there is no waiting place, or the key is in a cooldown
 	onUnreachable                 // no quorum of nodes answers
@@ -49,10 +49,10 @@ const (
 	triggerCount
 )
 
-// impossible is where nothing of the kind can happen.
+// impossible is the entry of transitions for a trigger that cannot occur in a state.
 const impossible = stateCount
 
-// life is the life of a delivery: what follows from each state that is no end by all that can happen to it.
+// transitions is the next state of a delivery, for each trigger in each state that is not final.
 var transitions = [triggerCount][duplicate]state{
 	//             trying       waiting      stranded     persisting   parked      running      overstaying  recording
 	onGranted:      {running, running, running, running, impossible, impossible, impossible, impossible},
@@ -73,5 +73,5 @@ var transitions = [triggerCount][duplicate]state{
 	onRejected:     {impossible, impossible, impossible, impossible, impossible, impossible, impossible, rejected},
 }
 
-// waits reports whether a delivery in this state asks for its lease once more.
+// isWaiting reports whether a delivery in this state requests its lease once more.
 func (s state) isWaiting() bool { return s == waiting || s == stranded || s == persisting }
