@@ -56,11 +56,11 @@ type entry struct {
 
 // NewScheduler returns a Scheduler that enqueues with client, which the caller closes after Shutdown. Replicas of one
 // service use the same name, and services that share asynq's Redis different names. The time zone of all cronspecs is
-// location, the same on all replicas. The local time zone is an error, because it may differ between replicas. Only the
+// in, the same on all replicas. The local time zone is an error, because it may differ between replicas. Only the
 // logger and the observer of the Locker are used: ticks are enqueued even while the locks are unavailable.
-func (m *Middleware) NewScheduler(client *asynq.Client, service string, location *time.Location) (*Scheduler, error) {
+func (m *Middleware) NewScheduler(client *asynq.Client, service string, in *time.Location) (*Scheduler, error) {
 	var f faults.List
-	zoneErr := schedule.CheckZone(location)
+	zoneErr := schedule.CheckZone(in)
 	f.Check(zoneErr != nil, "%w", zoneErr)
 	f.Check(client == nil, "the client is nil")
 	f.Check(service == "" || !utf8.ValidString(service),
@@ -74,7 +74,7 @@ func (m *Middleware) NewScheduler(client *asynq.Client, service string, location
 		m:        m,
 		client:   client,
 		service:  service,
-		location: location,
+		location: in,
 		now:      time.Now,
 		ctx:      ctx,
 		cancel:   cancel,

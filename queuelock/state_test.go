@@ -66,7 +66,7 @@ func follows(h trigger, s state) state {
 	return impossible
 }
 
-// The table says of every state and happening what the rules say.
+// The table agrees with the rules for every state and trigger.
 func TestLife(t *testing.T) {
 	for h := range triggerCount {
 		for s := range duplicate {
