@@ -2,16 +2,17 @@ package faults
 
 import "strings"
 
-// maxQuoted is how many bytes of what a server says a message may have.
+// maxQuoted is the maximum length of a quoted text in bytes.
 const maxQuoted = 200
 
-// Clip is a text of a server's as a message quotes it, in at most 200 bytes: of a long one, the beginning and the end, in which
-// Redis before version 7 gives the reason.
+// Clip returns the text of a server for a message, shortened to at most 200 bytes. Of a longer text it keeps the
+// beginning and the end, because Redis before version 7 gives the reason at the end.
 func Clip(text string) string {
 	const gap, ending = " … ", 60
 	if len(text) <= maxQuoted {
 		return text
 	}
+
 	start := strings.ToValidUTF8(text[:maxQuoted-ending-len(gap)], "")
 	return start + gap + strings.ToValidUTF8(text[len(text)-ending:], "")
 }

@@ -7,22 +7,25 @@ import (
 	"strings"
 )
 
-// Each notes the faults of the elements of a list, of which faults has one for each element, nil for none; an error that joins
-// others counts as those. A fault that several elements have is noted once, such as "nodes 0, 2 and 3: the client is nil".
+// Each adds the faults of the elements of a list. It expects one error for each element, nil if the element has no
+// fault. An error that joins others counts as several. A fault that several elements have is added once, such as "nodes
+// 0, 2 and 3: the client is nil".
 func (l *List) Each(what string, faults []error) {
-	having := map[string][]int{}
-	var order []error
+	elements := map[string][]int{} // by the text of their fault
+	var distinct []error
 	for i, fault := range faults {
-		for _, one := range parts(fault) {
-			if having[one.Error()] == nil {
-				order = append(order, one)
+		for _, part := range parts(fault) {
+			text := part.Error()
+			if elements[text] == nil {
+				distinct = append(distinct, part)
 			}
-			having[one.Error()] = append(having[one.Error()], i)
+			elements[text] = append(elements[text], i)
 		}
 	}
 
-	for _, fault := range order {
-		*l = append(*l, fmt.Errorf("%s: %w", enumerate(what, having[fault.Error()]), fault))
+	// The faults keep the order in which they were found.
+	for _, fault := range distinct {
+		*l = append(*l, fmt.Errorf("%s: %w", enumerate(what, elements[fault.Error()]), fault))
 	}
 }
 
@@ -31,6 +34,8 @@ func parts(err error) []error {
 	if err == nil {
 		return nil
 	}
+
+	// An error that has its own text must keep it, even if it wraps several.
 	joined, isJoin := err.(interface{ Unwrap() []error }) //nolint:errorlint // this error, and none within
 	if isJoin && errors.Join(joined.Unwrap()...).Error() == err.Error() {
 		return joined.Unwrap()
@@ -39,11 +44,12 @@ func parts(err error) []error {
 }
 
 // enumerate names elements: "node 2", or "nodes 0, 2 and 3".
-func enumerate(what string, which []int) string {
+func enumerate(what string, indices []int) string {
 	var numbers []string
-	for _, i := range which {
+	for _, i := range indices {
 		numbers = append(numbers, strconv.Itoa(i))
 	}
+
 	last := len(numbers) - 1
 	if last == 0 {
 		return what + " " + numbers[0]

@@ -36,7 +36,7 @@ func TestTryEnds(t *testing.T) {
 		calls++
 		return broken
 	})
-	if !errors.Is(err, broken) || calls != tries {
+	if !errors.Is(err, broken) || calls != maxTries {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 }

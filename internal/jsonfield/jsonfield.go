@@ -1,4 +1,4 @@
-// Package jsonfield reads one field of a JSON document, as a part of a key.
+// Package jsonfield reads one field of a JSON document, for use in a key.
 package jsonfield
 
 import (
@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// ErrAbsent matches the error of Of where there is no such field, or it is null, or the document is empty or null.
+// ErrAbsent matches the error of Of if there is no such field, or it is null, or the document is empty or null.
 var ErrAbsent = errors.New("is missing")
 
 var errAbsent = fmt.Errorf("it %w", ErrAbsent)
 
-// Of returns the field of the object to which path leads. It must be a string, a number or a boolean, and not empty; a
-// number is returned as it is written. A string with something that is not Unicode is an error: JSON's decoders have one
-// character for all of that. A name that is there twice on the way, also in another case, is an error: of those
-// who decode the document some take the one and some the other.
+// Of returns the field of the document to which path leads. The field must be a string, a number or a boolean, and not
+// empty. A number is returned as it is written. A string with anything that is not Unicode is an error, because JSON
+// decoders replace all of that by the same character. A name on the path that occurs twice, even with different case,
+// is an error, because decoders differ in which of the two they use.
 func Of(document []byte, path []string) (string, error) {
 	raw := json.RawMessage(document)
 	switch string(bytes.TrimSpace(raw)) {
@@ -28,22 +28,26 @@ func Of(document []byte, path []string) (string, error) {
 	case "null":
 		return "", fmt.Errorf("it %w: the document is null", ErrAbsent)
 	}
-	in := "the document"
+
+	parent := "the document"
 	for _, name := range path {
-		field, err := member(raw, in, name)
+		field, err := member(raw, parent, name)
 		if err != nil {
 			return "", err
 		}
-		raw, in = field, strconv.Quote(name)
+		raw = field
+		parent = strconv.Quote(name)
 	}
+
 	decoder := json.NewDecoder(bytes.NewReader(raw))
-	decoder.UseNumber() // of any size
+	decoder.UseNumber() // a float64 would change large numbers
 	var value any
-	_ = decoder.Decode(&value) // what is not JSON is none of these either
+	_ = decoder.Decode(&value) // after an error, value is nil, and refused below
 	switch v := value.(type) {
 	case string:
-		if strings.Count(v, replacement) > replacements(raw) {
-			return "", fmt.Errorf("it has something that is not Unicode, of which different values would count as the same: %.40q", raw)
+		if strings.Count(v, replacement) > countReplacements(raw) {
+			return "", fmt.Errorf("it has something that is not Unicode, "+
+				"of which different values would count as the same: %.40q", raw)
 		}
 		if v != "" {
 			return v, nil
@@ -51,16 +55,18 @@ func Of(document []byte, path []string) (string, error) {
 	case json.Number, bool:
 		return string(raw), nil
 	}
-	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", bytes.ToValidUTF8(raw, []byte(replacement))) // asynq stores no other
+
+	text := bytes.ToValidUTF8(raw, []byte(replacement)) // asynq stores no other
+	return "", fmt.Errorf("it must be a string, a number or a boolean, and not empty, but is %.40s", text)
 }
 
-// replacement is what package json has for bytes that are not UTF-8, and for halves of surrogate pairs.
+// replacement is the character by which package json replaces bytes that are not UTF-8, and halves of surrogate pairs.
 const replacement = "\ufffd"
 
 var escapes = regexp.MustCompile(`\\(u[0-9a-fA-F]{4}|.)`)
 
-// replacements counts those that a string has itself, as it is written.
-func replacements(raw []byte) int {
+// countReplacements returns the number of replacement characters in the JSON text of a string, escaped or not.
+func countReplacements(raw []byte) int {
 	n := bytes.Count(raw, []byte(replacement))
 	for _, escape := range escapes.FindAll(raw, -1) {
 		if strings.EqualFold(string(escape), `\ufffd`) {
@@ -70,28 +76,33 @@ func replacements(raw []byte) int {
 	return n
 }
 
-// member returns the value of the one member of an object, called in, that has the name.
-func member(object json.RawMessage, in, name string) (value json.RawMessage, err error) {
+// member returns the value of the member with the name. parent is the name of the object in errors.
+func member(object json.RawMessage, parent, name string) (value json.RawMessage, err error) {
 	if !json.Valid(object) {
-		return nil, fmt.Errorf("%s is not valid JSON", in)
+		return nil, fmt.Errorf("%s is not valid JSON", parent)
 	}
+
 	members := json.NewDecoder(bytes.NewReader(object))
 	if start, _ := members.Token(); start != json.Delim('{') {
-		return nil, fmt.Errorf("%s is not a JSON object", in)
+		return nil, fmt.Errorf("%s is not a JSON object", parent)
 	}
-	alike := 0
+
+	// The errors of the decoder can be ignored, because the object is valid.
+	alike := 0 // members with the name in any case
 	for members.More() {
-		key, _ := members.Token()
+		token, _ := members.Token()
 		var v json.RawMessage
-		_ = members.Decode(&v) // it is valid
-		have, _ := key.(string)
-		if strings.EqualFold(have, name) {
+		_ = members.Decode(&v)
+
+		key, _ := token.(string)
+		if strings.EqualFold(key, name) {
 			alike++
 		}
-		if have == name {
+		if key == name {
 			value = v
 		}
 	}
+
 	switch {
 	case value == nil:
 		return nil, errAbsent

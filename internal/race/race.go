@@ -1,5 +1,5 @@
-// Package race is for tests that the race detector would spoil, or that it makes three times as slow without finding
-// more than their smaller sisters do.
+// Package race skips tests in builds with the race detector: tests that it would falsify, and tests that it makes three
+// times as slow without finding more than smaller tests do.
 package race
 
 import (
@@ -9,18 +9,24 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// Campaign leaves a test that tries a great many cases to `make sweeps`, which `make test` runs without the race
-// detector, and to `make soak`, which sets LOCKKIT_RACE=all.
+// Campaign skips a test of very many cases in builds with the race detector, unless LOCKKIT_RACE is "all", as in
+// `make soak`. `make sweeps`, which is a part of `make test`, runs such tests without the race detector.
 func Campaign(tb testing.TB) {
-	if Enabled && os.Getenv("LOCKKIT_RACE") != "all" {
+	if !Enabled {
+		return
+	}
+
+	if os.Getenv("LOCKKIT_RACE") != "all" {
 		tb.Skip("a sweep: make sweeps runs it, without the race detector")
 	}
 }
 
-// Allocations leaves a test that counts allocations to builds without the race detector and without stalls, both of
-// which allocate.
+// Allocations skips a test that counts allocations in builds with the race detector or with stalls, because both
+// allocate.
 func Allocations(tb testing.TB) {
-	if Enabled || stall.Enabled {
+	// Both builds allocate for themselves.
+	allocates := Enabled || stall.Enabled
+	if allocates {
 		tb.Skip("this build allocates for itself: make sim-short runs it")
 	}
 }
