@@ -4,8 +4,8 @@ import "github.com/lockkit/lockkit/core"
 
 // Kinds of events that [core.Observer.Event] receives, with source "queuelock" and the type of the task as name.
 //
-// With EventNoKey, the task counts as failed. With EventArchived, asynq archives the task. With EventForeignID,
-// completions of the task's type are not remembered. EventRefused means that another delivery was granted the lease
+// With EventNoKey, the task counts as failed. With EventArchived, asynq archives the task. With EventForeignID, the
+// completion of the task is not remembered. EventRefused means that another delivery was granted the lease
 // before the handler succeeded, or that the nodes have forgotten the holder of the lease.
 const (
 	EventDuplicate      core.EventKind = "duplicate_suppressed"  // a completed task was delivered again, and not run
