@@ -48,7 +48,9 @@ type source struct {
 
 // Init makes it the one of a group.
 func (b *Board) Init(g *node.Group) {
-	b.g, b.byName, b.listening = g, map[string]*Waiter{}, map[source]bool{}
+	b.g = g
+	b.byName = map[string]*Waiter{}
+	b.listening = map[source]bool{}
 }
 
 // Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
@@ -64,10 +66,12 @@ func (b *Board) Begin(w *Waiter, bucket *node.Bucket) {
 		return true
 	})
 	for _, n := range b.g.Nodes {
-		if s := (source{n, bucket}); !b.listening[s] {
-			b.listening[s] = true
-			b.g.Tasks.Go(func() { b.listen(s) })
+		s := source{n, bucket}
+		if b.listening[s] {
+			continue
 		}
+		b.listening[s] = true
+		b.g.Tasks.Go(func() { b.listen(s) })
 	}
 }
 
@@ -104,13 +108,19 @@ func (b *Board) All() {
 
 // listen subscribes, and again after each failure.
 func (b *Board) listen(s source) {
-	for pause := time.Duration(0); pause == 0 || b.g.Pause(b.g.Closing, pause, nil); {
+	pause := time.Duration(0)
+	for {
 		began := b.g.Clock.Now()
 		err := b.session(s)
 		s.n.Follow(b.g.Clock.Now(), err)
-		switch {
-		case errors.Is(err, errNeedless), b.dismiss(s):
+		if errors.Is(err, errNeedless) {
 			return
+		}
+		dismissed := b.dismiss(s)
+		if dismissed {
+			return
+		}
+		switch {
 		case goredis.Denied(err):
 			pause = node.RecheckEvery
 			b.g.Doubt(s.n)
@@ -118,6 +128,10 @@ func (b *Board) listen(s source) {
 			pause = RelistenMin
 		default:
 			pause = min(max(2*pause, RelistenMin), RelistenMax)
+		}
+		open := b.g.Pause(b.g.Closing, pause, nil)
+		if !open {
+			return
 		}
 	}
 }
@@ -155,14 +169,15 @@ func (b *Board) session(s source) error {
 	pinged := true // the subscription is to be confirmed
 	for {
 		confirmed, published, err := subscription.Receive(SilentFor)
-		var late net.Error
-		silent := errors.As(err, &late) && late.Timeout()
-		switch {
-		case silent && pinged:
+		silent := isTimeout(err)
+		if silent && pinged {
 			return errSilent
-		case silent && b.dismiss(s):
-			return errNeedless
-		case silent:
+		}
+		if silent {
+			dismissed := b.dismiss(s)
+			if dismissed {
+				return errNeedless
+			}
 			err = subscription.Ping()
 		}
 		if err != nil {
@@ -176,4 +191,9 @@ func (b *Board) session(s source) error {
 			b.Hear(s.n.Index, published.Payload)
 		}
 	}
+}
+
+func isTimeout(err error) bool {
+	var failed net.Error
+	return errors.As(err, &failed) && failed.Timeout()
 }

@@ -85,7 +85,8 @@ func (q *Local[W]) join(key string, t *Turn) bool {
 // add puts a caller at the end of the line.
 func (at *line[W]) add(t *Turn) {
 	if len(at.waiters) == 0 {
-		at.waiters, at.first = map[uint64]*Turn{}, at.next
+		at.waiters = map[uint64]*Turn{}
+		at.first = at.next
 	}
 	t.number = at.next
 	at.waiters[t.number] = t
@@ -139,7 +140,8 @@ func (q *Local[W]) Holds(key string, by Holder[W]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.holder, at.last = by, nil
+	at.holder = by
+	at.last = nil
 	q.m[key] = at
 }
 
@@ -148,7 +150,8 @@ func (q *Local[W]) Fails(key string, res W) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	at := q.m[key]
-	at.holder, at.last = nil, &res
+	at.holder = nil
+	at.last = &res
 	q.m[key] = at
 }
 
@@ -179,24 +182,33 @@ func (q *Local[W]) Next(key string) *Turn { return q.pass(key, false) }
 
 // pass takes the first in line out of it. If nobody is in line, the turn is free, or stays with its owner. Only the owner
 // calls pass, so nobody else takes callers out of the line.
-func (q *Local[W]) pass(key string, free bool) (first *Turn) {
-	for more := true; more; {
-		q.mu.Lock()
-		at := q.m[key]
-		waited := len(at.waiters) > 0
-		first, more = at.take()
-		if first != nil && at.holder != nil {
-			at.last, at.holder = new(q.after(at.holder.InTheWay())), nil
+func (q *Local[W]) pass(key string, free bool) *Turn {
+	for {
+		first, more := q.passSome(key, free)
+		if !more {
+			return first
 		}
-		switch {
-		case free && first == nil && !more:
-			delete(q.m, key)
-		case waited:
-			q.m[key] = at
-		}
-		q.mu.Unlock()
 	}
-	return first
+}
+
+// passSome is pass for as long as it may hold the lock, and reports whether there is more to do.
+func (q *Local[W]) passSome(key string, free bool) (first *Turn, more bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	at := q.m[key]
+	waited := len(at.waiters) > 0
+	first, more = at.take()
+	if first != nil && at.holder != nil {
+		at.last = new(q.after(at.holder.InTheWay()))
+		at.holder = nil
+	}
+	switch {
+	case free && first == nil && !more:
+		delete(q.m, key)
+	case waited:
+		q.m[key] = at
+	}
+	return first, more
 }
 
 // passedAtOnce is how many callers that have given up are passed with the lock.

@@ -54,7 +54,8 @@ func (w *Waiter) notify(t notice) {
 		w.after(TurnTime)
 		return
 	}
-	if w.notified = w.notified.With(t.node); w.notified.Len() < w.quorum {
+	w.notified = w.notified.With(t.node)
+	if w.notified.Len() < w.quorum {
 		w.after(TellWithin)
 		return
 	}
@@ -67,7 +68,8 @@ func (w *Waiter) after(d time.Duration) {
 	if !w.at.IsZero() && !at.Before(w.at) {
 		return
 	}
-	if w.at = at; w.timer == nil {
+	w.at = at
+	if w.timer == nil {
 		w.timer = time.AfterFunc(d, w.fire)
 	} else {
 		w.timer.Reset(d)
@@ -94,7 +96,8 @@ func (w *Waiter) now() {
 
 // stop forgets what was told. Called with the lock.
 func (w *Waiter) stop() {
-	w.notified, w.at = 0, time.Time{}
+	w.notified = 0
+	w.at = time.Time{}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
