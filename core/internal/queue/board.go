@@ -14,121 +14,133 @@ import (
 )
 
 const (
-	// A connection that is silent for so long is closed where nobody waits. Else it is tried, and given up if that is
-	// not answered.
+	// After this long without a message, a subscription is closed if no call waits. Otherwise it is pinged, and dropped if
+	// the ping is not answered within the same time.
 	SilentFor = 10 * time.Second
-	// After a failure, so long until the next subscription.
+
+	// The pause between a subscription that failed and the next one. It grows from the first to the second.
 	RelistenMin, RelistenMax = 50 * time.Millisecond, time.Second
-	// So much of what waits were told that are not known is kept: the answer that makes one of them wait may be on its way.
-	lately = 256
+
+	// maxUnclaimed is how many notifications for unknown waiters are kept: one can arrive before the reply that makes its
+	// call wait.
+	maxUnclaimed = 256
 )
 
 var (
-	errSilent   = errors.New("no answer on the connection of the subscription")
-	errNeedless = errors.New("nobody waits")
+	errSilent = errors.New("no answer on the connection of the subscription")
+	errUnused = errors.New("nobody waits")
 )
 
-// A Board is the calls of a Locker that wait, and what nodes tell them. It listens to what a node publishes for them on a
-// connection of its own, from when the first of them comes until none is left and nothing has been heard for a while, or the
-// Locker is closed.
+// A Board has the calls of a Locker that wait, and delivers to them what the nodes publish. It subscribes to a node over a
+// connection of its own. The subscription begins with the first waiter. It ends when the Locker is closed, or when no call
+// waits and nothing has been received for a while.
 type Board struct {
 	g *node.Group
 
-	mu        sync.Mutex
-	byName    map[string]*Waiter
-	unclaimed []notice
-	listening map[source]bool
+	mu         sync.Mutex         // guards the fields below
+	waiters    map[string]*Waiter // by name
+	unclaimed  []notice           // for unknown waiters, the oldest first; at most maxUnclaimed
+	subscribed map[source]bool    // the sources for which a goroutine runs
 }
 
-// A source is what a subscription is to.
+// A source is what a subscription subscribes to: the channel of a bucket, on one node.
 type source struct {
-	n *node.Node
-	b *node.Bucket
+	node   *node.Node
+	bucket *node.Bucket
 }
 
-// Init makes it the one of a group.
+// Init prepares the Board for the nodes of a Locker.
 func (b *Board) Init(g *node.Group) {
 	b.g = g
-	b.byName = map[string]*Waiter{}
-	b.listening = map[source]bool{}
+	b.waiters = map[string]*Waiter{}
+	b.subscribed = map[source]bool{}
 }
 
-// Begin books a wait, and has the nodes listened to. A wait hears what it was told before it was booked.
+// Begin adds a waiter, and subscribes to the nodes for it. Notifications that came for it before are delivered now.
 func (b *Board) Begin(w *Waiter, bucket *node.Bucket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.byName[w.Name.Name] = w
-	b.unclaimed = slices.DeleteFunc(b.unclaimed, func(t notice) bool {
-		if t.name != w.Name.Name {
+
+	b.waiters[w.Name.Name] = w
+	b.unclaimed = slices.DeleteFunc(b.unclaimed, func(n notice) bool {
+		if n.name != w.Name.Name {
 			return false
 		}
-		w.notify(t)
+		w.notify(n)
 		return true
 	})
+
 	for _, n := range b.g.Nodes {
 		s := source{n, bucket}
-		if b.listening[s] {
+		if b.subscribed[s] {
 			continue
 		}
-		b.listening[s] = true
-		b.g.Tasks.Go(func() { b.listen(s) })
+		b.subscribed[s] = true
+		b.g.Tasks.Go(func() { b.subscribe(s) })
 	}
 }
 
-// End has nobody listened to for a wait.
+// End removes a waiter.
 func (b *Board) End(w *Waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.byName, w.Name.Name)
+	delete(b.waiters, w.Name.Name)
 }
 
-// Hear takes what a node published: a place, and a name.
+// Hear delivers a message that a node published: a place in the queue, a space, and the name of a waiter. If the waiter is
+// unknown, Hear keeps the message for it.
 func (b *Board) Hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
-	t := notice{name, node, place == "1"}
+	n := notice{name, node, place == "1"}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if w := b.byName[name]; w != nil {
-		w.notify(t)
+
+	if w := b.waiters[name]; w != nil {
+		w.notify(n)
 		return
 	}
-	b.unclaimed = append(b.unclaimed[max(0, len(b.unclaimed)+1-lately):], t)
+	b.unclaimed = append(b.unclaimed[max(0, len(b.unclaimed)+1-maxUnclaimed):], n)
 }
 
-// All has every wait try: nobody knows what they were told while nobody listened.
+// All wakes every waiter: notifications may have been lost while there was no subscription.
 func (b *Board) All() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for _, w := range b.byName {
+
+	for _, w := range b.waiters {
 		w.mu.Lock()
-		w.now()
+		w.wake()
 		w.mu.Unlock()
 	}
 }
 
-// listen subscribes, and again after each failure.
-func (b *Board) listen(s source) {
+// subscribe keeps a subscription to s until it is not needed any more, or the Locker is closed.
+func (b *Board) subscribe(s source) {
 	pause := time.Duration(0)
 	for {
 		began := b.g.Clock.Now()
-		err := b.session(s)
-		s.n.Follow(b.g.Clock.Now(), err)
-		if errors.Is(err, errNeedless) {
+		err := b.receive(s)
+		s.node.Follow(b.g.Clock.Now(), err)
+		if errors.Is(err, errUnused) {
 			return
 		}
 		dismissed := b.dismiss(s)
 		if dismissed {
 			return
 		}
+
 		switch {
 		case goredis.Denied(err):
 			pause = node.RecheckEvery
-			b.g.Doubt(s.n)
+			b.g.Doubt(s.node)
 		case b.g.Clock.Now().Since(began) > RelistenMax:
+			// The subscription worked for a while.
 			pause = RelistenMin
 		default:
 			pause = min(max(2*pause, RelistenMin), RelistenMax)
 		}
+
 		open := b.g.Pause(b.g.Closing, pause, nil)
 		if !open {
 			return
@@ -136,26 +148,32 @@ func (b *Board) listen(s source) {
 	}
 }
 
-// dismiss lets go of a subscription if nobody waits, and reports whether it did. The next waiter makes another.
+// dismiss gives up the subscription to s if no call waits, and reports whether it did. The next waiter begins another.
 func (b *Board) dismiss(s source) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.byName) > 0 {
+
+	if len(b.waiters) > 0 {
 		return false
 	}
-	delete(b.listening, s)
+	delete(b.subscribed, s)
 	return true
 }
 
-// session is one subscription, until it fails, its server takes it away, or the node is found elsewhere.
-func (b *Board) session(s source) error {
-	ctx, cancel := context.WithCancel(s.n.Found())
-	// Whatever the client does to reach the server takes no longer than a node timeout.
-	reach, stop := context.WithTimeout(ctx, b.g.Conf.Timeout)
-	subscription, err := goredis.Subscribe(reach, s.n.Client, s.b.Channel.Sharded, s.b.Channel.Name)
+// receive subscribes to s and delivers its messages. It returns when the subscription fails, the server ends it, or the node
+// has been found at another address; and with errUnused when dismiss gave it up.
+func (b *Board) receive(s source) error {
+	ctx, cancel := context.WithCancel(s.node.Found())
+
+	// To reach the server may take the client a node timeout, not longer.
+	subscribing, stop := context.WithTimeout(ctx, b.g.Conf.Timeout)
+	subscription, err := goredis.Subscribe(subscribing, s.node.Client, s.bucket.Channel.Sharded, s.bucket.Channel.Name)
 	stop()
+
+	// The end of ctx closes the subscription. This is arranged after Subscribe, because Close waits until the connection
+	// is made.
 	closed := make(chan struct{})
-	context.AfterFunc(ctx, func() { // not before: Close would wait for the connection to be made
+	context.AfterFunc(ctx, func() {
 		subscription.Close()
 		close(closed)
 	})
@@ -166,7 +184,8 @@ func (b *Board) session(s source) error {
 	if err != nil {
 		return err
 	}
-	pinged := true // the subscription is to be confirmed
+
+	pinged := true // the server owes an answer: first, the confirmation of the subscription
 	for {
 		confirmed, published, err := subscription.Receive(SilentFor)
 		silent := isTimeout(err)
@@ -176,7 +195,7 @@ func (b *Board) session(s source) error {
 		if silent {
 			dismissed := b.dismiss(s)
 			if dismissed {
-				return errNeedless
+				return errUnused
 			}
 			err = subscription.Ping()
 		}
@@ -184,11 +203,12 @@ func (b *Board) session(s source) error {
 			return err
 		}
 		pinged = silent
+
 		switch {
 		case confirmed:
 			b.All()
 		case published != nil:
-			b.Hear(s.n.Index, published.Payload)
+			b.Hear(s.node.Index, published.Payload)
 		}
 	}
 }

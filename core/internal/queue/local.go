@@ -1,5 +1,6 @@
-// Package queue is who waits for a key: [Local] is the queue of this process, in which callers stand in line, and a [Waiter] is
-// one call in the queues of the nodes, which tell it over the subscriptions of a [Board] when its turn has come.
+// Package queue has the two kinds of queue in which a call waits for a key. [Local] queues the calls of this process. A
+// [Waiter] is one call in the queues that the nodes keep; a [Board] subscribes to the nodes, and wakes a Waiter when they
+// publish that its turn has come.
 package queue
 
 import (
@@ -11,220 +12,242 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 )
 
-// Local let one contender per key out of this process at a time, first come, first served. Whoever has the
-// turn contends for the key on the nodes, and keeps the turn for as long as its lease lasts. A W is why somebody else has it.
-type Local[W any] struct {
-	free  W             // why, where nobody knows: who has the turn was told nothing yet
-	after func(why W) W // why, behind somebody who had to wait for that holder
+// Local is a FIFO queue per key. It lets one caller of this process contend for a key at a time: the owner of the turn
+// contends for the key on the nodes, and keeps the turn for as long as its lease lasts. An R is the reason why a caller does
+// not get a key.
+type Local[R any] struct {
+	pending R                // the reason while the owner of the turn has no answer yet
+	behind  func(reason R) R // the reason behind a waiter, from the reason of the holder that this waiter waited for
 
-	// The lock is held for a few steps only, whatever the length of a line. Callers that give up look at their line as
-	// readers, and never wait for the lock to leave it, so that a crowd of them keeps no other key waiting.
-	mu sync.RWMutex
-	m  map[string]line[W] // an entry exists while somebody has the turn
+	// mu guards queues. It is held for a few steps only, however long a queue is. A caller that gives up only reads the
+	// reason (RLock), and never waits for mu in order to leave its queue, so a crowd of such callers delays no other key.
+	mu     sync.RWMutex
+	queues map[string]keyQueue[R] // by key; an entry exists while a caller has the turn
 }
 
-// A Holder of a key says why others do not have it.
-type Holder[W any] interface{ InTheWay() W }
+// A Holder of a key returns the reason why others do not get it.
+type Holder[R any] interface{ InTheWay() R }
 
-// A line is small, since each lease that is held has one.
-type line[W any] struct {
-	holder  Holder[W]        // nil while the one whose turn it is contends
-	last    *W               // what it was told last, or whoever had the turn before; nil = nothing. It is not changed
-	waiters map[uint64]*Turn // by number; nil until somebody stands in line
+// A keyQueue is the queue of one key. It is small, because each lease that is held has one.
+type keyQueue[R any] struct {
+	holder  Holder[R]        // nil while the owner of the turn contends for the key
+	last    *R               // the latest refusal of the owner, or of the one before; nil if none; never modified
+	waiters map[uint64]*Turn // by number; nil until a caller has to wait
 	first   uint64           // no waiter has a smaller number
 	next    uint64           // the number of the next waiter
 }
 
-// sweepEvery is how many callers join a line before it is searched for callers that gave up while the lock was taken.
+// sweepEvery is how many callers join a queue between two searches for callers that gave up while mu was locked.
 const sweepEvery = 1024
 
-// NewLocal makes an empty queue.
-func NewLocal[W any](free W, after func(W) W) *Local[W] {
-	return &Local[W]{free: free, after: after, m: map[string]line[W]{}}
+// NewLocal returns an empty queue. Callers get the reason pending while the owner of the turn has no answer yet. If the
+// turn passes from a holder to a waiter, the callers behind that waiter get behind(the holder's reason).
+func NewLocal[R any](pending R, behind func(R) R) *Local[R] {
+	return &Local[R]{
+		pending: pending,
+		behind:  behind,
+		queues:  map[string]keyQueue[R]{},
+	}
 }
 
-// A Turn is what one in line waits for.
+// A Turn is the place of one caller in the queue of a key.
 type Turn struct {
-	Come  chan struct{}             // closed when it has
-	Ask   func(release *node.Round) // asks the nodes, together with a release, before the one in line knows
-	Asked bool                      // it was called
+	Come  chan struct{}             // closed when the caller has the turn
+	Ask   func(release *node.Round) // sends the caller's first request, together with a release, before the caller has the turn
+	Asked bool                      // Ask was called; written before Come is closed
 
-	number uint64       // in its line
-	fate   atomic.Int32 // one of the fates; it leaves inLine once
+	number uint64       // in its keyQueue
+	state  atomic.Int32 // a turn state; it changes once, from turnWaiting
 }
 
-// Whoever passes a turn on and the caller that gives up agree by one step on what becomes of the turn.
+// The owner that passes a turn on and a caller that gives up can meet. The first of them to change the state decides.
 const (
-	inLine  int32 = iota
-	passed        // it is the caller's, or is about to be
-	givenUp       // the caller has gone
+	turnWaiting   int32 = iota
+	turnPassed          // the caller has the turn, or is about to get it
+	turnAbandoned       // the caller has given up
 )
 
-// decide settles the fate of a turn that is in line, and reports whether it was.
-func (t *Turn) decide(fate int32) bool { return t.fate.CompareAndSwap(inLine, fate) }
+// resolve changes the state of a waiting turn, and reports whether the turn was waiting.
+func (t *Turn) resolve(state int32) bool { return t.state.CompareAndSwap(turnWaiting, state) }
 
-// gone reports whether the caller has given up.
-func (t *Turn) gone() bool { return t.fate.Load() == givenUp }
+func (t *Turn) isAbandoned() bool { return t.state.Load() == turnAbandoned }
 
-// TryEnter takes the turn if it is free.
-func (q *Local[W]) TryEnter(key string) bool { return q.join(key, nil) }
+// TryEnter takes the turn if it is free, and reports whether it was.
+func (q *Local[R]) TryEnter(key string) bool { return q.join(key, nil) }
 
-// join takes the turn if it is free; else t stands in line for it, unless it is nil.
-func (q *Local[W]) join(key string, t *Turn) bool {
+// join takes the turn if it is free, and reports whether it was. Otherwise it appends t to the queue, unless t is nil.
+func (q *Local[R]) join(key string, t *Turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at, taken := q.m[key]
+
+	kq, taken := q.queues[key]
 	if taken && t != nil {
 		t.Come = make(chan struct{})
-		at.add(t)
+		kq.append(t)
 	}
-	q.m[key] = at
+	q.queues[key] = kq
 	return !taken
 }
 
-// add puts a caller at the end of the line.
-func (at *line[W]) add(t *Turn) {
-	if len(at.waiters) == 0 {
-		at.waiters = map[uint64]*Turn{}
-		at.first = at.next
+// append adds a caller at the end of the queue.
+func (kq *keyQueue[R]) append(t *Turn) {
+	if len(kq.waiters) == 0 {
+		kq.waiters = map[uint64]*Turn{}
+		kq.first = kq.next
 	}
-	t.number = at.next
-	at.waiters[t.number] = t
-	at.next++
-	if at.next%sweepEvery == 0 {
-		maps.DeleteFunc(at.waiters, func(_ uint64, t *Turn) bool { return t.gone() })
+
+	t.number = kq.next
+	kq.waiters[t.number] = t
+	kq.next++
+
+	if kq.next%sweepEvery == 0 {
+		maps.DeleteFunc(kq.waiters, func(_ uint64, t *Turn) bool { return t.isAbandoned() })
 	}
 }
 
-// Enter waits for the turn until ctx ends or quit is closed; then it returns false. A turn with which the nodes were
-// asked is taken all the same. To give up takes no search, and waits for no lock.
-func (q *Local[W]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
+// Enter waits for the turn, and reports whether the caller has it. Enter gives up and returns false if ctx ends or quit is
+// closed, except if the first request of the caller has been sent: then the caller takes the turn all the same. To give up
+// takes no search, and does not wait for mu.
+func (q *Local[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
 	if q.join(key, t) {
 		return true
 	}
+
 	select {
 	case <-t.Come:
 		return true
 	case <-ctx.Done():
 	case <-quit:
 	}
-	left := t.decide(givenUp)
-	if left {
-		q.forget(key, t)
+
+	abandoned := t.resolve(turnAbandoned)
+	if abandoned {
+		q.removeAbandoned(key, t)
 		return false
 	}
-	<-t.Come // at the same moment
+
+	// The turn was passed to this caller at the same moment.
+	<-t.Come
 	if !t.Asked {
-		q.Leave(key) // pass it on
+		q.Leave(key)
 	}
 	return t.Asked
 }
 
-// forget takes a caller that has given up out of its line, unless the lock is taken: then whoever passes the turn on does it, or
-// a sweep.
-func (q *Local[W]) forget(key string, t *Turn) {
-	t.Ask = nil // it has what belongs to the caller
-	free := q.mu.TryLock()
-	if !free {
+// removeAbandoned removes the turn of a caller that has given up from its queue. If mu is locked, it does nothing: the owner
+// that passes the turn on will skip the abandoned turn, or a sweep will remove it.
+func (q *Local[R]) removeAbandoned(key string, t *Turn) {
+	t.Ask = nil // frees what it refers to of the caller
+	locked := q.mu.TryLock()
+	if !locked {
 		return
 	}
 	defer q.mu.Unlock()
-	at := q.m[key]
-	if at.waiters[t.number] == t { // and not of a later line
-		delete(at.waiters, t.number)
+
+	kq := q.queues[key]
+	if kq.waiters[t.number] == t { // and not a turn of a later queue of the key
+		delete(kq.waiters, t.number)
 	}
 }
 
-// Holds books that the one whose turn it is has got the key.
-func (q *Local[W]) Holds(key string, by Holder[W]) {
+// Holds records that the owner of the turn acquired the key.
+func (q *Local[R]) Holds(key string, holder Holder[R]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[key]
-	at.holder = by
-	at.last = nil
-	q.m[key] = at
+
+	kq := q.queues[key]
+	kq.holder = holder
+	kq.last = nil
+	q.queues[key] = kq
 }
 
-// Fails books what an attempt of the one whose turn it is ended with.
-func (q *Local[W]) Fails(key string, res W) {
+// Fails records the reason why the latest attempt of the owner of the turn was refused.
+func (q *Local[R]) Fails(key string, reason R) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[key]
-	at.holder = nil
-	at.last = &res
-	q.m[key] = at
+
+	kq := q.queues[key]
+	kq.holder = nil
+	kq.last = &reason
+	q.queues[key] = kq
 }
 
-// Why says why the turn does not come, or did not: what keeps its owner from the key, or that its owner has it.
-func (q *Local[W]) Why(key string) W {
+// Why returns the reason why a caller does not get the turn, or did not: the owner of the turn holds the key, or this is what
+// keeps the owner from it.
+func (q *Local[R]) Why(key string) R {
 	q.mu.RLock()
-	at := q.m[key]
+	kq := q.queues[key]
 	q.mu.RUnlock()
 	switch {
-	case at.holder != nil:
-		return at.holder.InTheWay()
-	case at.last != nil:
-		return *at.last
+	case kq.holder != nil:
+		return kq.holder.InTheWay()
+	case kq.last != nil:
+		return *kq.last
 	}
-	return q.free
+	return q.pending
 }
 
-// Leave passes the turn on.
-func (q *Local[W]) Leave(key string) {
+// Leave passes the turn on to the first caller that waits, or frees it if no caller waits.
+func (q *Local[R]) Leave(key string) {
 	next := q.pass(key, true)
 	if next != nil {
 		close(next.Come)
 	}
 }
 
-// Next passes the turn on, if anybody waits for it; it has come when the caller says so.
-func (q *Local[W]) Next(key string) *Turn { return q.pass(key, false) }
+// Next passes the turn on and returns the turn of its new owner, or nil if no caller waits: then the turn stays with its
+// owner. The caller of Next must close Come of the result.
+func (q *Local[R]) Next(key string) *Turn { return q.pass(key, false) }
 
-// pass takes the first in line out of it. If nobody is in line, the turn is free, or stays with its owner. Only the owner
-// calls pass, so nobody else takes callers out of the line.
-func (q *Local[W]) pass(key string, free bool) *Turn {
+// pass removes the first waiting turn from the queue and returns it. If there is none, it returns nil, and frees the turn of
+// the key if free is set. Only the owner of the turn calls pass, so no other goroutine removes turns that still wait.
+func (q *Local[R]) pass(key string, free bool) *Turn {
 	for {
-		first, more := q.passSome(key, free)
+		next, more := q.passSome(key, free)
 		if !more {
-			return first
+			return next
 		}
 	}
 }
 
-// passSome is pass for as long as it may hold the lock, and reports whether there is more to do.
-func (q *Local[W]) passSome(key string, free bool) (first *Turn, more bool) {
+// passSome is one step of pass, short enough for mu. It reports whether pass needs another step.
+func (q *Local[R]) passSome(key string, free bool) (next *Turn, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	at := q.m[key]
-	waited := len(at.waiters) > 0
-	first, more = at.take()
-	if first != nil && at.holder != nil {
-		at.last = new(q.after(at.holder.InTheWay()))
-		at.holder = nil
+
+	kq := q.queues[key]
+	hadWaiters := len(kq.waiters) > 0
+	next, more = kq.pop()
+	if next != nil && kq.holder != nil {
+		// Until the new owner has an answer, the callers behind it get a reason that is derived from the holder's.
+		kq.last = new(q.behind(kq.holder.InTheWay()))
+		kq.holder = nil
 	}
+
 	switch {
-	case free && first == nil && !more:
-		delete(q.m, key)
-	case waited:
-		q.m[key] = at
+	case free && next == nil && !more:
+		delete(q.queues, key)
+	case hadWaiters:
+		q.queues[key] = kq
 	}
-	return first, more
+	return next, more
 }
 
-// passedAtOnce is how many callers that have given up are passed with the lock.
-const passedAtOnce = 64
+// maxPops bounds how many turns of callers that have given up are removed without unlocking mu.
+const maxPops = 64
 
-// take takes the first caller out of the line that has not given up, and reports whether it stopped before it knew whether
-// there is one.
-func (at *line[W]) take() (first *Turn, more bool) {
-	for range passedAtOnce {
-		if len(at.waiters) == 0 {
+// pop removes turns up to the first that waits, and returns that one; nil if there is none. After maxPops turns it returns
+// nil and more, because it does not know yet.
+func (kq *keyQueue[R]) pop() (first *Turn, more bool) {
+	for range maxPops {
+		if len(kq.waiters) == 0 {
 			return nil, false
 		}
-		t := at.waiters[at.first]
-		delete(at.waiters, at.first)
-		at.first++
-		if t != nil && t.decide(passed) {
+
+		t := kq.waiters[kq.first]
+		delete(kq.waiters, kq.first)
+		kq.first++
+		if t != nil && t.resolve(turnPassed) {
 			return t, false
 		}
 	}

@@ -74,8 +74,8 @@ func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func()
 		q.mu.RLock()
 		defer q.mu.RUnlock()
 		inLine := 0
-		for _, turn := range q.m[key].waiters {
-			if !turn.gone() {
+		for _, turn := range q.queues[key].waiters {
+			if !turn.isAbandoned() {
 				inLine++
 			}
 		}
@@ -109,7 +109,7 @@ func TestGivingUpTakesNoLock(t *testing.T) {
 func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 	q := NewLocal(0, func(int) int { return 0 })
 	q.TryEnter("k")
-	for _, callers := range []int{1, passedAtOnce - 1, passedAtOnce, passedAtOnce + 1, 5*passedAtOnce + 3} {
+	for _, callers := range []int{1, maxPops - 1, maxPops, maxPops + 1, 5*maxPops + 3} {
 		giveUp, gone := lineUp(t, q, "k", callers)
 		giveUp()
 		for range callers {
@@ -120,20 +120,20 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 		if !testutil.Receive(t, entered) {
 			t.Errorf("%d callers gave up, and the one behind them has no turn", callers)
 		}
-		if n := len(q.m["k"].waiters); n != 0 {
+		if n := len(q.queues["k"].waiters); n != 0 {
 			t.Errorf("%d callers are left in line", n)
 		}
 	}
-	giveUp, gone := lineUp(t, q, "k", 2*passedAtOnce)
+	giveUp, gone := lineUp(t, q, "k", 2*maxPops)
 	giveUp()
-	for range 2 * passedAtOnce {
+	for range 2 * maxPops {
 		testutil.Receive(t, gone)
 	}
 	if next := q.Next("k"); next != nil {
 		t.Error("one that gave up has the turn")
 	}
 	q.Leave("k")
-	if len(q.m) != 0 {
+	if len(q.queues) != 0 {
 		t.Error("the line is kept though nobody has the turn")
 	}
 }
@@ -148,15 +148,15 @@ func TestLineForgetsThoseThatGaveUp(t *testing.T) {
 	for range 10_000 {
 		q.Enter(gone, nil, "k", &Turn{})
 	}
-	if n := len(q.m["k"].waiters); n != 1 {
+	if n := len(q.queues["k"].waiters); n != 1 {
 		t.Errorf("%d turns are kept, of one caller that waits", n)
 	}
 	for range 10 * sweepEvery { // as those that find the lock taken
 		var one Turn
 		q.join("k", &one)
-		one.decide(givenUp)
+		one.resolve(turnAbandoned)
 	}
-	if n := len(q.m["k"].waiters); n > sweepEvery {
+	if n := len(q.queues["k"].waiters); n > sweepEvery {
 		t.Errorf("%d turns are kept, of one caller that waits", n)
 	}
 }

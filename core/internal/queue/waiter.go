@@ -9,106 +9,120 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// The queue of a key is on its nodes (lua/queue.lua), and each of them tells the first two of it when the key becomes
-// free. Who is told is the wait, not the process, nor an attempt.
+// The nodes keep the queue of a key (lua/queue.lua), and each node notifies the first two waiters of its queue when the key
+// becomes free. A notification is for a waiting call, not for its process, nor for one of its attempts.
 const (
-	// A quorum of the nodes has told, or so much time has passed since the first.
+	// A waiter that nodes notify as the first tries when a quorum of them has done so, and at the latest this long after the
+	// first notification.
 	TellWithin = 5 * time.Millisecond
-	// The turn of the first on a node, which the second waits for.
+
+	// The turn of the first waiter on a node. The second waiter tries when it is over.
 	TurnTime = 50 * time.Millisecond
-	// A wait that a quorum has in its queue asks by itself so often, at least.
+
+	// A waiter that is queued on a quorum still polls, in case a notification is lost. The pause between two attempts is
+	// drawn from this range, and is shorter if the key becomes free earlier.
 	FallbackMin, FallbackMax = 750 * time.Millisecond, time.Second
 )
 
-// A Waiter is one call of Acquire that waits, under the name of its first attempt.
+// A Waiter is a call of Acquire that waits. It has the name of its first attempt.
 type Waiter struct {
-	Name   wire.Waiter // on the nodes, and when it began
+	Name   wire.Waiter // the name in the queues of the nodes, and when the call began
 	quorum int
-	Try    chan struct{} // room for one: it is to try
+	Try    chan struct{} // receives when the call must try; it has a buffer of one
 
-	mu       sync.Mutex
-	over     bool       // the call is
-	notified quorum.Set // since it last tried
-	timer    *time.Timer
-	at       time.Time // when the timer fires; zero = it does not run
+	mu       sync.Mutex  // guards the fields below
+	over     bool        // the call has ended
+	notified quorum.Set  // the nodes that notified the waiter as the first since its last attempt
+	timer    *time.Timer // calls onTimer; nil until it is first needed
+	wakeAt   time.Time   // when the timer fires; zero if it is stopped
 }
 
-// NewWaiter is a call that began then, under the name of its first attempt.
+// NewWaiter returns the Waiter of a call that began at a time, under the name of its first attempt. quorum is how many nodes
+// are one.
 func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 	name.Ticket = began
-	return &Waiter{Name: name, quorum: quorum, Try: make(chan struct{}, 1)}
+	return &Waiter{
+		Name:   name,
+		quorum: quorum,
+		Try:    make(chan struct{}, 1),
+	}
 }
 
-// A notice is what a node tells a wait.
+// A notice is a notification that a node published for a waiter.
 type notice struct {
-	name  string
+	name  string // of the waiter
 	node  int
-	first bool // in its queue; else it is the second
+	first bool // the waiter is the first in the node's queue; otherwise it is the second
 }
 
-// notify notes what a node tells the wait.
-func (w *Waiter) notify(t notice) {
+// notify wakes the waiter if a quorum has notified it as the first. Otherwise it schedules a wake-up.
+func (w *Waiter) notify(n notice) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !t.first {
-		w.after(TurnTime)
+
+	if !n.first {
+		w.wakeAfter(TurnTime)
 		return
 	}
-	w.notified = w.notified.With(t.node)
+
+	w.notified = w.notified.With(n.node)
 	if w.notified.Len() < w.quorum {
-		w.after(TellWithin)
+		w.wakeAfter(TellWithin)
 		return
 	}
-	w.now()
+	w.wake()
 }
 
-// after has the wait try then, unless it is to try before. Called with the lock.
-func (w *Waiter) after(d time.Duration) {
+// wakeAfter schedules a wake-up in d, unless an earlier one is scheduled. w.mu must be held.
+func (w *Waiter) wakeAfter(d time.Duration) {
 	at := time.Now().Add(d)
-	if !w.at.IsZero() && !at.Before(w.at) {
+	if !w.wakeAt.IsZero() && !at.Before(w.wakeAt) {
 		return
 	}
-	w.at = at
+
+	w.wakeAt = at
 	if w.timer == nil {
-		w.timer = time.AfterFunc(d, w.fire)
+		w.timer = time.AfterFunc(d, w.onTimer)
 	} else {
 		w.timer.Reset(d)
 	}
 }
 
-func (w *Waiter) fire() {
+func (w *Waiter) onTimer() {
 	stall.At(stall.Timer, stall.Anywhere, w)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !w.at.IsZero() {
-		w.now()
+
+	if !w.wakeAt.IsZero() { // the timer was not stopped while it fired
+		w.wake()
 	}
 }
 
-// now has the wait try. Called with the lock.
-func (w *Waiter) now() {
-	w.stop()
+// wake makes the call try. w.mu must be held.
+func (w *Waiter) wake() {
+	w.reset()
 	select {
 	case w.Try <- struct{}{}:
-	default: // it is to try already
+	default: // it was woken before and has not tried yet
 	}
 }
 
-// stop forgets what was told. Called with the lock.
-func (w *Waiter) stop() {
+// reset forgets the notifications, and cancels a scheduled wake-up. w.mu must be held.
+func (w *Waiter) reset() {
 	w.notified = 0
-	w.at = time.Time{}
+	w.wakeAt = time.Time{}
 	if w.timer != nil {
 		w.timer.Stop()
 	}
 }
 
-// End notes that the call is over.
+// End records that the call has ended.
 func (w *Waiter) End() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.over = true
-	w.stop()
+	w.reset()
 }
 
 // GoesOn reports whether the call has not ended.
@@ -118,10 +132,11 @@ func (w *Waiter) GoesOn() bool {
 	return !w.over
 }
 
-// Trying notes that the wait tries now. What it is told from now on has it try once more.
+// Trying must be called before each attempt. It forgets the notifications so far: later ones make the call try once more.
 func (w *Waiter) Trying() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.notified = 0
 	select {
 	case <-w.Try:
