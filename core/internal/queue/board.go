@@ -1,39 +1,20 @@
 package queue
 
 import (
-	"context"
-	"errors"
-	"net"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
-	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/node"
 )
 
-const (
-	// After this long without a message, a subscription is closed if no call waits. Otherwise it is pinged, and dropped if
-	// the ping is not answered within the same time.
-	SilentFor = 10 * time.Second
+// maxUnclaimed is how many notifications for unknown waiters are kept: one can arrive before the reply that makes
+// its call wait.
+const maxUnclaimed = 256
 
-	// The pause between a subscription that failed and the next one. It grows from the first to the second.
-	RelistenMin, RelistenMax = 50 * time.Millisecond, time.Second
-
-	// maxUnclaimed is how many notifications for unknown waiters are kept: one can arrive before the reply that makes its
-	// call wait.
-	maxUnclaimed = 256
-)
-
-var (
-	errSilent = errors.New("no answer on the connection of the subscription")
-	errUnused = errors.New("nobody waits")
-)
-
-// A Board has the calls of a Locker that wait, and delivers to them what the nodes publish. It subscribes to a node over a
-// connection of its own. The subscription begins with the first waiter. It ends when the Locker is closed, or when no call
-// waits and nothing has been received for a while.
+// A Board has the calls of a Locker that wait, and delivers to them what the nodes publish. It subscribes to a node
+// over a connection of its own. The subscription begins with the first waiter. It ends when the Locker is closed, or
+// when no call waits and nothing has been received for a while.
 type Board struct {
 	g *node.Group
 
@@ -41,12 +22,6 @@ type Board struct {
 	waiters    map[string]*Waiter // by name
 	unclaimed  []notice           // for unknown waiters, the oldest first; at most maxUnclaimed
 	subscribed map[source]bool    // the sources for which a goroutine runs
-}
-
-// A source is what a subscription subscribes to: the channel of a bucket, on one node.
-type source struct {
-	node   *node.Node
-	bucket *node.Bucket
 }
 
 // Init prepares the Board for the nodes of a Locker.
@@ -87,8 +62,8 @@ func (b *Board) End(w *Waiter) {
 	delete(b.waiters, w.Name.Name)
 }
 
-// Hear delivers a message that a node published: a place in the queue, a space, and the name of a waiter. If the waiter is
-// unknown, Hear keeps the message for it.
+// Hear delivers a message that a node published: a place in the queue, a space, and the name of a waiter. If the
+// waiter is unknown, Hear keeps the message for it.
 func (b *Board) Hear(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
 	n := notice{name, node, place == "1"}
@@ -113,107 +88,4 @@ func (b *Board) All() {
 		w.wake()
 		w.mu.Unlock()
 	}
-}
-
-// subscribe keeps a subscription to s until it is not needed any more, or the Locker is closed.
-func (b *Board) subscribe(s source) {
-	pause := time.Duration(0)
-	for {
-		began := b.g.Clock.Now()
-		err := b.receive(s)
-		s.node.Follow(b.g.Clock.Now(), err)
-		if errors.Is(err, errUnused) {
-			return
-		}
-		dismissed := b.dismiss(s)
-		if dismissed {
-			return
-		}
-
-		switch {
-		case goredis.Denied(err):
-			pause = node.RecheckEvery
-			b.g.Doubt(s.node)
-		case b.g.Clock.Now().Since(began) > RelistenMax:
-			// The subscription worked for a while.
-			pause = RelistenMin
-		default:
-			pause = min(max(2*pause, RelistenMin), RelistenMax)
-		}
-
-		open := b.g.Pause(b.g.Closing, pause, nil)
-		if !open {
-			return
-		}
-	}
-}
-
-// dismiss gives up the subscription to s if no call waits, and reports whether it did. The next waiter begins another.
-func (b *Board) dismiss(s source) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	if len(b.waiters) > 0 {
-		return false
-	}
-	delete(b.subscribed, s)
-	return true
-}
-
-// receive subscribes to s and delivers its messages. It returns when the subscription fails, the server ends it, or the node
-// has been found at another address; and with errUnused when dismiss gave it up.
-func (b *Board) receive(s source) error {
-	ctx, cancel := context.WithCancel(s.node.Found())
-
-	// To reach the server may take the client a node timeout, not longer.
-	subscribing, stop := context.WithTimeout(ctx, b.g.Conf.Timeout)
-	subscription, err := goredis.Subscribe(subscribing, s.node.Client, s.bucket.Channel.Sharded, s.bucket.Channel.Name)
-	stop()
-
-	// The end of ctx closes the subscription. This is arranged after Subscribe, because Close waits until the connection
-	// is made.
-	closed := make(chan struct{})
-	context.AfterFunc(ctx, func() {
-		subscription.Close()
-		close(closed)
-	})
-	defer func() {
-		cancel()
-		<-closed
-	}()
-	if err != nil {
-		return err
-	}
-
-	pinged := true // the server owes an answer: first, the confirmation of the subscription
-	for {
-		confirmed, published, err := subscription.Receive(SilentFor)
-		silent := isTimeout(err)
-		if silent && pinged {
-			return errSilent
-		}
-		if silent {
-			dismissed := b.dismiss(s)
-			if dismissed {
-				return errUnused
-			}
-			err = subscription.Ping()
-		}
-		if err != nil {
-			return err
-		}
-		pinged = silent
-
-		switch {
-		case confirmed:
-			b.All()
-		case published != nil:
-			b.Hear(s.node.Index, published.Payload)
-		}
-	}
-}
-
-func isTimeout(err error) bool {
-	var failed net.Error
-	return errors.As(err, &failed) && failed.Timeout()
 }

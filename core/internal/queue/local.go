@@ -1,26 +1,20 @@
-// Package queue has the two kinds of queue in which a call waits for a key. [Local] queues the calls of this process. A
-// [Waiter] is one call in the queues that the nodes keep; a [Board] subscribes to the nodes, and wakes a Waiter when they
-// publish that its turn has come.
 package queue
 
 import (
 	"context"
-	"maps"
 	"sync"
-	"sync/atomic"
-
-	"github.com/lockkit/lockkit/core/internal/node"
 )
 
-// Local is a FIFO queue per key. It lets one caller of this process contend for a key at a time: the owner of the turn
-// contends for the key on the nodes, and keeps the turn for as long as its lease lasts. An R is the reason why a caller does
-// not get a key.
+// Local is a FIFO queue per key. It lets one caller of this process contend for a key at a time: the owner of the
+// turn contends for the key on the nodes, and keeps the turn for as long as its lease lasts. An R is the reason why a
+// caller does not get a key.
 type Local[R any] struct {
 	pending R                // the reason while the owner of the turn has no answer yet
 	behind  func(reason R) R // the reason behind a waiter, from the reason of the holder that this waiter waited for
 
-	// mu guards queues. It is held for a few steps only, however long a queue is. A caller that gives up only reads the
-	// reason (RLock), and never waits for mu in order to leave its queue, so a crowd of such callers delays no other key.
+	// mu guards queues. It is held for a few steps only, however long a queue is. A caller that gives up only reads
+	// the reason (RLock), and never waits for mu in order to leave its queue, so a crowd of such callers delays no
+	// other key.
 	mu     sync.RWMutex
 	queues map[string]keyQueue[R] // by key; an entry exists while a caller has the turn
 }
@@ -28,20 +22,8 @@ type Local[R any] struct {
 // A Holder of a key returns the reason why others do not get it.
 type Holder[R any] interface{ InTheWay() R }
 
-// A keyQueue is the queue of one key. It is small, because each lease that is held has one.
-type keyQueue[R any] struct {
-	holder  Holder[R]        // nil while the owner of the turn contends for the key
-	last    *R               // the latest refusal of the owner, or of the one before; nil if none; never modified
-	waiters map[uint64]*Turn // by number; nil until a caller has to wait
-	first   uint64           // no waiter has a smaller number
-	next    uint64           // the number of the next waiter
-}
-
-// sweepEvery is how many callers join a queue between two searches for callers that gave up while mu was locked.
-const sweepEvery = 1024
-
-// NewLocal returns an empty queue. Callers get the reason pending while the owner of the turn has no answer yet. If the
-// turn passes from a holder to a waiter, the callers behind that waiter get behind(the holder's reason).
+// NewLocal returns an empty queue. Callers get the reason pending while the owner of the turn has no answer yet. If
+// the turn passes from a holder to a waiter, the callers behind that waiter get behind(the holder's reason).
 func NewLocal[R any](pending R, behind func(R) R) *Local[R] {
 	return &Local[R]{
 		pending: pending,
@@ -49,28 +31,6 @@ func NewLocal[R any](pending R, behind func(R) R) *Local[R] {
 		queues:  map[string]keyQueue[R]{},
 	}
 }
-
-// A Turn is the place of one caller in the queue of a key.
-type Turn struct {
-	Come  chan struct{}             // closed when the caller has the turn
-	Ask   func(release *node.Round) // sends the caller's first request, together with a release, before the caller has the turn
-	Asked bool                      // Ask was called; written before Come is closed
-
-	number uint64       // in its keyQueue
-	state  atomic.Int32 // a turn state; it changes once, from turnWaiting
-}
-
-// The owner that passes a turn on and a caller that gives up can meet. The first of them to change the state decides.
-const (
-	turnWaiting   int32 = iota
-	turnPassed          // the caller has the turn, or is about to get it
-	turnAbandoned       // the caller has given up
-)
-
-// resolve changes the state of a waiting turn, and reports whether the turn was waiting.
-func (t *Turn) resolve(state int32) bool { return t.state.CompareAndSwap(turnWaiting, state) }
-
-func (t *Turn) isAbandoned() bool { return t.state.Load() == turnAbandoned }
 
 // TryEnter takes the turn if it is free, and reports whether it was.
 func (q *Local[R]) TryEnter(key string) bool { return q.join(key, nil) }
@@ -89,25 +49,9 @@ func (q *Local[R]) join(key string, t *Turn) bool {
 	return !taken
 }
 
-// append adds a caller at the end of the queue.
-func (kq *keyQueue[R]) append(t *Turn) {
-	if len(kq.waiters) == 0 {
-		kq.waiters = map[uint64]*Turn{}
-		kq.first = kq.next
-	}
-
-	t.number = kq.next
-	kq.waiters[t.number] = t
-	kq.next++
-
-	if kq.next%sweepEvery == 0 {
-		maps.DeleteFunc(kq.waiters, func(_ uint64, t *Turn) bool { return t.isAbandoned() })
-	}
-}
-
-// Enter waits for the turn, and reports whether the caller has it. Enter gives up and returns false if ctx ends or quit is
-// closed, except if the first request of the caller has been sent: then the caller takes the turn all the same. To give up
-// takes no search, and does not wait for mu.
+// Enter waits for the turn, and reports whether the caller has it. Enter gives up and returns false if ctx ends or
+// quit is closed, except if the first request of the caller has been sent: then the caller takes the turn all the
+// same. To give up takes no search, and does not wait for mu.
 func (q *Local[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
 	if q.join(key, t) {
 		return true
@@ -134,8 +78,8 @@ func (q *Local[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, 
 	return t.Asked
 }
 
-// removeAbandoned removes the turn of a caller that has given up from its queue. If mu is locked, it does nothing: the owner
-// that passes the turn on will skip the abandoned turn, or a sweep will remove it.
+// removeAbandoned removes the turn of a caller that has given up from its queue. If mu is locked, it does nothing:
+// the owner that passes the turn on will skip the abandoned turn, or a sweep will remove it.
 func (q *Local[R]) removeAbandoned(key string, t *Turn) {
 	t.Ask = nil // frees what it refers to of the caller
 	locked := q.mu.TryLock()
@@ -172,8 +116,8 @@ func (q *Local[R]) Fails(key string, reason R) {
 	q.queues[key] = kq
 }
 
-// Why returns the reason why a caller does not get the turn, or did not: the owner of the turn holds the key, or this is what
-// keeps the owner from it.
+// Why returns the reason why a caller does not get the turn, or did not get it: the owner of the turn holds the key,
+// or was refused it.
 func (q *Local[R]) Why(key string) R {
 	q.mu.RLock()
 	kq := q.queues[key]
@@ -195,12 +139,13 @@ func (q *Local[R]) Leave(key string) {
 	}
 }
 
-// Next passes the turn on and returns the turn of its new owner, or nil if no caller waits: then the turn stays with its
-// owner. The caller of Next must close Come of the result.
+// Next passes the turn on and returns the turn of its new owner, or nil if no caller waits: then the turn stays with
+// its owner. The caller of Next must close Come of the result.
 func (q *Local[R]) Next(key string) *Turn { return q.pass(key, false) }
 
-// pass removes the first waiting turn from the queue and returns it. If there is none, it returns nil, and frees the turn of
-// the key if free is set. Only the owner of the turn calls pass, so no other goroutine removes turns that still wait.
+// pass removes the first waiting turn from the queue and returns it. If there is none, it returns nil, and frees the
+// turn of the key if free is set. Only the owner of the turn calls pass, so no other goroutine removes turns that
+// still wait.
 func (q *Local[R]) pass(key string, free bool) *Turn {
 	for {
 		next, more := q.passSome(key, free)
@@ -231,25 +176,4 @@ func (q *Local[R]) passSome(key string, free bool) (next *Turn, more bool) {
 		q.queues[key] = kq
 	}
 	return next, more
-}
-
-// maxPops bounds how many turns of callers that have given up are removed without unlocking mu.
-const maxPops = 64
-
-// pop removes turns up to the first that waits, and returns that one; nil if there is none. After maxPops turns it returns
-// nil and more, because it does not know yet.
-func (kq *keyQueue[R]) pop() (first *Turn, more bool) {
-	for range maxPops {
-		if len(kq.waiters) == 0 {
-			return nil, false
-		}
-
-		t := kq.waiters[kq.first]
-		delete(kq.waiters, kq.first)
-		kq.first++
-		if t != nil && t.resolve(turnPassed) {
-			return t, false
-		}
-	}
-	return nil, true
 }

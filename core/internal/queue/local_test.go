@@ -61,8 +61,8 @@ func TestTurnThatAskedIsTaken(t *testing.T) {
 	})
 }
 
-// lineUp makes callers stand in line for a key, and returns what makes them give up, and where each says whether it has the
-// turn.
+// lineUp makes callers stand in line for a key, and returns what makes them give up, and where each says whether it
+// has the turn.
 func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func(), entered chan bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,8 +84,8 @@ func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func()
 	return cancel, entered
 }
 
-// A caller that gives up waits for nobody: not for the lock of all keys, which it would take from others. To look why the turn
-// has not come, it waits for no reader.
+// A caller that gives up waits for nobody: not for the lock of all keys, which it would take from others. To look why
+// the turn has not come, it waits for no reader.
 func TestGivingUpTakesNoLock(t *testing.T) {
 	q := NewLocal(0, func(int) int { return 0 })
 	q.TryEnter("k")

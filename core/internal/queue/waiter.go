@@ -9,18 +9,18 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// The nodes keep the queue of a key (lua/queue.lua), and each node notifies the first two waiters of its queue when the key
-// becomes free. A notification is for a waiting call, not for its process, nor for one of its attempts.
+// The nodes keep the queue of a key (lua/queue.lua), and each node notifies the first two waiters of its queue when
+// the key becomes free. A notification is for a waiting call, not for its process, nor for one of its attempts.
 const (
-	// A waiter that nodes notify as the first tries when a quorum of them has done so, and at the latest this long after the
-	// first notification.
+	// A waiter that nodes notify as the first tries when a quorum of them has done so, and at the latest this long
+	// after the first notification.
 	TellWithin = 5 * time.Millisecond
 
 	// The turn of the first waiter on a node. The second waiter tries when it is over.
 	TurnTime = 50 * time.Millisecond
 
-	// A waiter that is queued on a quorum still polls, in case a notification is lost. The pause between two attempts is
-	// drawn from this range, and is shorter if the key becomes free earlier.
+	// A waiter that is queued on a quorum still polls, in case a notification is lost. The pause between two attempts
+	// is drawn from this range, and is shorter if the key becomes free earlier.
 	FallbackMin, FallbackMax = 750 * time.Millisecond, time.Second
 )
 
@@ -37,8 +37,8 @@ type Waiter struct {
 	wakeAt   time.Time   // when the timer fires; zero if it is stopped
 }
 
-// NewWaiter returns the Waiter of a call that began at a time, under the name of its first attempt. quorum is how many nodes
-// are one.
+// NewWaiter returns the Waiter of a call that began at a time, under the name of its first attempt. quorum is how
+// many nodes are one.
 func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 	name.Ticket = began
 	return &Waiter{
@@ -132,7 +132,8 @@ func (w *Waiter) GoesOn() bool {
 	return !w.over
 }
 
-// Trying must be called before each attempt. It forgets the notifications so far: later ones make the call try once more.
+// Trying must be called before each attempt. It forgets the notifications so far: later ones make the call try once
+// more.
 func (w *Waiter) Trying() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
