@@ -107,18 +107,26 @@ func (t *Tally) Count(verdicts ...wire.Verdict) int { return t.With(verdicts...)
 func (t *Tally) AcquireDecided() bool {
 	granted := t.Count(wire.Granted)
 	done, _ := t.DoneVotes()
-	if granted >= t.Q || done >= t.Q {
+	if max(granted, done) >= t.Q {
 		return true
 	}
-	if granted+t.Pending >= t.Q || done > 0 && done+t.Pending >= t.Q {
+	mayWin := t.couldReach(granted)
+	mayBeDone := done > 0 && t.couldReach(done)
+	if mayWin || mayBeDone {
 		return false
 	}
-	if known := t.Count(wire.Granted, wire.Done); granted < known && known < t.Q && known+t.Pending >= t.Q {
-		return false // a record that is not decided could be settled
+	known := t.Count(wire.Granted, wire.Done)
+	maySettle := granted < known && known < t.Q && t.couldReach(known)
+	if maySettle {
+		return false
 	}
 	voters := t.Voters()
-	return voters >= t.Q || voters+t.Pending < t.Q
+	return voters >= t.Q || !t.couldReach(voters)
 }
+
+func (t *Tally) couldReach(n int) bool { return n+t.Pending >= t.Q }
+
+func (t *Tally) blocks(n int) bool { return n > len(t.Votes)-t.Q }
 
 // RecoverDecided reports whether an attempt that came to settle a record is decided: a quorum without the record
 // is not the one that it waits for.
@@ -132,10 +140,12 @@ func (t *Tally) Voters() int {
 // Split reports whether no attempt is known to hold a quorum, so that each of several contenders may have a part of
 // the votes.
 func (t *Tally) Split() bool {
-	return t.Where(func(v *Vote) bool {
+	decided := t.Where(func(v *Vote) bool {
+		taken := v.Verdict == wire.Held || v.Verdict == wire.Reserved
 		same := t.Where(func(w *Vote) bool { return w.Verdict == v.Verdict && w.Owner == v.Owner })
-		return (v.Verdict == wire.Held || v.Verdict == wire.Reserved) && same.Len() >= t.Q
-	}) == 0
+		return taken && same.Len() >= t.Q
+	})
+	return decided == 0
 }
 
 // Kept are the nodes that keep the key for nobody: its last holder left it taken.
@@ -145,8 +155,9 @@ func (t *Tally) Kept() Set {
 
 // Rests is for how long no quorum can grant the key to anybody, whatever the nodes say that have not answered.
 func (t *Tally) Rests() time.Duration {
-	kept, free := t.Kept(), len(t.Votes)-t.Q // so many may refuse
-	return t.rest(kept, kept.Len()-free)
+	kept := t.Kept()
+	mayRefuse := len(t.Votes) - t.Q
+	return t.rest(kept, kept.Len()-mayRefuse)
 }
 
 // rest is when the n-th of some nodes has what it waits for behind it; 0 where there are not so many.
@@ -171,11 +182,15 @@ func (t *Tally) Queued() Set { return t.Where(func(v *Vote) bool { return v.Plac
 // quorum holds under one ballot is decided.
 func (t *Tally) DoneVotes() (most int, rec *wire.Record) {
 	for i := range t.Votes {
-		if v := &t.Votes[i]; v.done() {
-			same := t.Where(func(w *Vote) bool { return w.done() && w.Record.Ballot == v.Record.Ballot }).Len()
-			if same > most || same == most && v.Record.Beats(rec) {
-				most, rec = same, v.Record
-			}
+		v := &t.Votes[i]
+		if !v.done() {
+			continue
+		}
+		same := t.Where(func(w *Vote) bool { return w.done() && w.Record.Ballot == v.Record.Ballot }).Len()
+		better := same > most || same == most && v.Record.Beats(rec)
+		if better {
+			most = same
+			rec = v.Record
 		}
 	}
 	return most, rec
@@ -185,7 +200,8 @@ func (t *Tally) DoneVotes() (most int, rec *wire.Record) {
 func (t *Tally) Record() *wire.Record {
 	var best *wire.Record
 	for i := range t.Votes {
-		if r := t.Votes[i].Record; r != nil && r.Beats(best) {
+		r := t.Votes[i].Record
+		if r != nil && r.Beats(best) {
 			best = r
 		}
 	}
@@ -227,8 +243,12 @@ func (t *Tally) Lacking(rec *wire.Record) Set {
 func (t *Tally) SameServer() (a, b int, found bool) {
 	granted := t.With(wire.Granted) & t.Where(func(v *Vote) bool { return v.Memory != wire.NoMemory })
 	for b := range t.Votes {
+		if !granted.Has(b) {
+			continue
+		}
+		history := historyOf(t.Votes[b].Memory)
 		for a := range b {
-			if granted.Has(a) && granted.Has(b) && historyOf(t.Votes[a].Memory) == historyOf(t.Votes[b].Memory) {
+			if granted.Has(a) && historyOf(t.Votes[a].Memory) == history {
 				return a, b, true
 			}
 		}
@@ -245,7 +265,9 @@ func historyOf(memory string) string {
 // RetryAfter is when a quorum could grant at the earliest, from what the nodes said: as many of those that will grant
 // by themselves as it takes, beside those that granted. Zero when it is not known.
 func (t *Tally) RetryAfter() time.Duration {
-	return t.rest(t.With(wire.Held, wire.Reserved, wire.Quarantined), max(t.Q-t.Count(wire.Granted), 1))
+	refusing := t.With(wire.Held, wire.Reserved, wire.Quarantined)
+	missing := t.Q - t.Count(wire.Granted)
+	return t.rest(refusing, max(missing, 1))
 }
 
 // MayHold are the nodes on which the attempt may own the key, now or when a late request arrives. All others have
@@ -256,7 +278,7 @@ func (t *Tally) MayHold() Set { return t.With(wire.Granted, wire.Pending, wire.T
 func (t *Tally) Revoked() bool { return t.Where(func(v *Vote) bool { return v.Revoked }) != 0 }
 
 // Outvoted reports whether so many nodes do not have the lease that no quorum can.
-func (t *Tally) Outvoted() bool { return t.Count(wire.Gone) > len(t.Votes)-t.Q }
+func (t *Tally) Outvoted() bool { return t.blocks(t.Count(wire.Gone)) }
 
 // Confirmed reports whether a quorum confirmed what it was asked for.
 func (t *Tally) Confirmed() bool { return t.Count(wire.Granted, wire.Healed, wire.Passed) >= t.Q }
@@ -267,12 +289,16 @@ func (t *Tally) Settled() bool { return t.Confirmed() || t.Outvoted() }
 // RecordDecided reports whether further votes cannot change the outcome of a completion.
 func (t *Tally) RecordDecided() bool {
 	done, _ := t.DoneVotes()
-	return t.Count(wire.Granted) >= t.Q || done >= t.Q || t.RecordRefused() && (done == 0 || done+t.Pending < t.Q)
+	if max(t.Count(wire.Granted), done) >= t.Q {
+		return true
+	}
+	mayBeDone := done > 0 && t.couldReach(done)
+	return t.RecordRefused() && !mayBeDone
 }
 
 // RecordRefused reports whether no quorum can accept the record.
 func (t *Tally) RecordRefused() bool {
-	return t.Count(wire.Gone, wire.Forgotten, wire.Done) > len(t.Votes)-t.Q
+	return t.blocks(t.Count(wire.Gone, wire.Forgotten, wire.Done))
 }
 
 // Slept is on how many nodes more time has passed since the last round than on this machine.
@@ -307,12 +333,14 @@ const (
 
 // Acquired says what came of a round that asked for a key.
 func (t *Tally) Acquired() Outcome {
-	granted, queued, voters := t.Count(wire.Granted), t.Queued().Len(), t.Voters()
+	granted := t.Count(wire.Granted)
+	queued := t.Queued().Len()
+	voters := t.Voters()
 	done, _ := t.DoneVotes()
 	switch {
 	case done >= t.Q:
 		return Done
-	case granted+t.Count(wire.Done) >= t.Q && t.Record() != nil:
+	case t.Record() != nil && granted+t.Count(wire.Done) >= t.Q:
 		return Unsettled
 	case granted >= t.Q:
 		return Won
@@ -320,7 +348,10 @@ func (t *Tally) Acquired() Outcome {
 		return Quarantined
 	case voters < t.Q:
 		return OutOfReach
-	case queued+granted >= t.Q && granted > 0 && t.Split():
+	}
+	mayBeMyTurn := granted > 0 && queued+granted >= t.Q
+	switch {
+	case mayBeMyTurn && t.Split():
 		return SharedTurn
 	case queued >= t.Q:
 		return Queued
@@ -361,15 +392,17 @@ func (t *Tally) Released() Fate {
 // Recorded says what came of offering a record with that token. A quorum that holds the same record under another ballot,
 // because somebody settled it, is as good as one that accepted it.
 func (t *Tally) Recorded(token uint64) Fate {
-	done, other := t.DoneVotes()
+	done, rec := t.DoneVotes()
+	recorded := done >= t.Q
+	refused := t.RecordRefused()
 	switch {
-	case t.Count(wire.Granted) >= t.Q || done >= t.Q && other.Token == token:
+	case t.Count(wire.Granted) >= t.Q, recorded && rec.Token == token:
 		return Confirmed
-	case (done >= t.Q || t.RecordRefused()) && t.Revoked():
+	case t.Revoked() && (recorded || refused):
 		return Revoked
-	case done >= t.Q || t.Count(wire.Gone, wire.Done) > len(t.Votes)-t.Q:
+	case recorded, t.blocks(t.Count(wire.Gone, wire.Done)):
 		return Taken
-	case t.RecordRefused():
+	case refused:
 		return Forgotten
 	}
 	return Undecided
