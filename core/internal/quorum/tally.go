@@ -1,76 +1,13 @@
-// Package quorum counts the votes of nodes and judges the outcome of a round. It does no I/O and reads no clock. A
-// [Tally] reports whether votes that are still missing could change the outcome of its round, and what the outcome
-// is.
 package quorum
 
 import (
 	"cmp"
-	"fmt"
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/lockkit/lockkit/core/internal/goredis"
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
-
-// A Vote is the answer of one node in one round.
-type Vote struct {
-	wire.Reply
-	Err     error
-	Waited  time.Duration // how long the request waited for its turn, before it was sent
-	Latency time.Duration
-	Skew    time.Duration // the node's wall clock minus this machine's, at the answer
-	Slept   bool          // of a renewal: it shows that this machine's clock stood still since the last round
-}
-
-// Said returns a vote with a verdict and the reason for it, and nothing else.
-func Said(v wire.Verdict, err error) Vote {
-	return Vote{Reply: wire.Reply{Verdict: v}, Err: err}
-}
-
-// hasRecord reports whether the node holds a completion record. A record counts even on a node in quarantine: the
-// node has accepted it once, and that is enough.
-func (v *Vote) hasRecord() bool {
-	return v.Record != nil && (v.Verdict == wire.Done || v.Verdict == wire.Quarantined)
-}
-
-// A Set is a set of nodes, by their indexes.
-type Set uint64
-
-// MaxNodes is the number of nodes that fit into a Set.
-const MaxNodes = 64
-
-// All returns the set of the nodes 0 to n-1.
-func All(n int) Set {
-	return Set(1)<<n - 1
-}
-
-// Of returns how many of n nodes are a quorum.
-func Of(n int) int {
-	return n/2 + 1
-}
-
-// Has reports whether node i is in the set.
-func (s Set) Has(i int) bool {
-	return s>>i&1 == 1
-}
-
-// With returns the set with node i added.
-func (s Set) With(i int) Set {
-	return s | 1<<i
-}
-
-// Without returns the set with node i removed.
-func (s Set) Without(i int) Set {
-	return s &^ (1 << i)
-}
-
-// Len returns the number of nodes in the set.
-func (s Set) Len() int {
-	return bits.OnesCount64(uint64(s))
-}
 
 // A Tally counts the votes of one round.
 type Tally struct {
@@ -141,13 +78,13 @@ func (t *Tally) AcquireDecided() bool {
 
 	mayWin := t.couldReach(granted)
 	mayBeDone := done > 0 && t.couldReach(done)
-	if mayWin || mayBeDone {
-		return false
-	}
+
 	// A record that is on too few nodes to count can be completed if these and the granting nodes are a quorum.
 	known := t.Count(wire.Granted, wire.Done)
 	maySettle := granted < known && known < t.Q && t.couldReach(known)
-	if maySettle {
+
+	open := mayWin || mayBeDone || maySettle
+	if open {
 		return false
 	}
 
@@ -314,7 +251,8 @@ func (t *Tally) SameServer() (a, b int, found bool) {
 
 		history := historyOf(t.Votes[b].Memory)
 		for a := range b {
-			if granted.Has(a) && historyOf(t.Votes[a].Memory) == history {
+			same := granted.Has(a) && historyOf(t.Votes[a].Memory) == history
+			if same {
 				return a, b, true
 			}
 		}
@@ -387,145 +325,4 @@ func (t *Tally) Slept() int {
 	return t.Where(func(v *Vote) bool {
 		return v.Slept
 	}).Len()
-}
-
-// An Outcome is the result of a round that asked for a key.
-type Outcome uint8
-
-const (
-	Held        Outcome = iota // the key is held
-	Queued                     // the key is held; a quorum has the call in its queue, and notifies it when its turn comes
-	SharedTurn                 // it was the turn of this call and of another one
-	Split                      // several contenders have some of the votes each
-	Unsettled                  // there is a completion record that is on too few nodes to count; it can be completed
-	Quarantined                // too few nodes can vote, because of quarantines
-	OutOfReach                 // too few nodes answered, or can vote
-	Done                       // a quorum holds one completion record
-	Won                        // a quorum granted the key
-)
-
-// A Fate is the result of a round about a lease.
-type Fate uint8
-
-const (
-	Undecided Fate = iota // too few nodes answered
-	Confirmed             // a quorum confirmed the request
-	Slept                 // a quorum confirmed the request, and shows that this machine's clock stood still
-	Taken                 // too many nodes do not have the lease for a quorum to have it
-	Revoked               // the lease was revoked
-	Forgotten             // too many nodes lost their memory for a quorum to know
-)
-
-// Acquired returns the outcome of a round that asked for a key.
-func (t *Tally) Acquired() Outcome {
-	granted := t.Count(wire.Granted)
-	queued := t.Queued().Len()
-	voters := t.Voters()
-	done, _ := t.DoneVotes()
-
-	switch {
-	case done >= t.Q:
-		return Done
-	case t.Record() != nil && granted+t.Count(wire.Done) >= t.Q:
-		// The record is on too few nodes to count. With the nodes that granted, they are enough to complete it.
-		return Unsettled
-	case granted >= t.Q:
-		return Won
-	case voters < t.Q && voters+t.Count(wire.Quarantined) >= t.Q:
-		// The key can be granted when the quarantines are over.
-		return Quarantined
-	case voters < t.Q:
-		return OutOfReach
-	}
-	// The key is taken. If some nodes let this call in, and no other attempt has a quorum, it was the turn of both.
-	letIn := granted > 0 && queued+granted >= t.Q
-	switch {
-	case letIn && t.Split():
-		return SharedTurn
-	case queued >= t.Q:
-		return Queued
-	case t.Split():
-		return Split
-	}
-	return Held
-}
-
-// Renewed returns the result of a renewal.
-func (t *Tally) Renewed() Fate {
-	switch {
-	case t.Confirmed() && t.Slept() >= t.Q:
-		// The context of the lease has lasted too long by the clocks of the nodes.
-		return Slept
-	case t.Confirmed():
-		return Confirmed
-	case t.Outvoted() && t.Revoked():
-		return Revoked
-	case t.Outvoted():
-		return Taken
-	}
-	return Undecided
-}
-
-// Released returns the result of a release.
-func (t *Tally) Released() Fate {
-	switch {
-	case t.Revoked():
-		// One node that reports a revocation is enough, even if a quorum confirms the release.
-		return Revoked
-	case t.Outvoted():
-		return Taken
-	case t.Confirmed():
-		return Confirmed
-	}
-	return Undecided
-}
-
-// Recorded returns the result of offering a record with a token to the nodes. A quorum that holds the same record
-// under another ballot has accepted it, too: another attempt has completed it.
-func (t *Tally) Recorded(token uint64) Fate {
-	done, rec := t.DoneVotes()
-	recorded := done >= t.Q
-	refused := t.RecordRefused()
-
-	switch {
-	case t.Count(wire.Granted) >= t.Q, recorded && rec.Token == token:
-		return Confirmed
-	case t.Revoked() && (recorded || refused):
-		// Nodes refuse the record of a revoked attempt, and let others complete the key.
-		return Revoked
-	case recorded, t.blocks(t.Count(wire.Gone, wire.Done)):
-		// Another attempt has completed the key, or may have had it.
-		return Taken
-	case refused:
-		// Without the nodes that lost their memory, too few nodes refused it.
-		return Forgotten
-	}
-	return Undecided
-}
-
-// Why returns the answer of the node as text for people.
-func (v *Vote) Why() string {
-	switch v.Verdict {
-	case wire.Held:
-		return fmt.Sprintf("held for another %v", v.Rest.Round(time.Millisecond))
-	case wire.Quarantined:
-		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", v.Rest.Round(time.Millisecond))
-	case wire.Forgotten:
-		return "has lost its memory since it confirmed the lease"
-	case wire.Unconfirmed:
-		return "was promoted a moment ago, and does not count yet"
-	case wire.ClockSkewed:
-		return fmt.Sprintf("its clock is off by %v: check NTP on both machines", v.Skew.Round(time.Millisecond))
-	case wire.TooLate:
-		return "the request arrived too late"
-	case wire.Replica:
-		return "is a replica, not a master"
-	case wire.Unguarded:
-		return "does not report its replication history"
-	default:
-		if v.Err != nil {
-			return cmp.Or(goredis.Lasting(v.Err), v.Err).Error() // with the way to fix it, if that is known
-		}
-	}
-	return v.Verdict.String()
 }
