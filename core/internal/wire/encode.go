@@ -29,7 +29,9 @@ func NewHead(window, maxTTL, lag time.Duration) *Head {
 // WithMaxTTL is h where that is the longest lease in use. With it goes for how long Redis keeps an idle fencing counter: tokens
 // may be ahead of a node's clock by a part of the longest lease.
 func (h Head) WithMaxTTL(d time.Duration) *Head {
-	h.MaxTTL, h.maxTTL, h.idle = d, d.Milliseconds(), (max(IdleFence, d) + ClockJump).Milliseconds()
+	h.MaxTTL = d
+	h.maxTTL = d.Milliseconds()
+	h.idle = (max(IdleFence, d) + ClockJump).Milliseconds()
 	return &h
 }
 
@@ -56,15 +58,8 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 	if first.kind == 0 {
 		return h.alone(first, wall)
 	}
-	var guard any
-	size := 96 + 64*n + 2*len(memory)
-	for i := range n {
-		r := request(i)
-		if r.op != OpRelease && r.lock.guard != nil {
-			guard = r.lock.guard
-		}
-		size += len(r.own)
-	}
+	size := 96 + 64*n + 2*len(memory) + ownSize(n, request)
+	guard := guardOf(n, request)
 	if guard == nil {
 		memory = NoMemory
 	}
@@ -74,32 +69,61 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 	})
 	args := append(slices.Grow(c.args[:0], 5+2*n), evalsha, nil, nil)
 	text := h.append(make([]byte, 0, size), wall, guard != nil, memory)
-	for i := 0; i < n; {
-		count := 1
-		r := request(i)
-		for i+count < n && count < maxGroup && r.goesWith(request(i+count)) {
-			count++
-		}
-		text = h.group(text, &r, count, wall)
-		for j := range count {
-			r := request(i + j)
-			args, text = append(args, r.lock.resource), append(text, r.own...)
-			if r.kind >= 'a' && r.kind != touches {
+	for start := 0; start < n; {
+		first := request(start)
+		end := groupEnd(start, n, request)
+		text = h.group(text, &first, end-start, wall)
+		for i := start; i < end; i++ {
+			r := request(i)
+			text = append(text, r.own...)
+			args = append(args, r.lock.resource)
+			if !r.isPlain() && r.kind != touches {
 				args = append(args, r.lock.tombstone)
 			}
 		}
-		for j := 0; j < count && r.kind == plainAcquire; j++ {
-			args = append(args, request(i+j).lock.tombstone)
+		if first.kind == plainAcquire {
+			for i := start; i < end; i++ {
+				args = append(args, request(i).lock.tombstone)
+			}
 		}
-		i += count
+		start = end
 	}
 	if guard != nil {
 		args = append(args, guard)
 	}
 	script := first.scriptAmong(n, guard != nil)
-	args[1], args[2] = script.sha, len(args)-3
+	args[1] = script.sha
+	args[2] = len(args) - 3
 	c.body = text
 	return Call{append(args, &c.body), script.source, memory}
+}
+
+func ownSize(n int, request func(i int) Request) (size int) {
+	for i := range n {
+		r := request(i)
+		size += len(r.own)
+	}
+	return size
+}
+
+func guardOf(n int, request func(i int) Request) any {
+	for i := range n {
+		r := request(i)
+		if r.op != OpRelease && r.lock.guard != nil {
+			return r.lock.guard
+		}
+	}
+	return nil
+}
+
+func groupEnd(start, n int, request func(i int) Request) int {
+	first := request(start)
+	end := start + 1
+	last := min(n, start+maxGroup)
+	for end < last && first.goesWith(request(end)) {
+		end++
+	}
+	return end
 }
 
 // scriptAmong is the script that runs r and the others that travel with it, n together.
@@ -134,9 +158,11 @@ func (h *Head) alone(r Request, wall time.Time) Call {
 // append packs what all requests of a command share.
 func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []byte {
 	b = append(b, oneOrZero(guarded))
-	for _, n := range [...]int64{wall.UnixMicro(), h.window, h.maxTTL, h.lag, h.idle} {
-		b = appendNumber(b, n)
-	}
+	b = appendNumber(b, wall.UnixMicro())
+	b = appendNumber(b, h.window)
+	b = appendNumber(b, h.maxTTL)
+	b = appendNumber(b, h.lag)
+	b = appendNumber(b, h.idle)
 	if !guarded {
 		return b
 	}
@@ -150,9 +176,13 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 		votes = 0
 	}
 	const line = "master_replid:"
-	b = append(append(append(b, byte(len(line)+len(history))), line...), history...)
+	b = append(b, byte(len(line)+len(history)))
+	b = append(b, line...)
+	b = append(b, history...)
 	at := len(b)
-	b = append(append(append(b, 0), memory...), ' ')
+	b = append(b, 0)
+	b = append(b, memory...)
+	b = append(b, ' ')
 	b = strconv.AppendInt(b, h.maxTTL, 10)
 	b[at] = byte(len(b) - at - 1)
 	return appendFloat(b, votes)
@@ -161,31 +191,38 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 // group packs what stands before count requests that are like r.
 func (h *Head) group(b []byte, r *Request, count int, wall time.Time) []byte {
 	b = append(b, r.kind)
-	if r.kind >= 'a' {
+	if !r.isPlain() {
 		return b
 	}
 	b = append(b, byte(count))
 	life := h.idle
 	if r.kind != plainRelease {
 		near := h.maxTTL * 250
-		least, most := math.Inf(-1), math.Inf(1)
+		least := math.Inf(-1)
+		most := math.Inf(1)
 		if h.window > 0 {
-			least, most = float64(wall.UnixMicro()-h.window*1000), float64(wall.UnixMicro()+h.window*1000)
+			least = float64(wall.UnixMicro() - h.window*1000)
+			most = float64(wall.UnixMicro() + h.window*1000)
 		}
 		life = r.lease.ms + Slack.Milliseconds()
 		if life <= h.idle+near/1000 { // it is not always the same: none is plain
 			least = math.Inf(1)
 		}
-		b = appendFloat(appendFloat(b, least), most)
-		b = appendNumber(appendNumber(b, near), r.lease.ms)
+		b = appendFloat(b, least)
+		b = appendFloat(b, most)
+		b = appendNumber(b, near)
+		b = appendNumber(b, r.lease.ms)
 	}
 	at := len(b)
-	b = strconv.AppendInt(append(b, 0), life, 10)
+	b = append(b, 0)
+	b = strconv.AppendInt(b, life, 10)
 	b[at] = byte(len(b) - at - 1)
 	return b
 }
 
 // goesWith reports whether another request goes into the group of r.
 func (r *Request) goesWith(other Request) bool {
-	return r.kind == other.kind && r.kind < 'a' && r.lease == other.lease
+	return r.kind == other.kind && r.isPlain() && r.lease == other.lease
 }
+
+func (r *Request) isPlain() bool { return r.kind < 'a' }

@@ -63,17 +63,20 @@ func LongestOf(record string) time.Duration {
 	_, rest, _ := strings.Cut(record, " ")
 	longest, _, _ := strings.Cut(rest, " ")
 	longest, _, _ = strings.Cut(longest, ">") // a mark
-	if ms := number(longest); 0 < ms && ms <= Slack.Milliseconds() {
-		return time.Duration(ms) * time.Millisecond
+	ms := number(longest)
+	if ms <= 0 || ms > Slack.Milliseconds() {
+		return 0
 	}
-	return 0
+	return time.Duration(ms) * time.Millisecond
 }
 
 // LongestSince is since when a node knows of the longest lease in use that its guard record names. note is what stands beside
 // the record, see lua/guard.lua.
 func LongestSince(record, note string) NodeTime {
 	value, at, _ := strings.Cut(note, " ")
-	if longest := LongestOf(record); number(value) == longest.Milliseconds() && number(at) > 0 {
+	longest := LongestOf(record)
+	ofRecord := number(value) == longest.Milliseconds()
+	if ofRecord && number(at) > 0 {
 		return nodeMillis(number(at))
 	}
 	memory, _, _ := strings.Cut(record, " ")

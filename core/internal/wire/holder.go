@@ -13,14 +13,19 @@ func (c Holder) Carried() string {
 	}
 	c.Name = strings.ToValidUTF8(c.Name[:min(len(c.Name), MaxName)], "")
 	text := make([]byte, 0, 3+len(c.Note)+len(c.Name)+len(c.Hint))
-	return string(appendText(appendText(appendText(text, c.Note), c.Name), c.Hint))
+	text = appendText(text, c.Note)
+	text = appendText(text, c.Name)
+	text = appendText(text, c.Hint)
+	return string(text)
 }
 
 // ParseCarried takes apart what a lease carries. A text that this package did not write is an empty Holder.
 func ParseCarried(text string) (c Holder) {
 	in := packed{rest: text}
 	c = Holder{in.text(), in.text(), in.text()}
-	if in.bad || in.rest != "" || len(c.Note) > MaxNote || len(c.Name) > MaxName || len(c.Hint) > MaxHint {
+	valid := !in.bad && in.rest == ""
+	fits := len(c.Note) <= MaxNote && len(c.Name) <= MaxName && len(c.Hint) <= MaxHint
+	if !valid || !fits {
 		return Holder{}
 	}
 	return c

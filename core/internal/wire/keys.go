@@ -112,7 +112,8 @@ func (k *Keyspace) Lock(key, resource string, n uint64) Lock {
 	rand.Read(random[:])
 	bucket := k.Bucket(key)
 	var room [128]byte // enough, since a prefix has at most 64 bytes
-	buf := append(append(room[:0], k.tags[bucket]...), "x:"...)
+	buf := append(room[:0], k.tags[bucket]...)
+	buf = append(buf, "x:"...)
 	start := len(buf)
 	buf = base64.RawURLEncoding.AppendEncode(buf, random[:]) // short: servers hash names by the byte
 	tombstone := string(strconv.AppendUint(buf, n, 36))
@@ -136,13 +137,18 @@ var kinds = map[string]string{"r:": "lock", "w:": "waiters", "x:": "tombstone", 
 func (k *Keyspace) Kind(name string) (kind, key string) {
 	at := strings.IndexByte(name, '}') + 1
 	letter := name[at:min(at+2, len(name))]
-	kind, bucket := kinds[letter], slices.Index(k.tags, name[:at])
-	if letter == "r:" || letter == "w:" {
-		if key = name[at+2:]; len(key) < 1 || len(key) > MaxKey || k.Bucket(key) != bucket {
-			return "foreign", ""
-		}
-	}
+	kind = kinds[letter]
+	bucket := slices.Index(k.tags, name[:at])
 	if bucket < 0 || kind == "" {
+		return "foreign", ""
+	}
+	ofKey := letter == "r:" || letter == "w:"
+	if !ofKey {
+		return kind, ""
+	}
+	key = name[at+2:]
+	possible := 0 < len(key) && len(key) <= MaxKey && k.Bucket(key) == bucket
+	if !possible {
 		return "foreign", ""
 	}
 	return kind, key

@@ -15,17 +15,21 @@ type packed struct {
 // take reads n bytes.
 func (p *packed) take(n int) (taken string) {
 	if len(p.rest) < n {
-		p.bad, p.rest = true, ""
+		p.bad = true
+		p.rest = ""
 		return strings.Repeat("\x00", n)
 	}
-	taken, p.rest = p.rest[:n], p.rest[n:]
+	taken = p.rest[:n]
+	p.rest = p.rest[n:]
 	return taken
 }
 
 // number reads a double that is a whole number.
 func (p *packed) number() uint64 {
-	f := math.Float64frombits(binary.LittleEndian.Uint64([]byte(p.take(8))))
-	if !(0 <= f && f <= maxNumber && f == math.Trunc(f)) {
+	bits := binary.LittleEndian.Uint64([]byte(p.take(8)))
+	f := math.Float64frombits(bits)
+	isWhole := 0 <= f && f <= maxNumber && f == math.Trunc(f)
+	if !isWhole {
 		p.bad = true
 		return 0
 	}
@@ -33,7 +37,10 @@ func (p *packed) number() uint64 {
 }
 
 // text reads a text behind its length.
-func (p *packed) text() string { return p.take(int(p.take(1)[0])) }
+func (p *packed) text() string {
+	size := p.take(1)[0]
+	return p.take(int(size))
+}
 
 // What Lua's struct.unpack reads: a number ('d'), a text behind its length in a byte ('Bc0'), and 0 or 1 ('B').
 
@@ -46,7 +53,8 @@ func appendNumber(b []byte, n int64) []byte { return appendFloat(b, float64(n)) 
 // appendText cuts a text that is too long, which no attempt, waiter or memory is.
 func appendText(b []byte, s string) []byte {
 	s = s[:min(len(s), math.MaxUint8)]
-	return append(append(b, byte(len(s))), s...)
+	b = append(b, byte(len(s)))
+	return append(b, s...)
 }
 
 func oneOrZero(on bool) byte {

@@ -18,5 +18,11 @@ func (r Record) Aged(ago time.Duration) *Record {
 
 // Beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
 func (r *Record) Beats(other *Record) bool {
-	return other == nil || r.Ballot > other.Ballot || r.Ballot == other.Ballot && r.Rest > other.Rest
+	if other == nil {
+		return true
+	}
+	if r.Ballot != other.Ballot {
+		return r.Ballot > other.Ballot
+	}
+	return r.Rest > other.Rest
 }

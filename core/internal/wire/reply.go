@@ -86,8 +86,9 @@ var ErrBadReply = errors.New("not a reply of lockkit's script: does something be
 func (r Request) Decode(reply string) (Reply, error) {
 	word, rest, _ := strings.Cut(reply, " ")
 	form, known := grammars[r.op][word]
-	v, f := Reply{Verdict: form.verdict, Revoked: word == revokedWord, Refused: word == refusedWord}, fields{rest: rest, bad: !known}
-	for name, more, _ := strings.Cut(form.follows, " "); name != ""; name, more, _ = strings.Cut(more, " ") {
+	v := Reply{Verdict: form.verdict, Revoked: word == revokedWord, Refused: word == refusedWord}
+	f := fields{rest: rest, bad: !known}
+	for name := range strings.FieldsSeq(form.follows) {
 		v.read(name, &f)
 	}
 	if f.bad || f.rest != "" {
@@ -125,11 +126,14 @@ func (v *Reply) read(name string, f *fields) {
 	case "owner":
 		v.Owner = f.word()
 	case "[carried]":
-		v.Hint, f.rest = ParseCarried(f.rest).Hint, ""
+		v.Hint = ParseCarried(f.rest).Hint
+		f.rest = ""
 	case "ballot":
 		v.Record = f.ballot()
-	case "record", "[record]":
-		if name == "record" || f.rest != "" {
+	case "record":
+		v.Record = f.record()
+	case "[record]":
+		if f.rest != "" {
 			v.Record = f.record()
 		}
 	}
@@ -142,10 +146,12 @@ type fields struct {
 	bad  bool
 }
 
-func (f *fields) word() (w string) {
-	w, f.rest, f.more = strings.Cut(f.rest, " ")
-	f.bad = f.bad || w == ""
-	return w
+func (f *fields) word() string {
+	word, rest, more := strings.Cut(f.rest, " ")
+	f.rest = rest
+	f.more = more
+	f.bad = f.bad || word == ""
+	return word
 }
 
 // maxNumber is the greatest whole number that Lua counts exactly.
@@ -177,7 +183,8 @@ func (f *fields) ballot() *Record {
 func (f *fields) record() *Record {
 	r := f.ballot()
 	f.bad = f.bad || !f.more
-	r.Result, f.rest = append(r.Result, f.rest...), ""
+	r.Result = append(r.Result, f.rest...)
+	f.rest = ""
 	return r
 }
 
@@ -197,10 +204,12 @@ func (c Call) Answers(reply any) (Answers, error) {
 	case string: // of a request that has a script of its own
 		return Answers{memory: c.memory, odd: []any{int64(1), reply}}, nil
 	case []any:
-		if len(reply)%2 == 1 {
-			if plain, ok := reply[0].(int64); ok {
-				return Answers{memory: c.memory, plain: plain, odd: reply[1:]}, nil
-			}
+		if len(reply)%2 == 0 {
+			return Answers{}, ErrBadReply
+		}
+		plain, ok := reply[0].(int64)
+		if ok {
+			return Answers{memory: c.memory, plain: plain, odd: reply[1:]}, nil
 		}
 	}
 	return Answers{}, ErrBadReply
@@ -222,13 +231,16 @@ func (a *Answers) Next(r Request) (Reply, error) {
 
 // plain is what a node says by its clock alone: it granted what was asked for.
 func (r Request) plain(clock int64, memory string) (Reply, error) {
-	v := Reply{Verdict: Granted, Clock: nodeMillis(clock), Expiry: nodeMillis(clock + r.lease.ms), Memory: memory}
-	switch {
-	case r.op == OpRelease && clock > 0:
+	if r.op == OpRelease && clock > 0 {
 		return Reply{Verdict: Granted}, nil
-	case clock <= 1 || clock > maxNumber || r.kind != plainAcquire && r.kind != plainRenew:
+	}
+	possible := r.kind == plainAcquire || r.kind == plainRenew
+	isClock := 1 < clock && clock <= maxNumber
+	if !possible || !isClock {
 		return Reply{}, ErrBadReply
-	case r.kind == plainAcquire:
+	}
+	v := Reply{Verdict: Granted, Clock: nodeMillis(clock), Expiry: nodeMillis(clock + r.lease.ms), Memory: memory}
+	if r.kind == plainAcquire {
 		own := packed{rest: string(r.own[:8])}
 		v.Token = own.number()
 	}
@@ -250,9 +262,10 @@ type Rights []string
 // ParseRights reads the reply to a Probe.
 func ParseRights(reply, prefix string) (r Rights) {
 	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
-		if of := word[len(word)-1:]; of == "~" || of == "&" {
+		switch of := word[len(word)-1:]; of {
+		case "~", "&":
 			r = append(r, of+prefix+"*")
-		} else {
+		default:
 			r = append(r, "+"+word)
 		}
 	}

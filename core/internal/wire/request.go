@@ -39,7 +39,10 @@ type Waiter struct {
 func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id} }
 
 // Quits is the waiter that leaves the queues.
-func (w Waiter) Quits() Waiter { w.Ticket = Stamp{}; return w }
+func (w Waiter) Quits() Waiter {
+	w.Ticket = Stamp{}
+	return w
+}
 
 // member is what a waiter is called in the queues: nodes tell it there.
 func (w Waiter) member(c Channel) string {
@@ -61,18 +64,23 @@ type Acquire struct {
 // Acquire is a request for the key, for so long a lease.
 func (l *Lock) Acquire(lease Millis, a Acquire) Request {
 	r := Request{op: OpAcquire, kind: plainAcquire, lock: l, lease: lease}
-	own := appendText(appendNumber(make([]byte, 0, 64+len(a.Carried)), a.Propose.µs), l.id)
+	own := make([]byte, 0, 64+len(a.Carried))
+	own = appendNumber(own, a.Propose.µs)
+	own = appendText(own, l.id)
 	if a.Carried == "" {
 		own = appendNumber(own, 0)
 	} else { // as it stands in a resource: no turn before it
 		own = appendNumber(own, int64(10+len(a.Carried)))
-		own = appendText(append(own, 0, 0, 0, 0, 0, 0, 0, 0, 0), a.Carried)
+		own = append(own, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+		own = appendText(own, a.Carried)
 	}
 	if a.Channel.how == "" {
 		own = appendNumber(own, 0)
 	} else {
 		own = appendNumber(own, int64(2+len(a.Channel.how)+len(a.Waiter.Name)+8))
-		own = appendNumber(appendText(appendText(own, a.Channel.how), a.Waiter.Name), a.Waiter.Ticket.µs)
+		own = appendText(own, a.Channel.how)
+		own = appendText(own, a.Waiter.Name)
+		own = appendNumber(own, a.Waiter.Ticket.µs)
 	}
 	if a.Settle { // who comes to settle a record waits for a node that shows it
 		r.kind = acquires
@@ -97,12 +105,19 @@ func (l *Lock) Renew(lease Millis, n int, of func(node int) Renew) Each {
 	all := make([]Request, n)
 	packed := make([]byte, 0, n*128)
 	for i := range all {
-		r, start, kind := of(i), len(packed), byte(plainRenew)
-		packed = appendText(appendNumber(packed, int64(r.Token)), l.id)
-		packed = appendText(appendNumber(appendNumber(packed, r.Confirmed.Millis()), r.Turn.ms), r.Carried)
+		r := of(i)
+		start := len(packed)
+		kind := byte(plainRenew)
+		packed = appendNumber(packed, int64(r.Token))
+		packed = appendText(packed, l.id)
+		packed = appendNumber(packed, r.Confirmed.Millis())
+		packed = appendNumber(packed, r.Turn.ms)
+		packed = appendText(packed, r.Carried)
 		if r.Granted > 0 {
 			kind = renews
-			packed = appendText(appendNumber(appendNumber(packed, lease.ms), int64(r.Granted)), r.Memory)
+			packed = appendNumber(packed, lease.ms)
+			packed = appendNumber(packed, int64(r.Granted))
+			packed = appendText(packed, r.Memory)
 		}
 		all[i] = Request{op: OpRenew, kind: kind, lock: l, lease: lease, own: packed[start:]}
 	}
@@ -131,10 +146,16 @@ func (l *Lock) Complete(n int, of func(node int) Complete) Each {
 	for i := range all {
 		c := of(i)
 		own := make([]byte, 0, 256+len(c.Result))
-		own = appendText(appendText(appendNumber(own, int64(c.Ballot)), l.id), c.Memory)
-		own = appendNumber(appendNumber(appendNumber(own, c.Rest.Milliseconds()), int64(c.Token)), c.Bury.ms)
-		own = appendText(append(own, oneOrZero(c.Decided)), c.Quits.member(c.Channel))
-		all[i] = append(appendNumber(own, int64(len(c.Result))), c.Result...)
+		own = appendNumber(own, int64(c.Ballot))
+		own = appendText(own, l.id)
+		own = appendText(own, c.Memory)
+		own = appendNumber(own, c.Rest.Milliseconds())
+		own = appendNumber(own, int64(c.Token))
+		own = appendNumber(own, c.Bury.ms)
+		own = append(own, oneOrZero(c.Decided))
+		own = appendText(own, c.Quits.member(c.Channel))
+		own = appendNumber(own, int64(len(c.Result)))
+		all[i] = append(own, c.Result...)
 	}
 	return func(i int) Request { return Request{op: OpComplete, kind: completes, lock: l, own: all[i]} }
 }
@@ -157,14 +178,19 @@ func (l *Lock) Release(r Release) Request {
 	if r.Arrived {
 		buried = -buried
 	}
-	q := Request{op: OpRelease, kind: plainRelease, lock: l}
-	q.own = appendNumber(appendNumber(appendText(make([]byte, 0, 64), l.id), int64(r.DropBelow)), buried)
-	if buried > 0 || r.Cooldown > 0 || r.Undo || r.Waiter.Name != "" {
-		q.kind = releases
-		own := appendNumber(q.own, (r.Cooldown + time.Millisecond - 1).Milliseconds())
-		q.own = appendNumber(appendText(append(own, oneOrZero(r.Undo)+2*oneOrZero(r.Again)), r.Waiter.member(r.Channel)), r.Waiter.Ticket.µs)
+	own := make([]byte, 0, 64)
+	own = appendText(own, l.id)
+	own = appendNumber(own, int64(r.DropBelow))
+	own = appendNumber(own, buried)
+	plain := buried <= 0 && r.Cooldown <= 0 && !r.Undo && r.Waiter.Name == ""
+	if plain {
+		return Request{op: OpRelease, kind: plainRelease, lock: l, own: own}
 	}
-	return q
+	own = appendNumber(own, (r.Cooldown + time.Millisecond - 1).Milliseconds())
+	own = append(own, oneOrZero(r.Undo)+2*oneOrZero(r.Again))
+	own = appendText(own, r.Waiter.member(r.Channel))
+	own = appendNumber(own, r.Waiter.Ticket.µs)
+	return Request{op: OpRelease, kind: releases, lock: l, own: own}
 }
 
 // Touch asks a node whether it would grant a key of the bucket.

@@ -36,7 +36,8 @@ var errLayout = errors.New("what the node stores for the key was not written by 
 func ParseStored(text string) (s Stored, err error) {
 	in := packed{rest: text}
 	mark := in.take(1)
-	s.Expiry, s.Counter = nodeMillis(int64(in.number())), in.number()
+	s.Expiry = nodeMillis(int64(in.number()))
+	s.Counter = in.number()
 	in.take(8) // the counter before
 	if mark == layoutWaited {
 		in.take(8) // when the last hold ended
@@ -50,9 +51,11 @@ func ParseStored(text string) (s Stored, err error) {
 	if in.rest != "" {
 		s.Record = &Record{Ballot: in.number()}
 		s.Kept = nodeMillis(int64(in.number()))
-		s.Record.Token, s.Record.Result = in.number(), []byte(in.rest)
+		s.Record.Token = in.number()
+		s.Record.Result = []byte(in.rest)
 	}
-	if in.bad || mark != layout && mark != layoutWaited {
+	known := mark == layout || mark == layoutWaited
+	if in.bad || !known {
 		return Stored{}, errLayout
 	}
 	return s, nil
