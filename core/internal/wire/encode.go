@@ -7,27 +7,28 @@ import (
 	"time"
 )
 
-// A Call is a command that runs requests on a node.
+// A Call is a Redis command that runs requests on a node.
 type Call struct {
 	args   []any
 	source string
-	memory string // what the node is taken to remember: see Answers
+	memory string // the node's memory, as the client assumes it; a plain answer confirms it
 }
 
-// A Head is what all requests of a Locker say of it. It does not change; to learn of a longer TTL makes another.
+// A Head has the settings of a Locker that all its requests contain. It is immutable: if the Locker learns of a
+// longer TTL, it makes another one.
 type Head struct {
-	MaxTTL time.Duration // the longest lease in use, as far as is known
+	MaxTTL time.Duration // the longest lease in use, as far as the Locker knows
 
-	window, maxTTL, lag, idle int64 // ms
+	window, maxTTL, lag, idle int64 // clock window, MaxTTL, replica lag, life of an idle fencing counter; in ms
 }
 
-// NewHead is that of a Locker with these settings.
+// NewHead returns the Head of a Locker with these settings.
 func NewHead(window, maxTTL, lag time.Duration) *Head {
 	return Head{window: window.Milliseconds(), lag: lag.Milliseconds()}.WithMaxTTL(maxTTL)
 }
 
-// WithMaxTTL is h where that is the longest lease in use. With it goes for how long Redis keeps an idle fencing counter: tokens
-// may be ahead of a node's clock by a part of the longest lease.
+// WithMaxTTL returns a copy of h with d as the longest lease in use. The life of an idle fencing counter follows from
+// it, because tokens may be ahead of a node's clock by a part of the longest lease.
 func (h Head) WithMaxTTL(d time.Duration) *Head {
 	h.MaxTTL = d
 	h.maxTTL = d.Milliseconds()
@@ -35,53 +36,70 @@ func (h Head) WithMaxTTL(d time.Duration) *Head {
 	return &h
 }
 
-// A body is the packed argument of a command. The arguments have a pointer to it, which takes no allocation of its own.
+// A body is the packed argument of a command. The arguments contain a pointer to it, because a pointer in an
+// interface value takes no allocation.
 type body []byte
 
-// MarshalBinary is what go-redis sends.
-func (b *body) MarshalBinary() ([]byte, error) { return *b, nil }
+// MarshalBinary returns the bytes that go-redis sends.
+func (b *body) MarshalBinary() ([]byte, error) {
+	return *b, nil
+}
 
-// Args is the command, for a node that knows the script.
-func (c Call) Args() []any { return c.args }
+// Args returns the command for a node that knows the script.
+func (c Call) Args() []any {
+	return c.args
+}
 
-// InFull is the command for a node that does not know the script yet.
-func (c Call) InFull() []any { return append([]any{"eval", c.source}, c.args[2:]...) }
+// InFull returns the command with the source of the script, for a node that does not know the script.
+func (c Call) InFull() []any {
+	return append([]any{"eval", c.source}, c.args[2:]...)
+}
 
-const maxGroup = math.MaxUint8 // requests
+// maxGroup is how many requests a group has at most: their number is one byte.
+const maxGroup = math.MaxUint8
 
-// Encode makes a command of n requests, none of which is to be sent alone if there are more. memory is what the node was last
-// heard to remember. The wall clock is read when they are about to leave, after the time from which they are trusted: however
-// long this process pauses in between, and whatever becomes of its clock meanwhile, the node then judges them by a clock that
-// is not older than the trust.
+// Encode makes a command of n requests. If there are several, none of them may have a script of its own. memory is
+// the memory that the node last reported.
+//
+// wall must be read just before the command is sent, after the time from which the requests are trusted. Then the
+// node judges them by a clock reading that is not older than the trust, even if this process pauses or its clock is
+// set between the two.
 func (h *Head) Encode(n int, request func(i int) Request, memory string, wall time.Time) Call {
 	first := request(0)
 	if first.kind == 0 {
-		return h.alone(first, wall)
+		return h.encodeAlone(first, wall)
 	}
-	size := 96 + 64*n + 2*len(memory) + ownSize(n, request)
+
+	size := 96 + 64*n + 2*len(memory) + payloadSize(n, request)
 	guard := guardOf(n, request)
 	if guard == nil {
 		memory = NoMemory
 	}
-	c := new(struct { // what a command of one request needs, in one allocation
+
+	// All that a command of one request needs is one allocation.
+	c := new(struct {
 		args [7]any
 		body body
 	})
 	args := append(slices.Grow(c.args[:0], 5+2*n), evalsha, nil, nil)
-	text := h.append(make([]byte, 0, size), wall, guard != nil, memory)
+	text := h.appendTo(make([]byte, 0, size), wall, guard != nil, memory)
 	for start := 0; start < n; {
-		first := request(start)
+		head := request(start)
 		end := groupEnd(start, n, request)
-		text = h.group(text, &first, end-start, wall)
+		text = h.appendGroupHead(text, &head, end-start, wall)
+
 		for i := start; i < end; i++ {
 			r := request(i)
-			text = append(text, r.own...)
+			text = append(text, r.payload...)
 			args = append(args, r.lock.resource)
-			if !r.isPlain() && r.kind != touches {
+
+			if !r.isPlain() && r.kind != kindTouch {
 				args = append(args, r.lock.tombstone)
 			}
 		}
-		if first.kind == plainAcquire {
+
+		if head.kind == kindPlainAcquire {
+			// The tombstones of a group stand behind its resources, so that the script can read them at once.
 			for i := start; i < end; i++ {
 				args = append(args, request(i).lock.tombstone)
 			}
@@ -91,21 +109,25 @@ func (h *Head) Encode(n int, request func(i int) Request, memory string, wall ti
 	if guard != nil {
 		args = append(args, guard)
 	}
-	script := first.scriptAmong(n, guard != nil)
+
+	script := first.scriptFor(n, guard != nil)
 	args[1] = script.sha
-	args[2] = len(args) - 3
+	args[2] = len(args) - 3 // the number of keys
 	c.body = text
 	return Call{append(args, &c.body), script.source, memory}
 }
 
-func ownSize(n int, request func(i int) Request) (size int) {
+// payloadSize returns the length of the payloads of n requests.
+func payloadSize(n int, request func(i int) Request) (size int) {
 	for i := range n {
 		r := request(i)
-		size += len(r.own)
+		size += len(r.payload)
 	}
 	return size
 }
 
+// guardOf returns the name of the guard record if one of n requests needs it, otherwise nil. A release does not. All
+// requests of a command are for one bucket, so it is the same record for all.
 func guardOf(n int, request func(i int) Request) any {
 	for i := range n {
 		r := request(i)
@@ -116,48 +138,54 @@ func guardOf(n int, request func(i int) Request) any {
 	return nil
 }
 
+// groupEnd returns the index behind the group of requests that begins at start.
 func groupEnd(start, n int, request func(i int) Request) int {
 	first := request(start)
 	end := start + 1
 	last := min(n, start+maxGroup)
-	for end < last && first.goesWith(request(end)) {
+
+	for end < last && first.sharesGroupWith(request(end)) {
 		end++
 	}
 	return end
 }
 
-// scriptAmong is the script that runs r and the others that travel with it, n together.
-func (r *Request) scriptAmong(n int, guarded bool) *script {
+// scriptFor returns the script that runs r and the other requests of its command, n in all.
+func (r *Request) scriptFor(n int, guarded bool) *script {
 	switch {
-	case n == 1 && r.kind == plainRelease:
+	case n == 1 && r.kind == kindPlainRelease:
 		return releaseScript
-	case n == 1 && r.kind == plainAcquire && guarded:
+	case n == 1 && r.kind == kindPlainAcquire && guarded:
 		return guardedScript
-	case n == 1 && r.kind == plainAcquire:
+	case n == 1 && r.kind == kindPlainAcquire:
 		return acquireScript
 	}
 	return runScript
 }
 
-// alone makes a command of a request that has a script of its own.
-func (h *Head) alone(r Request, wall time.Time) Call {
-	args := append(make([]any, 0, 9+len(r.tail)), evalsha, r.script.sha, 1, r.lock.resource)
+// encodeAlone makes a command of a request that has its own script.
+func (h *Head) encodeAlone(r Request, wall time.Time) Call {
+	args := append(make([]any, 0, 9+len(r.extra)), evalsha, r.script.sha, 1, r.lock.resource)
+
 	if r.lock.tombstone != nil {
-		args[2] = 2
+		args[2] = 2 // keys
 		args = append(args, r.lock.tombstone)
 	}
+
 	if r.lock.id != "" {
 		args = append(args, r.lock.id)
 	}
+
 	if r.op == OpProvision || r.op == OpLower {
 		args = append(args, wall.UnixMicro(), h.window, h.maxTTL, h.lag)
 	}
-	return Call{append(args, r.tail...), r.script.source, ""}
+	return Call{append(args, r.extra...), r.script.source, ""}
 }
 
-// append packs what all requests of a command share.
-func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []byte {
-	b = append(b, oneOrZero(guarded))
+// appendTo appends the part of a packed argument that all requests of a command share.
+func (h *Head) appendTo(b []byte, wall time.Time, guarded bool, memory string) []byte {
+	b = append(b, boolByte(guarded))
+
 	b = appendNumber(b, wall.UnixMicro())
 	b = appendNumber(b, h.window)
 	b = appendNumber(b, h.maxTTL)
@@ -166,21 +194,25 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 	if !guarded {
 		return b
 	}
-	// The guard record of a node that remembers that, has not been claimed, and knows of no longer lease.
-	history, since, declared := readMemory(memory)
+
+	// The script compares the node with one that has this memory, is not claimed, and knows of no longer lease: the
+	// line of INFO with its replication history, its guard record, and when its quarantine ends.
+	history, since, declared := parseMemory(memory)
 	votes := float64(since + h.maxTTL + h.lag)
 	switch {
 	case since < 0:
-		votes = math.Inf(1) // never
+		votes = math.Inf(1) // the client does not know the memory: never
 	case declared:
 		votes = 0
 	}
+
 	const line = "master_replid:"
 	b = append(b, byte(len(line)+len(history)))
 	b = append(b, line...)
 	b = append(b, history...)
+
 	at := len(b)
-	b = append(b, 0)
+	b = append(b, 0) // the length, which is set below
 	b = append(b, memory...)
 	b = append(b, ' ')
 	b = strconv.AppendInt(b, h.maxTTL, 10)
@@ -188,41 +220,50 @@ func (h *Head) append(b []byte, wall time.Time, guarded bool, memory string) []b
 	return appendFloat(b, votes)
 }
 
-// group packs what stands before count requests that are like r.
-func (h *Head) group(b []byte, r *Request, count int, wall time.Time) []byte {
+// appendGroupHead appends the part of a packed argument that stands before a group of count requests like r.
+func (h *Head) appendGroupHead(b []byte, r *Request, count int, wall time.Time) []byte {
 	b = append(b, r.kind)
 	if !r.isPlain() {
 		return b
 	}
+
 	b = append(b, byte(count))
 	life := h.idle
-	if r.kind != plainRelease {
-		near := h.maxTTL * 250
+	if r.kind != kindPlainRelease {
+		near := h.maxTTL * 250 // how far a token may be from the node's clock (µs): a quarter of the longest lease
 		least := math.Inf(-1)
 		most := math.Inf(1)
 		if h.window > 0 {
 			least = float64(wall.UnixMicro() - h.window*1000)
 			most = float64(wall.UnixMicro() + h.window*1000)
 		}
+
 		life = r.lease.ms + Slack.Milliseconds()
-		if life <= h.idle+near/1000 { // it is not always the same: none is plain
+		if life <= h.idle+near/1000 {
+			// The life of a resource then depends on its counter, which the plain form ignores. No clock reading
+			// allows it.
 			least = math.Inf(1)
 		}
+
 		b = appendFloat(b, least)
 		b = appendFloat(b, most)
 		b = appendNumber(b, near)
 		b = appendNumber(b, r.lease.ms)
 	}
+
 	at := len(b)
-	b = append(b, 0)
+	b = append(b, 0) // the length, which is set below
 	b = strconv.AppendInt(b, life, 10)
 	b[at] = byte(len(b) - at - 1)
 	return b
 }
 
-// goesWith reports whether another request goes into the group of r.
-func (r *Request) goesWith(other Request) bool {
+// sharesGroupWith reports whether another request can be in the group of r.
+func (r *Request) sharesGroupWith(other Request) bool {
 	return r.kind == other.kind && r.isPlain() && r.lease == other.lease
 }
 
-func (r *Request) isPlain() bool { return r.kind < 'a' }
+// isPlain reports whether the request has a plain form, see lua/run.lua. The kinds of the others are small letters.
+func (r *Request) isPlain() bool {
+	return r.kind < 'a'
+}

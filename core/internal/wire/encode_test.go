@@ -119,7 +119,7 @@ var packedFormats = map[byte][2]string{
 }
 
 func unpacked(text []byte) (words []string) {
-	in := &packed{rest: string(text)}
+	in := &unpacker{rest: string(text)}
 	var read func(format string)
 	read = func(format string) {
 		for _, c := range format {
@@ -156,7 +156,7 @@ func unpacked(text []byte) (words []string) {
 	if text[0] == 1 {
 		read("ssd")
 	}
-	for in.rest != "" && !in.bad {
+	for in.rest != "" && !in.invalid {
 		kind, count := in.take(1)[0], 1
 		words = append(words, string(rune(kind)))
 		if head := packedFormats[kind][0]; head != "" {

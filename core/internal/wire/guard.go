@@ -6,34 +6,36 @@ import (
 	"time"
 )
 
-// A Guard is what a guard record says. Calls that only look at a node read the record by themselves, because a script would
+// A Guard is the content of a guard record. Calls that only read from a node parse the record here: a script would
 // begin the quarantine.
 type Guard struct {
 	State GuardState
-	Fresh bool          // Provision has begun with the node, and not ended
-	Left  time.Duration // of the quarantine; where it has not begun, all of it
+	Fresh bool          // Provision has claimed the node, and not declared it new yet
+	Left  time.Duration // the remaining quarantine; all of it if it has not begun
 }
 
 // A GuardState is the state of a node's memory, from the best to the worst.
 type GuardState int
 
 const (
-	GuardUnknown GuardState = iota // or there is no guard
+	GuardUnknown GuardState = iota // unknown, or there is no guard
 	GuardVoting
-	GuardQuarantined // it may have forgotten leases
-	GuardChanged     // its record is of another replication history: the quarantine begins when it is asked for a lock
-	GuardMissing     // likewise; there is no record
+	GuardQuarantined // the node may have forgotten leases
+	GuardChanged     // the record has another replication history: the next request for a lock begins the quarantine
+	GuardMissing     // there is no record: the next request for a lock begins the quarantine
 )
 
-// ParseGuard reads a guard record, as lua/guard.lua has it. history and now are the node's, maxTTL and lag the Locker's.
+// ParseGuard parses a guard record, see lua/guard.lua. history and now are those of the node, maxTTL and lag those of
+// the Locker.
 func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration) Guard {
 	memory, rest, _ := strings.Cut(record, " ")
-	of, since, declared := readMemory(memory)
+	of, since, declared := parseMemory(memory)
 	quarantine := max(maxTTL, LongestOf(record)) + lag
 	left := quarantine - now.Since(nodeMillis(since))
+
 	switch {
 	case history == "":
-		return Guard{} // what answers is no Redis
+		return Guard{} // the server is not a Redis
 	case record == "":
 		return Guard{State: GuardMissing, Left: quarantine}
 	case of != history || since < 0:
@@ -44,48 +46,52 @@ func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration)
 	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Left: left}
 }
 
-// NoMemory stands for memory that nobody can name: there is no guard.
+// NoMemory is the name of a node's memory if there is no guard.
 const NoMemory = "-"
 
-// readMemory takes apart what a node remembers: its replication history, and since when it does (ms; -1 = nobody can tell), or
-// that it was declared new.
-func readMemory(memory string) (history string, since int64, declared bool) {
+// parseMemory splits the name of a node's memory into the replication history, the time at which it began (ms; -1 if
+// unknown), and whether the node was declared new.
+func parseMemory(memory string) (history string, since int64, declared bool) {
 	history, began, known := strings.Cut(memory, ".")
 	if !known {
 		return history, -1, false
 	}
+
 	began, declared = strings.CutSuffix(began, "!")
-	return history, number(began), declared
+	return history, parseNumber(began), declared
 }
 
-// LongestOf is the longest lease in use that a guard record knows of; 0 if it does not.
+// LongestOf returns the longest lease in use, by a guard record; 0 if the record has none.
 func LongestOf(record string) time.Duration {
 	_, rest, _ := strings.Cut(record, " ")
 	longest, _, _ := strings.Cut(rest, " ")
-	longest, _, _ = strings.Cut(longest, ">") // a mark
-	ms := number(longest)
+	longest, _, _ = strings.Cut(longest, ">") // without an operator's mark
+
+	ms := parseNumber(longest)
 	if ms <= 0 || ms > Slack.Milliseconds() {
 		return 0
 	}
 	return time.Duration(ms) * time.Millisecond
 }
 
-// LongestSince is since when a node knows of the longest lease in use that its guard record names. note is what stands beside
-// the record, see lua/guard.lua.
+// LongestSince returns since when the guard record of a node has its longest lease in use. note is the value of the
+// key beside the record, see lua/guard.lua.
 func LongestSince(record, note string) NodeTime {
 	value, at, _ := strings.Cut(note, " ")
 	longest := LongestOf(record)
-	ofRecord := number(value) == longest.Milliseconds()
-	if ofRecord && number(at) > 0 {
-		return nodeMillis(number(at))
+	ofRecord := parseNumber(value) == longest.Milliseconds()
+	if ofRecord && parseNumber(at) > 0 {
+		return nodeMillis(parseNumber(at))
 	}
+
+	// Without a note for this value, it is as old as the memory.
 	memory, _, _ := strings.Cut(record, " ")
-	_, began, _ := readMemory(memory)
+	_, began, _ := parseMemory(memory)
 	return nodeMillis(began)
 }
 
-// number reads a number, -1 where there is none.
-func number(text string) int64 {
+// parseNumber parses a decimal number. It returns -1 if text is none.
+func parseNumber(text string) int64 {
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
 		return -1

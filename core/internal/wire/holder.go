@@ -2,15 +2,16 @@ package wire
 
 import "strings"
 
-// A Holder is what a lease carries of its holder. It is stored as three texts, each behind its length, and as nothing if all
-// three are empty.
+// A Holder has the texts about its holder that a lease carries. It is stored as three texts, each behind its length,
+// or as an empty string if all three are empty.
 type Holder struct{ Note, Name, Hint string }
 
-// Carried packs what a lease carries, for requests. It cuts a name that is too long.
+// Carried packs the texts for a request. It truncates a name that is too long.
 func (c Holder) Carried() string {
 	if c == (Holder{}) {
 		return ""
 	}
+
 	c.Name = strings.ToValidUTF8(c.Name[:min(len(c.Name), MaxName)], "")
 	text := make([]byte, 0, 3+len(c.Note)+len(c.Name)+len(c.Hint))
 	text = appendText(text, c.Note)
@@ -19,11 +20,12 @@ func (c Holder) Carried() string {
 	return string(text)
 }
 
-// ParseCarried takes apart what a lease carries. A text that this package did not write is an empty Holder.
+// ParseCarried unpacks the texts that a lease carries. It returns an empty Holder if this package did not pack them.
 func ParseCarried(text string) (c Holder) {
-	in := packed{rest: text}
+	in := unpacker{rest: text}
 	c = Holder{in.text(), in.text(), in.text()}
-	valid := !in.bad && in.rest == ""
+
+	valid := !in.invalid && in.rest == ""
 	fits := len(c.Note) <= MaxNote && len(c.Name) <= MaxName && len(c.Hint) <= MaxHint
 	if !valid || !fits {
 		return Holder{}

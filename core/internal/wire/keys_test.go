@@ -22,7 +22,7 @@ func TestKind(t *testing.T) {
 			t.Errorf("%+v is not %+v", other, l)
 		}
 		for name, want := range map[string]string{
-			k.Resource("order:1"): "lock", k.Waiters("order:1"): "waiters", tombstone: "tombstone", k.Guard(b): "guard", k.GuardsQuery(b)[2].(string): "guard", k.probe(b): "probe",
+			k.Resource("order:1"): "lock", k.Waiters("order:1"): "waiters", tombstone: "tombstone", k.Guard(b): "guard", k.GuardsQuery(b)[2].(string): "guard", k.probeKey(b): "probe",
 			k.Resource(strings.Repeat("k", MaxKey)): "lock", k.Resource(strings.Repeat("k", MaxKey+1)): "foreign", k.Resource(""): "foreign",
 			k.Channel(b, "p").Name: "foreign", "lockkit:mine": "foreign", "lockkit:{64}r:order:1": "foreign", "lockkit:{0}y:order": "foreign", "other:{0}r:order:1": "foreign", "": "foreign",
 		} {

@@ -2,21 +2,22 @@ package wire
 
 import "time"
 
-// A Record is a completion record as one node holds it.
+// A Record is a completion record on one node.
 type Record struct {
 	Ballot uint64
-	Rest   time.Duration
-	Token  uint64
+	Rest   time.Duration // how long the node still keeps it
+	Token  uint64        // of the lease that completed the key
 	Result []byte
 }
 
-// Aged is the record that a reply showed to a request of so long ago.
+// Aged returns a copy of a record whose reply belongs to a request that was sent that long ago.
 func (r Record) Aged(ago time.Duration) *Record {
 	r.Rest = max(r.Rest-ago, time.Millisecond)
 	return &r
 }
 
-// Beats reports whether r has the greater ballot, or is kept for longer, which somebody may have been promised.
+// Beats reports whether r takes precedence over other: it has the greater ballot, or the same and is kept for longer,
+// because a caller may have been promised that.
 func (r *Record) Beats(other *Record) bool {
 	if other == nil {
 		return true

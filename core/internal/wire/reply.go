@@ -12,115 +12,159 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// A Reply is what a node answered. Which fields a verdict sets is said by the script's grammar.
+// A Reply is the answer of a node. The grammar of the request says which fields a verdict sets.
 type Reply struct {
 	Verdict Verdict
-	Clock   NodeTime      // 0 where the reply has none
-	Longest time.Duration // the longest lease in use, where the node knows of a longer one than this process
-	Token   uint64        // granted: token on that node
-	Expiry  NodeTime      // granted, renewed: logical expiry
-	Rest    time.Duration // held, quarantined: time left
-	Memory  string        // granted, renewed: what the node remembers, see lua/guard.lua; NoMemory without guard
-	Place   int           // held, reserved: of the call in the queue, the first is 1; 0 = it is not in it
-	Owner   string        // held: the attempt that holds it,
-	Hint    string        // and the hint of its holder
-	Claim   string        // provisioned: the node is new, under this claim; to be lowered: its mark
-	Record  *Record       // the completion record on that node, where the reply shows one
-	Revoked bool          // the attempt was ended by Revoke
+	Clock   NodeTime      // the node's clock; 0 if the reply has none
+	Longest time.Duration // the longest lease in use, if the node knows of a longer one than this process
+	Token   uint64        // granted: the token on that node
+	Expiry  NodeTime      // granted, renewed: the logical expiry
+	Rest    time.Duration // held, quarantined: the remaining time
+	Memory  string        // granted, renewed: the node's memory, see lua/guard.lua; NoMemory if there is no guard
+	Place   int           // held, reserved: the place in the queue, 1 for the first; 0 if the call is not in it
+	Owner   string        // held: the attempt that holds the key
+	Hint    string        // held: the hint of the holder
+	Claim   string        // to Provision: the claim under which the node is new; to Mark: the mark
+	Record  *Record       // the completion record on that node, if the reply shows one
+	Revoked bool          // the attempt was revoked
 	Refused bool          // released: the node has refused a completion of the attempt, or its first release, before
 }
 
-// A grammar is what a script may answer: for each first word, the verdict, and what follows, as the head of its .lua file
-// says it.
+// A grammar has the replies of a script. For each first word it has the verdict and the fields that follow, as the
+// head of the .lua file lists them.
 type grammar map[string]struct {
 	verdict Verdict
 	follows string
 }
 
-// The first words of replies to an attempt that has ended on the node otherwise than by its release or completion.
+// The first words of replies to an attempt that its release or its completion did not end on the node.
 const (
 	revokedWord = "REVOKED"
 	refusedWord = "REFUSED"
 )
 
-// grammars are what the answers to requests are.
+// grammars has the replies to requests, by operation.
 var grammars = [...]grammar{
-	OpAcquire: judged(grammar{
-		"OK": {Granted, "now token expiry memory [record]"}, "DONE": {Done, "now record"}, "QUARANTINED": {Quarantined, "now rest [record]"},
-		"HELD": {Held, "now rest owner place [carried]"}, "RESERVED": {Reserved, "now rest place"},
-		"TOMBSTONE": {Gone, "now"}, "LOST": {Gone, "now"},
+	OpAcquire: withChecks(grammar{
+		"OK":          {Granted, "now token expiry memory [record]"},
+		"DONE":        {Done, "now record"},
+		"QUARANTINED": {Quarantined, "now rest [record]"},
+		"HELD":        {Held, "now rest owner place [carried]"},
+		"RESERVED":    {Reserved, "now rest place"},
+		"TOMBSTONE":   {Gone, "now"},
+		"LOST":        {Gone, "now"},
 	}),
-	OpRenew: judged(grammar{
-		"OK": {Granted, "now expiry memory"}, "HEALED": {Healed, "now expiry memory"}, "PASSED": {Passed, "now expiry memory"},
-		"WAIT": {Unconfirmed, "now"}, "QUARANTINED": {Quarantined, "now rest [record]"},
-		"LOST": {Gone, "now"}, "TOMBSTONE": {Gone, "now"}, revokedWord: {Gone, "now"},
+	OpRenew: withChecks(grammar{
+		"OK":          {Granted, "now expiry memory"},
+		"HEALED":      {Healed, "now expiry memory"},
+		"PASSED":      {Passed, "now expiry memory"},
+		"WAIT":        {Unconfirmed, "now"},
+		"QUARANTINED": {Quarantined, "now rest [record]"},
+		"LOST":        {Gone, "now"},
+		"TOMBSTONE":   {Gone, "now"},
+		revokedWord:   {Gone, "now"},
 	}),
-	OpComplete: judged(grammar{
-		"OK": {Granted, "now"}, "DONE": {Done, "now ballot"}, "LOST": {Gone, "now"}, "FORGOT": {Forgotten, "now"}, "WAIT": {Unconfirmed, "now"},
+	OpComplete: withChecks(grammar{
+		"OK":        {Granted, "now"},
+		"DONE":      {Done, "now ballot"},
+		"LOST":      {Gone, "now"},
+		"FORGOT":    {Forgotten, "now"},
+		"WAIT":      {Unconfirmed, "now"},
 		revokedWord: {Gone, "now"},
 	}),
-	OpTouch: judged(grammar{"OK": {Granted, "now memory"}, "QUARANTINED": {Quarantined, "now rest [record]"}}),
-	OpProvision: judged(grammar{
-		"OK": {Granted, "memory"}, "UNUSED": {Granted, "memory claim"}, "NEW": {Quarantined, "claim"},
+	OpTouch: withChecks(grammar{
+		"OK":          {Granted, "now memory"},
 		"QUARANTINED": {Quarantined, "now rest [record]"},
 	}),
-	OpLower: judged(grammar{
-		"MARKED": {Granted, "now claim"}, "OK": {Granted, "now"}, "GONE": {Gone, "now"}, "QUARANTINED": {Quarantined, "now rest"},
+	OpProvision: withChecks(grammar{
+		"OK":          {Granted, "memory"},
+		"UNUSED":      {Granted, "memory claim"},
+		"NEW":         {Quarantined, "claim"},
+		"QUARANTINED": {Quarantined, "now rest [record]"},
 	}),
-	OpRelease: {"OK": {Granted, ""}, "AGAIN": {Granted, ""}, "GONE": {Gone, ""}, refusedWord: {Gone, ""}, revokedWord: {Gone, ""}, "LATE": {TooLate, ""}},
-	OpRevoke:  {"ENDED": {Granted, "rest"}, "GONE": {Gone, ""}},
-	OpForget:  {"OK": {Granted, ""}, "NONE": {Gone, ""}, "OTHER": {Done, ""}},
-	OpProbe:   nil,
+	OpLower: withChecks(grammar{
+		"MARKED":      {Granted, "now claim"},
+		"OK":          {Granted, "now"},
+		"GONE":        {Gone, "now"},
+		"QUARANTINED": {Quarantined, "now rest"},
+	}),
+	OpRelease: {
+		"OK":        {Granted, ""},
+		"AGAIN":     {Granted, ""},
+		"GONE":      {Gone, ""},
+		refusedWord: {Gone, ""},
+		revokedWord: {Gone, ""},
+		"LATE":      {TooLate, ""},
+	},
+	OpRevoke: {
+		"ENDED": {Granted, "rest"},
+		"GONE":  {Gone, ""},
+	},
+	OpForget: {
+		"OK":    {Granted, ""},
+		"NONE":  {Gone, ""},
+		"OTHER": {Done, ""},
+	},
+	OpProbe: nil,
 }
 
-// judged adds what scripts answer that judge the clocks and the guard before all else.
-func judged(g grammar) grammar {
-	maps.Copy(g, grammar{"CLOCK": {ClockSkewed, "us"}, "REPLICA": {Replica, "now"}, "NOGUARD": {Unguarded, "now"}})
+// withChecks adds the replies of scripts that first check the clocks and the guard.
+func withChecks(g grammar) grammar {
+	maps.Copy(g, grammar{
+		"CLOCK":   {ClockSkewed, "us"},
+		"REPLICA": {Replica, "now"},
+		"NOGUARD": {Unguarded, "now"},
+	})
 	return g
 }
 
-// ErrBadReply is the error of what is not a reply.
+// ErrBadReply is returned for a text that the script cannot have sent.
 var ErrBadReply = errors.New("not a reply of lockkit's script: does something between here and Redis answer for it?")
 
-// Decode reads an answer in full. What is not exactly one is a failure of the node.
+// Decode parses a reply. If it is not exactly a reply to this request, Decode returns ErrBadReply, and the node has
+// failed.
 func (r Request) Decode(reply string) (Reply, error) {
 	word, rest, _ := strings.Cut(reply, " ")
 	form, known := grammars[r.op][word]
+
 	v := Reply{Verdict: form.verdict, Revoked: word == revokedWord, Refused: word == refusedWord}
-	f := fields{rest: rest, bad: !known}
+	f := replyReader{rest: rest, invalid: !known}
 	for name := range strings.FieldsSeq(form.follows) {
 		v.read(name, &f)
 	}
-	if f.bad || f.rest != "" {
+
+	if f.invalid || f.rest != "" {
 		return Reply{}, ErrBadReply
 	}
 	return v, nil
 }
 
-// read reads a field of a reply.
-func (v *Reply) read(name string, f *fields) {
+// read reads the next field of a reply, by its name in the grammar.
+func (v *Reply) read(name string, f *replyReader) {
 	switch name {
 	case "us":
 		v.Clock = NodeTime(f.number())
-	case "now": // and the longest lease, where the node names it
+	case "now":
+		// The clock in ms. The longest lease in use follows if the node knows of a longer one.
 		clock, longest, told := strings.Cut(f.word(), ":")
 		v.Clock = nodeMillis(f.parse(clock))
 		if told {
 			v.Longest = time.Duration(f.parse(longest)) * time.Millisecond
 		}
-		f.bad = f.bad || v.Clock <= 0 || v.Longest > Slack
+		f.invalid = f.invalid || v.Clock <= 0 || v.Longest > Slack
 	case "token":
 		v.Token = uint64(f.number())
-		f.bad = f.bad || v.Token == 0
-	case "expiry": // which is never past
+		f.invalid = f.invalid || v.Token == 0
+	case "expiry":
+		// A lease that is granted or renewed has not expired.
 		v.Expiry = nodeMillis(f.number())
-		f.bad = f.bad || v.Expiry < v.Clock
+		f.invalid = f.invalid || v.Expiry < v.Clock
 	case "memory":
 		v.Memory = f.word()
 	case "claim":
 		v.Claim = f.word()
 	case "rest":
-		v.Rest = f.ms()
+		v.Rest = f.duration()
 	case "place":
 		v.Place = int(f.number())
 	case "owner":
@@ -129,7 +173,7 @@ func (v *Reply) read(name string, f *fields) {
 		v.Hint = ParseCarried(f.rest).Hint
 		f.rest = ""
 	case "ballot":
-		v.Record = f.ballot()
+		v.Record = f.recordHead()
 	case "record":
 		v.Record = f.record()
 	case "[record]":
@@ -139,124 +183,141 @@ func (v *Reply) read(name string, f *fields) {
 	}
 }
 
-// fields cuts a reply at its spaces.
-type fields struct {
-	rest string
-	more bool // a space followed the last word, so that rest is what is there, though it may be empty
-	bad  bool
+// A replyReader reads the words of a reply. A word that cannot be read is zero, and sets invalid.
+type replyReader struct {
+	rest    string
+	spaced  bool // a space follows the last word, so the reply has a rest, even if that is empty
+	invalid bool
 }
 
-func (f *fields) word() string {
+func (f *replyReader) word() string {
 	word, rest, more := strings.Cut(f.rest, " ")
 	f.rest = rest
-	f.more = more
-	f.bad = f.bad || word == ""
+	f.spaced = more
+	f.invalid = f.invalid || word == ""
 	return word
 }
 
-// maxNumber is the greatest whole number that Lua counts exactly.
+// maxNumber is the greatest integer up to which Lua is exact.
 const maxNumber = 1<<53 - 1
 
-func (f *fields) number() int64 { return f.parse(f.word()) }
+func (f *replyReader) number() int64 {
+	return f.parse(f.word())
+}
 
-func (f *fields) parse(s string) int64 {
+func (f *replyReader) parse(s string) int64 {
 	n, err := strconv.ParseUint(s, 10, 64)
-	f.bad = f.bad || err != nil || n > maxNumber
+	f.invalid = f.invalid || err != nil || n > maxNumber
 	return int64(n)
 }
 
-// ms reads a time left. Centuries do not fit a Duration, and nothing lasts that long.
-func (f *fields) ms() time.Duration {
+// duration reads a remaining time in ms. More than a century is invalid: three centuries do not fit into a Duration.
+func (f *replyReader) duration() time.Duration {
 	n := f.number()
-	f.bad = f.bad || n > 100*365*24*time.Hour.Milliseconds()
+	f.invalid = f.invalid || n > 100*365*24*time.Hour.Milliseconds()
 	return time.Duration(n) * time.Millisecond
 }
 
-// ballot reads a record without its result.
-func (f *fields) ballot() *Record {
-	r := &Record{Ballot: uint64(f.number()), Rest: f.ms(), Token: uint64(f.number())}
-	f.bad = f.bad || r.Ballot == 0
+// recordHead reads a record without its result.
+func (f *replyReader) recordHead() *Record {
+	r := &Record{Ballot: uint64(f.number()), Rest: f.duration(), Token: uint64(f.number())}
+	f.invalid = f.invalid || r.Ballot == 0
 	return r
 }
 
-// record reads a record, whose result is all that is left.
-func (f *fields) record() *Record {
-	r := f.ballot()
-	f.bad = f.bad || !f.more
+// record reads a record. The rest of the reply is its result.
+func (f *replyReader) record() *Record {
+	r := f.recordHead()
+	f.invalid = f.invalid || !f.spaced
+
 	r.Result = append(r.Result, f.rest...)
 	f.rest = ""
 	return r
 }
 
-// Answers are what a node answered to a command, in the order of its requests.
+// Answers has the answers of a node to a command, in the order of its requests.
 type Answers struct {
 	memory string
-	plain  int64 // the node's clock in ms, or 1: to those that are not among
-	odd    []any // number and text of each, in their order
-	next   int64
+	clock  int64 // the answer to all requests that are not in others: the node's clock in ms, or 1 if it was not read
+	others []any // number and text of each answer that is not the clock, in their order
+	number int64
 }
 
-// Answers takes the reply to a command apart.
+// Answers splits the reply to a command into the answers to its requests.
 func (c Call) Answers(reply any) (Answers, error) {
 	switch reply := reply.(type) {
 	case int64:
-		return Answers{memory: c.memory, plain: reply}, nil
-	case string: // of a request that has a script of its own
-		return Answers{memory: c.memory, odd: []any{int64(1), reply}}, nil
+		return Answers{memory: c.memory, clock: reply}, nil
+	case string:
+		// The answer to a request that has its own script.
+		return Answers{memory: c.memory, others: []any{int64(1), reply}}, nil
 	case []any:
 		if len(reply)%2 == 0 {
 			return Answers{}, ErrBadReply
 		}
+
 		plain, ok := reply[0].(int64)
 		if ok {
-			return Answers{memory: c.memory, plain: plain, odd: reply[1:]}, nil
+			return Answers{memory: c.memory, clock: plain, others: reply[1:]}, nil
 		}
 	}
 	return Answers{}, ErrBadReply
 }
 
-// Next is the answer to the next request, which is r.
+// Next returns the answer to the next request of the command, which is r.
 func (a *Answers) Next(r Request) (Reply, error) {
-	a.next++
-	if len(a.odd) == 0 || a.odd[0] != any(a.next) {
-		return r.plain(a.plain, a.memory)
+	a.number++
+	if len(a.others) == 0 || a.others[0] != any(a.number) {
+		return r.decodePlain(a.clock, a.memory)
 	}
-	text, _ := a.odd[1].(string) // else it is empty, which is no reply
-	a.odd = a.odd[2:]
+
+	text, _ := a.others[1].(string) // empty if it is no text: then Decode fails
+	a.others = a.others[2:]
+
 	if reason, failed := strings.CutPrefix(text, "-"); failed {
 		return Reply{}, replyError(faults.Clip(reason))
 	}
 	return r.Decode(text)
 }
 
-// plain is what a node says by its clock alone: it granted what was asked for.
-func (r Request) plain(clock int64, memory string) (Reply, error) {
+// decodePlain decodes the short reply, a clock alone: the request was granted.
+func (r Request) decodePlain(clock int64, memory string) (Reply, error) {
 	if r.op == OpRelease && clock > 0 {
 		return Reply{Verdict: Granted}, nil
 	}
-	possible := r.kind == plainAcquire || r.kind == plainRenew
+
+	possible := r.kind == kindPlainAcquire || r.kind == kindPlainRenew
 	isClock := 1 < clock && clock <= maxNumber
 	if !possible || !isClock {
 		return Reply{}, ErrBadReply
 	}
-	v := Reply{Verdict: Granted, Clock: nodeMillis(clock), Expiry: nodeMillis(clock + r.lease.ms), Memory: memory}
-	if r.kind == plainAcquire {
-		own := packed{rest: string(r.own[:8])}
+
+	v := Reply{
+		Verdict: Granted,
+		Clock:   nodeMillis(clock),
+		Expiry:  nodeMillis(clock + r.lease.ms),
+		Memory:  memory,
+	}
+	if r.kind == kindPlainAcquire {
+		// A plain acquisition is granted the token that it proposed, the first number of its payload.
+		own := unpacker{rest: string(r.payload[:8])}
 		v.Token = own.number()
 	}
 	return v, nil
 }
 
-// A replyError is what Redis answered to one request of a command.
+// A replyError is the error with which Redis answered one request of a command.
 type replyError string
 
-func (e replyError) Error() string { return string(e) }
+func (e replyError) Error() string {
+	return string(e)
+}
 
-// RedisError makes it a [redis.Error].
+// RedisError marks it as a [redis.Error].
 func (replyError) RedisError() {}
 
-// Rights are the rules that a server's ACL lacks for its user: "+command", and "~prefix*" or "&prefix*" where it is the keys
-// or the channels of the prefix that are denied.
+// Rights are the ACL rules that the user of a server lacks: "+command", and "~prefix*" or "&prefix*" if the keys or
+// the channels of the prefix are denied.
 type Rights []string
 
 // ParseRights reads the reply to a Probe.
@@ -272,9 +333,15 @@ func ParseRights(reply, prefix string) (r Rights) {
 	return r
 }
 
-// String is the rules, each once.
+// String returns the rules, each once.
 func (r Rights) String() string {
-	order := func(rule string) int { return strings.Index("+~&", rule[:1]) }
-	slices.SortFunc(r, func(a, b string) int { return cmp.Or(order(a)-order(b), strings.Compare(a, b)) })
+	// Commands come first, then keys, then channels.
+	order := func(rule string) int {
+		return strings.Index("+~&", rule[:1])
+	}
+	slices.SortFunc(r, func(a, b string) int {
+		return cmp.Or(order(a)-order(b), strings.Compare(a, b))
+	})
+
 	return strings.Join(slices.Compact(r), " ")
 }

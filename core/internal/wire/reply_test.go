@@ -187,8 +187,8 @@ func oddNumbers(reply string) bool {
 // What each script says is what is read of it, word for word.
 func TestGrammarOfEveryScript(t *testing.T) {
 	t.Parallel()
-	said := map[Op]string{OpAcquire: text("acquire", "head"), OpRenew: text("renew", "head"), OpRelease: text("release"), OpComplete: text("complete", "head"),
-		OpTouch: text("touch", "head"), OpProvision: text("provision", "node"), OpLower: text("lower", "node"), OpRevoke: text("revoke"), OpForget: text("forget")}
+	said := map[Op]string{OpAcquire: sources("acquire", "head"), OpRenew: sources("renew", "head"), OpRelease: sources("release"), OpComplete: sources("complete", "head"),
+		OpTouch: sources("touch", "head"), OpProvision: sources("provision", "node"), OpLower: sources("lower", "node"), OpRevoke: sources("revoke"), OpForget: sources("forget")}
 	for op, source := range said {
 		words := map[string]bool{}
 		for _, m := range regexp.MustCompile(`'([A-Z]{2,}) ?'`).FindAllStringSubmatch(source, -1) {

@@ -2,49 +2,57 @@ package wire
 
 import "time"
 
-// A Request is what is asked of a node.
+// A Request is one request to a node.
 type Request struct {
-	op    Op
-	kind  byte // how it stands in a command; 0 = it has a script of its own
-	lock  *Lock
-	lease Millis
-	own   []byte // what is its own in a command, packed
+	op      Op
+	kind    byte // the form in a command that requests share; 0 if the request has a script of its own
+	lock    *Lock
+	lease   Millis
+	payload []byte // of a request with a kind: its packed arguments
 
+	// Of a request with a script: the arguments that follow the usual ones.
 	script *script
-	tail   []any // what is its own in the arguments of its script
+	extra  []any
 }
 
-// How requests stand in a command: see lua/run.lua. Those of one kind that are plain, follow one another and have their lease
-// in common are a group.
+// The kinds of requests in a command, see lua/run.lua. Consecutive plain requests of one kind and with the same lease
+// form a group.
 const (
-	plainAcquire, acquires = 'A', 'a'
-	plainRenew, renews     = 'R', 'r'
-	plainRelease, releases = 'E', 'e'
-	completes, touches     = 'c', 't'
+	kindPlainAcquire, kindAcquire = 'A', 'a'
+	kindPlainRenew, kindRenew     = 'R', 'r'
+	kindPlainRelease, kindRelease = 'E', 'e'
+	kindComplete, kindTouch       = 'c', 't'
 )
 
-// Op is what the request is for.
-func (r Request) Op() Op { return r.op }
+// Op returns the operation of the request.
+func (r Request) Op() Op {
+	return r.op
+}
 
-// One is a request for Encode.
-func One(r Request) func(i int) Request { return func(int) Request { return r } }
+// One returns a function for Encode that returns r for every index.
+func One(r Request) func(i int) Request {
+	return func(int) Request { return r }
+}
 
-// A Waiter names a call that waits, in the queues of the nodes. The zero Waiter is none.
+// A Waiter names a waiting call in the queues of the nodes. The zero Waiter means that no call waits.
 type Waiter struct {
 	Name   string
 	Ticket Stamp // when the call began
 }
 
-// Waiter names the call that made the attempt, in the queues of the nodes.
-func (l *Lock) Waiter() Waiter { return Waiter{Name: l.id} }
+// Waiter returns the name in the queues of the nodes of a call whose first attempt this is.
+func (l *Lock) Waiter() Waiter {
+	return Waiter{Name: l.id}
+}
 
-// Quits is the waiter that leaves the queues.
+// Quits returns w without its ticket: a waiter that leaves the queues.
 func (w Waiter) Quits() Waiter {
 	w.Ticket = Stamp{}
 	return w
 }
 
-// member is what a waiter is called in the queues: nodes tell it there.
+// member returns the member of the sorted set that stands for the waiter. It names the channel that notifies the
+// waiter.
 func (w Waiter) member(c Channel) string {
 	if w.Name == "" {
 		return ""
@@ -52,193 +60,244 @@ func (w Waiter) member(c Channel) string {
 	return c.how + " " + w.Name
 }
 
-// An Acquire asks for the key.
+// An Acquire has the arguments of a request for the key.
 type Acquire struct {
-	Settle  bool    // settles a record that is not decided
-	Propose Stamp   // the token, the same to all nodes
-	Carried string  // a [Holder], shown to those whom the lease keeps waiting, and to who looks
-	Channel Channel // where the call is told that its turn has come; zero = it does not wait
-	Waiter  Waiter  // zero = it is called as the attempt
+	Settle  bool    // the attempt completes an unfinished completion record
+	Propose Stamp   // the proposed token, the same for all nodes
+	Carried string  // a packed [Holder], which nodes show to waiters and to Inspect
+	Channel Channel // notifies the call that its turn has come; zero if the call does not wait
+	Waiter  Waiter  // the call in the queues; zero if it has the name of this attempt
 }
 
-// Acquire is a request for the key, for so long a lease.
+// Acquire returns a request for the key, with a lease of that duration.
 func (l *Lock) Acquire(lease Millis, a Acquire) Request {
-	r := Request{op: OpAcquire, kind: plainAcquire, lock: l, lease: lease}
-	own := make([]byte, 0, 64+len(a.Carried))
-	own = appendNumber(own, a.Propose.µs)
-	own = appendText(own, l.id)
+	r := Request{op: OpAcquire, kind: kindPlainAcquire, lock: l, lease: lease}
+	payload := make([]byte, 0, 64+len(a.Carried))
+	payload = appendNumber(payload, a.Propose.µs)
+	payload = appendText(payload, l.id)
+
 	if a.Carried == "" {
-		own = appendNumber(own, 0)
-	} else { // as it stands in a resource: no turn before it
-		own = appendNumber(own, int64(10+len(a.Carried)))
-		own = append(own, 0, 0, 0, 0, 0, 0, 0, 0, 0)
-		own = appendText(own, a.Carried)
-	}
-	if a.Channel.how == "" {
-		own = appendNumber(own, 0)
+		payload = appendNumber(payload, 0)
 	} else {
-		own = appendNumber(own, int64(2+len(a.Channel.how)+len(a.Waiter.Name)+8))
-		own = appendText(own, a.Channel.how)
-		own = appendText(own, a.Waiter.Name)
-		own = appendNumber(own, a.Waiter.Ticket.µs)
+		// The bytes as a resource stores them: an empty turn of 9 bytes, then the text behind its length.
+		payload = appendNumber(payload, int64(10+len(a.Carried)))
+		payload = append(payload, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+		payload = appendText(payload, a.Carried)
 	}
-	if a.Settle { // who comes to settle a record waits for a node that shows it
-		r.kind = acquires
-		own = appendNumber(own, lease.ms)
+
+	if a.Channel.how == "" {
+		payload = appendNumber(payload, 0)
+	} else {
+		payload = appendNumber(payload, int64(2+len(a.Channel.how)+len(a.Waiter.Name)+8))
+		payload = appendText(payload, a.Channel.how)
+		payload = appendText(payload, a.Waiter.Name)
+		payload = appendNumber(payload, a.Waiter.Ticket.µs)
 	}
-	r.own = own
+
+	if a.Settle {
+		// The node must show the record, and the plain form shows none.
+		r.kind = kindAcquire
+		payload = appendNumber(payload, lease.ms)
+	}
+
+	r.payload = payload
 	return r
 }
 
-// A Renew keeps a lease, or settles its token, on a node that granted it.
+// A Renew has the arguments of a renewal, or of the write-back of a token to a node that granted a smaller one.
 type Renew struct {
 	Token     uint64
 	Confirmed NodeTime // the expiry that the node last confirmed
-	Granted   uint64   // of what settles the token: that which the node granted,
-	Memory    string   // and what it remembered; 0 and "" = nothing is settled
-	Turn      Millis   // for how long a node that refuses keeps others out, so that the next one finds it free
-	Carried   string
+	Granted   uint64   // of a write-back: the token that the node granted; otherwise 0
+	Memory    string   // of a write-back: the node's memory when it granted that; otherwise ""
+	Turn      Millis   // how long a node that refuses the renewal refuses others, so that the next renewal succeeds
+	Carried   string   // a packed [Holder], stored if the lease is brought back
 }
 
-// Renew makes a request for each of n nodes.
-func (l *Lock) Renew(lease Millis, n int, of func(node int) Renew) Each {
+// Renew returns a renewal for each of n nodes. arguments returns the arguments of a node.
+func (l *Lock) Renew(lease Millis, n int, arguments func(node int) Renew) Each {
 	all := make([]Request, n)
-	packed := make([]byte, 0, n*128)
+	payloads := make([]byte, 0, n*128) // one allocation for all
 	for i := range all {
-		r := of(i)
-		start := len(packed)
-		kind := byte(plainRenew)
-		packed = appendNumber(packed, int64(r.Token))
-		packed = appendText(packed, l.id)
-		packed = appendNumber(packed, r.Confirmed.Millis())
-		packed = appendNumber(packed, r.Turn.ms)
-		packed = appendText(packed, r.Carried)
+		r := arguments(i)
+		start := len(payloads)
+		kind := byte(kindPlainRenew)
+		payloads = appendNumber(payloads, int64(r.Token))
+		payloads = appendText(payloads, l.id)
+		payloads = appendNumber(payloads, r.Confirmed.Millis())
+		payloads = appendNumber(payloads, r.Turn.ms)
+		payloads = appendText(payloads, r.Carried)
+
 		if r.Granted > 0 {
-			kind = renews
-			packed = appendNumber(packed, lease.ms)
-			packed = appendNumber(packed, int64(r.Granted))
-			packed = appendText(packed, r.Memory)
+			kind = kindRenew
+			payloads = appendNumber(payloads, lease.ms)
+			payloads = appendNumber(payloads, int64(r.Granted))
+			payloads = appendText(payloads, r.Memory)
 		}
-		all[i] = Request{op: OpRenew, kind: kind, lock: l, lease: lease, own: packed[start:]}
+
+		all[i] = Request{op: OpRenew, kind: kind, lock: l, lease: lease, payload: payloads[start:]}
 	}
+
 	return func(i int) Request { return all[i] }
 }
 
-// An Each is what is asked of each node.
+// An Each returns the request to a node.
 type Each func(node int) Request
 
-// A Complete records the key as done, and ends the attempt.
+// A Complete has the arguments of a request that stores a completion record and ends the attempt.
 type Complete struct {
 	Ballot  uint64
-	Memory  string // what the node remembered when it last vouched for the attempt
-	Rest    time.Duration
-	Token   uint64
+	Memory  string        // the node's memory when it last confirmed the lease
+	Rest    time.Duration // how long the record is kept
+	Token   uint64        // of the lease that completed the key
 	Result  []byte
-	Bury    Millis // life of the tombstone
-	Decided bool   // nodes that have promised a later token, or forgotten one, accept it, too
+	Bury    Millis // how long the tombstone is kept
+	Decided bool   // a quorum holds the record: nodes that promised a later token, or forgot one, accept it, too
 	Channel Channel
-	Quits   Waiter // leaves the queues
+	Quits   Waiter // a call that leaves the queues; zero if there is none
 }
 
-// Complete makes a request for each of n nodes.
-func (l *Lock) Complete(n int, of func(node int) Complete) Each {
+// Complete returns a request for each of n nodes. arguments returns the arguments of a node.
+func (l *Lock) Complete(n int, arguments func(node int) Complete) Each {
 	all := make([][]byte, n)
 	for i := range all {
-		c := of(i)
-		own := make([]byte, 0, 256+len(c.Result))
-		own = appendNumber(own, int64(c.Ballot))
-		own = appendText(own, l.id)
-		own = appendText(own, c.Memory)
-		own = appendNumber(own, c.Rest.Milliseconds())
-		own = appendNumber(own, int64(c.Token))
-		own = appendNumber(own, c.Bury.ms)
-		own = append(own, oneOrZero(c.Decided))
-		own = appendText(own, c.Quits.member(c.Channel))
-		own = appendNumber(own, int64(len(c.Result)))
-		all[i] = append(own, c.Result...)
+		c := arguments(i)
+		payload := make([]byte, 0, 256+len(c.Result))
+		payload = appendNumber(payload, int64(c.Ballot))
+		payload = appendText(payload, l.id)
+		payload = appendText(payload, c.Memory)
+		payload = appendNumber(payload, c.Rest.Milliseconds())
+		payload = appendNumber(payload, int64(c.Token))
+		payload = appendNumber(payload, c.Bury.ms)
+		payload = append(payload, boolByte(c.Decided))
+		payload = appendText(payload, c.Quits.member(c.Channel))
+		payload = appendNumber(payload, int64(len(c.Result)))
+		all[i] = append(payload, c.Result...)
 	}
-	return func(i int) Request { return Request{op: OpComplete, kind: completes, lock: l, own: all[i]} }
+
+	return func(i int) Request {
+		return Request{op: OpComplete, kind: kindComplete, lock: l, payload: all[i]}
+	}
 }
 
-// A Release ends an attempt.
+// A Release has the arguments of a request that ends an attempt.
 type Release struct {
-	Bury      Millis        // life of the tombstone
-	Arrived   bool          // where the lease is found, nothing can arrive any more, so there is no tombstone
-	Cooldown  time.Duration // for so long nobody gets the key, in whole milliseconds and no shorter
-	DropBelow uint64        // drops a record with a smaller ballot
+	Bury      Millis        // how long the tombstone is kept
+	Arrived   bool          // no tombstone is needed if the node has the lease: no other request can arrive after that
+	Cooldown  time.Duration // how long the key is not granted; rounded up to whole milliseconds
+	DropBelow uint64        // drops a completion record with a smaller ballot
 	Again     bool          // another release of the attempt was sent before
-	Undo      bool          // nobody has seen the token, so the node may give it out again
+	Undo      bool          // the token has not been shown to a caller, so the node may grant it again
 	Channel   Channel
-	Waiter    Waiter // leaves the queues, or, with a Ticket, goes on waiting; zero = neither
+	Waiter    Waiter // goes on waiting if it has a Ticket, otherwise leaves the queues; zero if the call does not wait
 }
 
-// Release is a request that ends the attempt.
+// Release returns a request that ends the attempt.
 func (l *Lock) Release(r Release) Request {
 	buried := r.Bury.ms
 	if r.Arrived {
 		buried = -buried
 	}
-	own := make([]byte, 0, 64)
-	own = appendText(own, l.id)
-	own = appendNumber(own, int64(r.DropBelow))
-	own = appendNumber(own, buried)
+
+	payload := make([]byte, 0, 64)
+	payload = appendText(payload, l.id)
+	payload = appendNumber(payload, int64(r.DropBelow))
+	payload = appendNumber(payload, buried)
+
 	plain := buried <= 0 && r.Cooldown <= 0 && !r.Undo && r.Waiter.Name == ""
 	if plain {
-		return Request{op: OpRelease, kind: plainRelease, lock: l, own: own}
+		return Request{op: OpRelease, kind: kindPlainRelease, lock: l, payload: payload}
 	}
-	own = appendNumber(own, (r.Cooldown + time.Millisecond - 1).Milliseconds())
-	own = append(own, oneOrZero(r.Undo)+2*oneOrZero(r.Again))
-	own = appendText(own, r.Waiter.member(r.Channel))
-	own = appendNumber(own, r.Waiter.Ticket.µs)
-	return Request{op: OpRelease, kind: releases, lock: l, own: own}
+
+	payload = appendNumber(payload, (r.Cooldown + time.Millisecond - 1).Milliseconds())
+	payload = append(payload, boolByte(r.Undo)+2*boolByte(r.Again))
+	payload = appendText(payload, r.Waiter.member(r.Channel))
+	payload = appendNumber(payload, r.Waiter.Ticket.µs)
+	return Request{op: OpRelease, kind: kindRelease, lock: l, payload: payload}
 }
 
-// Touch asks a node whether it would grant a key of the bucket.
+// Touch returns a request that asks a node whether it would grant a key of the bucket.
 func (k *Keyspace) Touch(bucket int) Request {
-	return Request{op: OpTouch, kind: touches, lock: &Lock{resource: k.probe(bucket), guard: k.guards[bucket]}}
+	return Request{
+		op:   OpTouch,
+		kind: kindTouch,
+		lock: &Lock{resource: k.probeKey(bucket), guard: k.guards[bucket]},
+	}
 }
 
-// Provision asks a node what it is, and declares it new where it was found so under a claim; NoMemory = it is claimed.
+// Provision returns a request that claims a node, and reports its state. If found is the claim that an earlier
+// request found, the node is declared new; found is NoMemory if the node is only to be claimed.
 func (k *Keyspace) Provision(bucket int, claim, found string) Request {
-	return Request{op: OpProvision, script: provisionScript, lock: &Lock{resource: k.Guard(bucket), id: claim}, tail: []any{found}}
+	return Request{
+		op:     OpProvision,
+		script: provisionScript,
+		lock:   &Lock{resource: k.Guard(bucket), id: claim},
+		extra:  []any{found},
+	}
 }
 
-// Mark asks a node to be marked by an operator who is about to lower the longest lease in use to so much.
-func (k *Keyspace) Mark(bucket int, to Millis) Request { return k.lowering(bucket, "mark", to, "") }
+// Mark returns a request that marks a node for an operator, before the longest lease in use is lowered.
+func (k *Keyspace) Mark(bucket int, to Millis) Request {
+	return k.lowerRequest(bucket, "mark", to, "")
+}
 
-// CheckMark asks whether a node is marked still as it answered to Mark.
+// CheckMark returns a request that asks whether a node still has the mark that it returned to Mark.
 func (k *Keyspace) CheckMark(bucket int, mark string) Request {
-	return k.lowering(bucket, "check", Millis{}, mark)
+	return k.lowerRequest(bucket, "check", Millis{}, mark)
 }
 
-// Lower lowers the longest lease in use, on a node that is marked still as it answered to Mark.
+// Lower returns a request that lowers the longest lease in use, if the node still has the mark that it returned to
+// Mark.
 func (k *Keyspace) Lower(bucket int, to Millis, mark string) Request {
-	return k.lowering(bucket, "lower", to, mark)
+	return k.lowerRequest(bucket, "lower", to, mark)
 }
 
-// Unmark takes away what mark there is.
-func (k *Keyspace) Unmark(bucket int) Request { return k.lowering(bucket, "unmark", Millis{}, "") }
-
-func (k *Keyspace) lowering(bucket int, step string, to Millis, mark string) Request {
-	return Request{op: OpLower, script: lowerScript, lock: &Lock{resource: k.Guard(bucket)}, tail: []any{step, to.ms, mark}}
+// Unmark returns a request that removes any mark.
+func (k *Keyspace) Unmark(bucket int) Request {
+	return k.lowerRequest(bucket, "unmark", Millis{}, "")
 }
 
-// Revoke ends somebody else's attempt. Its tombstone outlives every lease, whatever the holder's options are, which may be
-// renewed until a node tells it, and what of that is under way.
+func (k *Keyspace) lowerRequest(bucket int, step string, to Millis, mark string) Request {
+	return Request{
+		op:     OpLower,
+		script: lowerScript,
+		lock:   &Lock{resource: k.Guard(bucket)},
+		extra:  []any{step, to.ms, mark},
+	}
+}
+
+// Revoke returns a request that ends an attempt of another process. Its tombstone outlives any lease, with any
+// options of its holder: the holder may renew until a node rejects it, and renewals may be in flight.
 func (l *Lock) Revoke(h *Head) Request {
-	return Request{op: OpRevoke, script: revokeScript, lock: l, tail: []any{(2 * Slack).Milliseconds(), h.idle}}
+	return Request{
+		op:     OpRevoke,
+		script: revokeScript,
+		lock:   l,
+		extra:  []any{(2 * Slack).Milliseconds(), h.idle},
+	}
 }
 
-// Forget drops the completion record of a key that has this token.
+// Forget returns a request that drops the completion record of a key, if the record has that token.
 func (k *Keyspace) Forget(key string, token uint64) Request {
-	return Request{op: OpForget, script: forgetScript, lock: &Lock{resource: k.Resource(key)}, tail: []any{token}}
+	return Request{
+		op:     OpForget,
+		script: forgetScript,
+		lock:   &Lock{resource: k.Resource(key)},
+		extra:  []any{token},
+	}
 }
 
-// Probe tries the rights that scripts need on a server that has the keys of the bucket. [ParseRights] reads the reply.
+// Probe returns a request that tries the rights that scripts need, on a server that has the keys of the bucket.
+// [ParseRights] reads the reply.
 func (k *Keyspace) Probe(bucket int, sharded bool) Request {
 	publish := "publish"
 	if sharded {
 		publish = "spublish"
 	}
-	return Request{op: OpProbe, script: probeScript, lock: &Lock{resource: k.probe(bucket)}, tail: []any{publish, k.Channel(bucket, "").Name}}
+	return Request{
+		op:     OpProbe,
+		script: probeScript,
+		lock:   &Lock{resource: k.probeKey(bucket)},
+		extra:  []any{publish, k.Channel(bucket, "").Name},
+	}
 }

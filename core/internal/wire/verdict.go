@@ -1,6 +1,6 @@
 package wire
 
-// A Verdict is what one node made of one request. core.Verdict says what each means.
+// A Verdict is the answer of one node to one request. See core.Verdict for their meanings.
 type Verdict uint8
 
 const (
@@ -24,8 +24,26 @@ const (
 	CircuitOpen
 )
 
-var verdictNames = [...]string{"failed", "pending", "granted", "healed", "passed", "unconfirmed", "held", "reserved", "done", "gone", "forgotten", "quarantined",
-	"clock_skewed", "too_late", "replica", "unguarded", "timed_out", "circuit_open"}
+var verdictNames = [...]string{
+	"failed",
+	"pending",
+	"granted",
+	"healed",
+	"passed",
+	"unconfirmed",
+	"held",
+	"reserved",
+	"done",
+	"gone",
+	"forgotten",
+	"quarantined",
+	"clock_skewed",
+	"too_late",
+	"replica",
+	"unguarded",
+	"timed_out",
+	"circuit_open",
+}
 
 // String returns the verdict in snake_case.
 func (v Verdict) String() string {
@@ -35,7 +53,7 @@ func (v Verdict) String() string {
 	return "unknown"
 }
 
-// An Op is what a request is for.
+// An Op is the operation of a request.
 type Op uint8
 
 const (
@@ -51,5 +69,7 @@ const (
 	OpProbe
 )
 
-// Alone reports whether requests for it are never sent together with others.
-func (o Op) Alone() bool { return o > OpComplete }
+// Alone reports whether requests of this operation are never sent together with others.
+func (o Op) Alone() bool {
+	return o > OpComplete
+}
