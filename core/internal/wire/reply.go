@@ -1,15 +1,10 @@
 package wire
 
 import (
-	"cmp"
 	"errors"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/lockkit/lockkit/internal/faults"
 )
 
 // A Reply is the answer of a node. The grammar of the request says which fields a verdict sets.
@@ -28,94 +23,6 @@ type Reply struct {
 	Record  *Record       // the completion record on that node, if the reply shows one
 	Revoked bool          // the attempt was revoked
 	Refused bool          // released: the node has refused a completion of the attempt, or its first release, before
-}
-
-// A grammar has the replies of a script. For each first word it has the verdict and the fields that follow, as the
-// head of the .lua file lists them.
-type grammar map[string]struct {
-	verdict Verdict
-	follows string
-}
-
-// The first words of replies to an attempt that its release or its completion did not end on the node.
-const (
-	revokedWord = "REVOKED"
-	refusedWord = "REFUSED"
-)
-
-// grammars has the replies to requests, by operation.
-var grammars = [...]grammar{
-	OpAcquire: withChecks(grammar{
-		"OK":          {Granted, "now token expiry memory [record]"},
-		"DONE":        {Done, "now record"},
-		"QUARANTINED": {Quarantined, "now rest [record]"},
-		"HELD":        {Held, "now rest owner place [carried]"},
-		"RESERVED":    {Reserved, "now rest place"},
-		"TOMBSTONE":   {Gone, "now"},
-		"LOST":        {Gone, "now"},
-	}),
-	OpRenew: withChecks(grammar{
-		"OK":          {Granted, "now expiry memory"},
-		"HEALED":      {Healed, "now expiry memory"},
-		"PASSED":      {Passed, "now expiry memory"},
-		"WAIT":        {Unconfirmed, "now"},
-		"QUARANTINED": {Quarantined, "now rest [record]"},
-		"LOST":        {Gone, "now"},
-		"TOMBSTONE":   {Gone, "now"},
-		revokedWord:   {Gone, "now"},
-	}),
-	OpComplete: withChecks(grammar{
-		"OK":        {Granted, "now"},
-		"DONE":      {Done, "now ballot"},
-		"LOST":      {Gone, "now"},
-		"FORGOT":    {Forgotten, "now"},
-		"WAIT":      {Unconfirmed, "now"},
-		revokedWord: {Gone, "now"},
-	}),
-	OpTouch: withChecks(grammar{
-		"OK":          {Granted, "now memory"},
-		"QUARANTINED": {Quarantined, "now rest [record]"},
-	}),
-	OpProvision: withChecks(grammar{
-		"OK":          {Granted, "memory"},
-		"UNUSED":      {Granted, "memory claim"},
-		"NEW":         {Quarantined, "claim"},
-		"QUARANTINED": {Quarantined, "now rest [record]"},
-	}),
-	OpLower: withChecks(grammar{
-		"MARKED":      {Granted, "now claim"},
-		"OK":          {Granted, "now"},
-		"GONE":        {Gone, "now"},
-		"QUARANTINED": {Quarantined, "now rest"},
-	}),
-	OpRelease: {
-		"OK":        {Granted, ""},
-		"AGAIN":     {Granted, ""},
-		"GONE":      {Gone, ""},
-		refusedWord: {Gone, ""},
-		revokedWord: {Gone, ""},
-		"LATE":      {TooLate, ""},
-	},
-	OpRevoke: {
-		"ENDED": {Granted, "rest"},
-		"GONE":  {Gone, ""},
-	},
-	OpForget: {
-		"OK":    {Granted, ""},
-		"NONE":  {Gone, ""},
-		"OTHER": {Done, ""},
-	},
-	OpProbe: nil,
-}
-
-// withChecks adds the replies of scripts that first check the clocks and the guard.
-func withChecks(g grammar) grammar {
-	maps.Copy(g, grammar{
-		"CLOCK":   {ClockSkewed, "us"},
-		"REPLICA": {Replica, "now"},
-		"NOGUARD": {Unguarded, "now"},
-	})
-	return g
 }
 
 // ErrBadReply is returned for a text that the script cannot have sent.
@@ -233,115 +140,4 @@ func (f *replyReader) record() *Record {
 	r.Result = append(r.Result, f.rest...)
 	f.rest = ""
 	return r
-}
-
-// Answers has the answers of a node to a command, in the order of its requests.
-type Answers struct {
-	memory string
-	clock  int64 // the answer to all requests that are not in others: the node's clock in ms, or 1 if it was not read
-	others []any // number and text of each answer that is not the clock, in their order
-	number int64
-}
-
-// Answers splits the reply to a command into the answers to its requests.
-func (c Call) Answers(reply any) (Answers, error) {
-	switch reply := reply.(type) {
-	case int64:
-		return Answers{memory: c.memory, clock: reply}, nil
-	case string:
-		// The answer to a request that has its own script.
-		return Answers{memory: c.memory, others: []any{int64(1), reply}}, nil
-	case []any:
-		if len(reply)%2 == 0 {
-			return Answers{}, ErrBadReply
-		}
-
-		plain, ok := reply[0].(int64)
-		if ok {
-			return Answers{memory: c.memory, clock: plain, others: reply[1:]}, nil
-		}
-	}
-	return Answers{}, ErrBadReply
-}
-
-// Next returns the answer to the next request of the command, which is r.
-func (a *Answers) Next(r Request) (Reply, error) {
-	a.number++
-	if len(a.others) == 0 || a.others[0] != any(a.number) {
-		return r.decodePlain(a.clock, a.memory)
-	}
-
-	text, _ := a.others[1].(string) // empty if it is no text: then Decode fails
-	a.others = a.others[2:]
-
-	if reason, failed := strings.CutPrefix(text, "-"); failed {
-		return Reply{}, replyError(faults.Clip(reason))
-	}
-	return r.Decode(text)
-}
-
-// decodePlain decodes the short reply, a clock alone: the request was granted.
-func (r Request) decodePlain(clock int64, memory string) (Reply, error) {
-	if r.op == OpRelease && clock > 0 {
-		return Reply{Verdict: Granted}, nil
-	}
-
-	possible := r.kind == kindPlainAcquire || r.kind == kindPlainRenew
-	isClock := 1 < clock && clock <= maxNumber
-	if !possible || !isClock {
-		return Reply{}, ErrBadReply
-	}
-
-	v := Reply{
-		Verdict: Granted,
-		Clock:   nodeMillis(clock),
-		Expiry:  nodeMillis(clock + r.lease.ms),
-		Memory:  memory,
-	}
-	if r.kind == kindPlainAcquire {
-		// A plain acquisition is granted the token that it proposed, the first number of its payload.
-		own := unpacker{rest: string(r.payload[:8])}
-		v.Token = own.number()
-	}
-	return v, nil
-}
-
-// A replyError is the error with which Redis answered one request of a command.
-type replyError string
-
-func (e replyError) Error() string {
-	return string(e)
-}
-
-// RedisError marks it as a [redis.Error].
-func (replyError) RedisError() {}
-
-// Rights are the ACL rules that the user of a server lacks: "+command", and "~prefix*" or "&prefix*" if the keys or
-// the channels of the prefix are denied.
-type Rights []string
-
-// ParseRights reads the reply to a Probe.
-func ParseRights(reply, prefix string) (r Rights) {
-	for word := range strings.FieldsSeq(strings.TrimPrefix(reply, "OK")) {
-		switch of := word[len(word)-1:]; of {
-		case "~", "&":
-			r = append(r, of+prefix+"*")
-		default:
-			r = append(r, "+"+word)
-		}
-	}
-	return r
-}
-
-// String returns the rules, each once.
-func (r Rights) String() string {
-	// Commands come first, then keys, then channels.
-	order := func(rule string) int {
-		return strings.Index("+~&", rule[:1])
-	}
-	slices.SortFunc(r, func(a, b string) int {
-		return cmp.Or(order(a)-order(b), strings.Compare(a, b))
-	})
-
-	return strings.Join(slices.Compact(r), " ")
 }
