@@ -8,7 +8,10 @@ import (
 	"unsafe"
 )
 
-const clockMonotonic, clockBoottime = 1, 7 // of Linux
+const (
+	clockMonotonic = 1
+	clockBoottime  = 7
+)
 
 // A suspension knows how long the machine has been suspended since it was made: what CLOCK_BOOTTIME counts
 // and CLOCK_MONOTONIC, Go's clock, does not. As a difference of two real clocks it stays zero inside a
@@ -35,14 +38,28 @@ func newSuspension(now time.Time) *suspension {
 
 func (s *suspension) total(now time.Time) time.Duration {
 	ahead := now.UnixNano() - int64(now.Sub(s.base))
-	if d := time.Duration(ahead - s.ahead.Load()); d > -apart && d < apart {
+	d := time.Duration(ahead - s.ahead.Load())
+	unchanged := -apart < d && d < apart
+	if unchanged {
 		return time.Duration(s.sum.Load())
 	}
-	said := int64(suspendedSinceBoot() - s.boot)
-	for known := s.sum.Load(); said > known && !s.sum.CompareAndSwap(known, said); known = s.sum.Load() {
-	}
+	s.raise(int64(suspendedSinceBoot() - s.boot))
 	s.ahead.Store(ahead) // after the sum: who finds this finds that
 	return time.Duration(s.sum.Load())
+}
+
+// raise makes sum at least said.
+func (s *suspension) raise(said int64) {
+	for {
+		known := s.sum.Load()
+		if said <= known {
+			return
+		}
+		swapped := s.sum.CompareAndSwap(known, said)
+		if swapped {
+			return
+		}
+	}
 }
 
 // Suspend makes a stopwatch believe that the machine has just been suspended for d. It is for tests.
@@ -65,7 +82,8 @@ func suspendedSinceBoot() time.Duration {
 
 func readClock(id uintptr) time.Duration {
 	var ts syscall.Timespec
-	if _, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0); errno != 0 {
+	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&ts)), 0)
+	if errno != 0 {
 		return 0
 	}
 	return time.Duration(ts.Nano())

@@ -30,14 +30,19 @@ type script struct {
 
 // scripts are all that nodes run, by their names and by their sources.
 var scripts = func() map[string]*script {
-	guarded, bare := wire.NewKeyspace("p", 1, true), wire.NewKeyspace("p", 1, false)
-	lock, unguarded, h := guarded.LockOf("k", "a"), bare.LockOf("k", "a"), wire.NewHead(0, time.Second, 0)
+	guarded := wire.NewKeyspace("p", 1, true)
+	bare := wire.NewKeyspace("p", 1, false)
+	lock := guarded.LockOf("k", "a")
+	unguarded := bare.LockOf("k", "a")
+	h := wire.NewHead(0, time.Second, 0)
 	all := map[string]*script{}
 	add := func(requests int, r wire.Request) {
 		call := h.Encode(requests, wire.One(r), wire.NoMemory, time.Time{})
 		s := &script{source: call.InFull()[1].(string), op: r.Op()}
 		_, s.packed = call.Args()[len(call.Args())-1].(encoding.BinaryMarshaler)
-		all[s.source], all[call.Args()[1].(string)] = s, s
+		sha := call.Args()[1].(string)
+		all[s.source] = s
+		all[sha] = s
 	}
 	add(2, guarded.Touch(0))
 	add(1, lock.Acquire(wire.Millis{}, wire.Acquire{}))
@@ -66,49 +71,42 @@ func RequestsOf(args []any) (all []Sent) {
 		return nil
 	}
 	name, _ := args[1].(string)
-	switch of := scripts[name]; {
-	case of == nil:
+	of := scripts[name]
+	if of == nil {
 		return nil
-	case !of.packed:
+	}
+	if !of.packed {
 		return []Sent{{Op: of.op, Resource: args[3].(string), Args: args}}
 	}
 	keys := args[3 : 3+args[2].(int)]
 	in := &packed{rest: bodyIn(args)}
-	guarded := in.take(1)[0] == 1
-	wall := in.number()
-	in.take(4 * 8)
-	if guarded {
-		in.text()
-		in.text()
-		in.take(8)
-	}
+	wall := time.UnixMicro(in.skipHead())
 	for len(in.rest) > 0 && !in.bad {
-		kind, count := in.take(1)[0], 1
-		if kind < 'a' {
-			count = int(in.take(1)[0])
-			if kind != 'E' {
-				in.take(4 * 8)
-			}
-			in.text()
-		}
+		kind := in.take(1)[0]
+		count := in.skipGroup(kind)
+		tombstones := keys[count:]
 		for i := range count {
-			q := Sent{Op: opOf[kind], Plain: kind < 'a', Resource: keys[i].(string), Wall: time.UnixMicro(wall), Args: args}
-			switch kind {
-			case 'A':
-				q.Tombstone = keys[count+i].(string)
-			case 'R', 'E', 't':
-			default:
-				q.Tombstone = keys[1].(string)
+			q := Sent{Op: opOf[kind], Plain: kind < 'a', Resource: keys[i].(string), Wall: wall, Args: args}
+			if hasTombstone(kind) {
+				q.Tombstone = tombstones[i].(string)
 			}
 			in.skip(kind, &q)
 			all = append(all, q)
 		}
 		keys = keys[count:]
-		if kind == 'A' || kind >= 'a' && kind != 't' {
+		if hasTombstone(kind) {
 			keys = keys[count:]
 		}
 	}
 	return all
+}
+
+func hasTombstone(kind byte) bool {
+	switch kind {
+	case 'R', 'E', 't':
+		return false
+	}
+	return true
 }
 
 // RequestsOfText takes a command apart as a node reads it.
@@ -150,7 +148,8 @@ type packed struct {
 
 func (p *packed) take(n int) []byte {
 	if len(p.rest) < n {
-		p.bad, p.rest = true, nil
+		p.bad = true
+		p.rest = nil
 		return make([]byte, max(n, 1))
 	}
 	taken := p.rest[:n]
@@ -163,6 +162,30 @@ func (p *packed) number() int64 {
 }
 
 func (p *packed) text() { p.take(int(p.take(1)[0])) }
+
+func (p *packed) skipHead() (wall int64) {
+	guarded := p.take(1)[0] == 1
+	wall = p.number()
+	p.take(4 * 8)
+	if guarded {
+		p.text()
+		p.text()
+		p.take(8)
+	}
+	return wall
+}
+
+func (p *packed) skipGroup(kind byte) (count int) {
+	if kind >= 'a' {
+		return 1
+	}
+	count = int(p.take(1)[0])
+	if kind != 'E' {
+		p.take(4 * 8)
+	}
+	p.text()
+	return count
+}
 
 // skip reads what is a request's own.
 func (p *packed) skip(kind byte, q *Sent) {
