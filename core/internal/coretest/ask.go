@@ -16,15 +16,24 @@ func Ask(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time, r
 	return AskAs(c, h, memory, wall, "", requests...)
 }
 
-// AskAs is Ask with a piece of Lua before the script.
-func AskAs(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time, before string, requests ...wire.Request) ([]quorum.Vote, error) {
+// AskAs does the same as Ask, and puts the Lua code before at the beginning of the script.
+func AskAs(
+	c redis.UniversalClient,
+	h *wire.Head,
+	memory string,
+	wall time.Time,
+	before string,
+	requests ...wire.Request,
+) ([]quorum.Vote, error) {
 	ctx := context.Background() // bounded by the client's timeouts
 	call := h.Encode(len(requests), func(i int) wire.Request { return requests[i] }, memory, wall)
+
 	args := call.Args()
 	if before != "" {
 		args = call.InFull()
 		args[1] = before + args[1].(string)
 	}
+
 	cmd := c.Do(ctx, args...)
 	if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
 		cmd = c.Do(ctx, call.InFull()...)
@@ -32,10 +41,12 @@ func AskAs(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time,
 	if cmd.Err() != nil {
 		return nil, cmd.Err()
 	}
+
 	answers, err := call.Answers(cmd.Val())
 	if err != nil {
 		return nil, err
 	}
+
 	votes := make([]quorum.Vote, len(requests))
 	for i, q := range requests {
 		v, err := answers.Next(q)
@@ -44,7 +55,7 @@ func AskAs(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time,
 	return votes, nil
 }
 
-// VoteOf is the vote that a reply is, or an error.
+// VoteOf returns the vote for a reply, or for an error of a client.
 func VoteOf(v wire.Reply, err error) quorum.Vote {
 	switch {
 	case err == nil:

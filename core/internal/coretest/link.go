@@ -1,5 +1,5 @@
-// Package coretest is what the tests of core and of its packages share: a link whose requests have the fates that a test gives
-// them, and how to take a command apart. Nothing but tests imports it.
+// Package coretest has the helpers that the tests of core and of its packages share: a [Link] that loses, delays or
+// refuses requests as a test decides, and [RequestsOf], which parses a command. Only tests import it.
 package coretest
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// CommandsOnly is what hooks have in common that look at commands alone.
+// CommandsOnly implements the methods of redis.Hook that a hook for single commands does not need.
 type CommandsOnly struct{}
 
 // DialHook implements redis.Hook.
@@ -26,62 +26,71 @@ func (CommandsOnly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	return next
 }
 
-// A Link carries the requests of one process to one node. Its rule decides the fate of each.
+// A Link is a hook that carries the requests of one process to one node. Its rule decides the fate of each request.
+// The mutex guards rule, wake and delay.
 type Link struct {
 	CommandsOnly
 	mu       sync.Mutex
-	rule     func(op wire.Op, q Sent) Fate
-	Together func()        // called with each batch; may be nil
-	wake     chan struct{} // closed by mend: what is lost fails now
-	delay    time.Duration // of each request, beside its fate
+	rule     func(op wire.Op, q Sent) Fate // nil if all requests succeed
+	Together func()                        // called for each batch of several requests; may be nil
+	wake     chan struct{}                 // closed by Mend, so that lost requests fail at once
+	delay    time.Duration                 // of each request, in addition to its fate
 }
 
-// LeaveTogether makes each request take a nanosecond to its node, beside what its fate is. In a bubble even a nanosecond passes
-// only when every goroutine is at rest. So all requests of a round leave before any of them arrives, even if the operating
-// system stops the thread that sends one of them. Without it, nothing orders the first reply before the last request.
+// LeaveTogether makes each request take a nanosecond to its node, in addition to its fate. In a bubble even a
+// nanosecond passes only when every goroutine is blocked. So all requests of a round leave before any of them
+// arrives, even if the operating system stops the thread that sends one of them. Otherwise the first reply could come
+// before the last request leaves.
 func (k *Link) LeaveTogether() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.delay = time.Nanosecond
 }
 
-// A Fate is what happens to a request; the zero value passes.
+// A Fate decides how a request fails. With the zero value it succeeds.
 type Fate struct {
-	Refuse     bool          // fails at once, not sent
-	Lose       bool          // never arrives, never answered
-	Delay      time.Duration // arrives later
-	Twice      bool          // arrives twice, the second time after delay
-	LoseReply  bool
-	ReplyDelay time.Duration
-	Panic      bool // the hook panics with the answer
+	Refuse     bool          // it is not sent, and fails after Refusing
+	Lose       bool          // it never arrives, and is never answered
+	Delay      time.Duration // it arrives later
+	Twice      bool          // it arrives twice, the second time after Delay
+	LoseReply  bool          // it arrives, and is never answered
+	ReplyDelay time.Duration // its reply comes later
+	Panic      bool          // the hook panics when the reply comes
 }
 
-// with is the fate of two requests that travel together.
+// with returns the fate of a command with two requests of these fates.
 func (f Fate) with(g Fate) Fate {
-	return Fate{Refuse: f.Refuse || g.Refuse, Lose: f.Lose || g.Lose, Delay: max(f.Delay, g.Delay), Twice: f.Twice || g.Twice,
-		LoseReply: f.LoseReply || g.LoseReply, ReplyDelay: max(f.ReplyDelay, g.ReplyDelay), Panic: f.Panic || g.Panic}
+	return Fate{
+		Refuse:     f.Refuse || g.Refuse,
+		Lose:       f.Lose || g.Lose,
+		Delay:      max(f.Delay, g.Delay),
+		Twice:      f.Twice || g.Twice,
+		LoseReply:  f.LoseReply || g.LoseReply,
+		ReplyDelay: max(f.ReplyDelay, g.ReplyDelay),
+		Panic:      f.Panic || g.Panic,
+	}
 }
 
-// What a Link's requests fail with.
+// The errors of requests that a Link refuses or loses.
 var (
 	ErrRefused = errors.New("connection refused")
 	ErrLost    = errors.New("i/o timeout")
 )
 
-// Refusing is what it takes to be refused. In a bubble every other goroutine is at rest before it is over, so that no
-// refusal ends an attempt before its other requests have left, whatever else the machine does.
+// Refusing is the time until a refused request fails. In a bubble every other goroutine is blocked before it ends. So
+// no refusal ends an attempt before its other requests have left, however busy the machine is.
 const Refusing = time.Millisecond
 
-// RefusalsHeard waits until all that is refused now has been.
+// RefusalsHeard waits until all requests that are being refused have failed.
 func RefusalsHeard() {
 	time.Sleep(2 * Refusing)
 	synctest.Wait()
 }
 
-// Patience is how long a client waits for an answer that never comes: longer than any node timeout.
+// Patience is how long a client waits for a reply that never comes. It is longer than any node timeout.
 const Patience = 6 * time.Second
 
-// Set makes f the fate of requests that run one of scripts, or all when none is named.
+// Set makes f the fate of all requests with one of the operations, or of all requests if ops is empty.
 func (k *Link) Set(f Fate, ops ...wire.Op) {
 	k.Decide(func(op wire.Op, _ Sent) Fate {
 		if len(ops) == 0 || slices.Contains(ops, op) {
@@ -91,35 +100,41 @@ func (k *Link) Set(f Fate, ops ...wire.Op) {
 	})
 }
 
-// Next gives the next request that runs s its fate; the others pass.
-func (k *Link) Next(f Fate, s wire.Op) { k.Sequence(s, f, Fate{}) }
+// Next makes f the fate of the next request with an operation. All other requests succeed.
+func (k *Link) Next(f Fate, op wire.Op) {
+	k.Sequence(op, f, Fate{})
+}
 
-// Sequence gives the coming requests that run s their fates, one after the other; the last is for all others.
-func (k *Link) Sequence(s wire.Op, fates ...Fate) {
+// Sequence sets the fates of the next requests with an operation, one after the other. The last fate is for all later
+// ones. Requests with other operations succeed.
+func (k *Link) Sequence(op wire.Op, fates ...Fate) {
 	k.Decide(func(got wire.Op, _ Sent) Fate {
-		if got != s {
+		if got != op {
 			return Fate{}
 		}
+
 		f := fates[0]
 		fates = fates[min(1, len(fates)-1):]
 		return f
 	})
 }
 
-// Decide makes rule decide the fate of each request.
+// Decide sets the rule that decides the fate of each request.
 func (k *Link) Decide(rule func(wire.Op, Sent) Fate) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.rule = rule
 	if k.wake == nil {
 		k.wake = make(chan struct{})
 	}
 }
 
-// Mend lets all requests pass. What is lost fails now.
+// Mend makes all requests succeed again. Requests that were lost fail now.
 func (k *Link) Mend() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.rule = nil
 	if k.wake != nil {
 		close(k.wake)
@@ -142,6 +157,7 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		case f.Twice:
 			next(ctx, redis.NewCmd(ctx, cmd.Args()...))
 		}
+
 		time.Sleep(f.Delay)
 		err := next(ctx, cmd)
 		time.Sleep(f.ReplyDelay)
@@ -161,24 +177,26 @@ func (k *Link) onTheWay() time.Duration {
 	return k.delay
 }
 
-// fateOf is what becomes of a command, and what is closed when those that are lost are to fail.
+// fateOf returns the fate of a command, and a channel that is closed when it must fail if it is lost.
 func (k *Link) fateOf(args []any) (f Fate, wake <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.rule == nil {
 		return Fate{}, nil
 	}
+
 	all := RequestsOf(args)
 	for _, q := range all {
 		f = f.with(k.rule(q.Op, q))
 	}
+
 	if len(all) > 1 && k.Together != nil {
 		k.Together()
 	}
 	return f, k.wake
 }
 
-// Unanswered waits for a reply that does not come.
+// Unanswered waits for a reply that does not come: for Patience, or until wake is closed. It returns ErrLost.
 func Unanswered(cmd redis.Cmder, wake <-chan struct{}) error {
 	select {
 	case <-time.After(Patience):

@@ -10,40 +10,43 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A Sent is a request as it stands in a command.
+// A Sent is a request in a command, as RequestsOf parses it.
 type Sent struct {
 	Op                  wire.Op
-	Resource, Tombstone string    // "" = the command does not name it
-	Wall, Proposes      time.Time // zero where it says none
+	Resource, Tombstone string    // "" if the command does not name it
+	Wall, Proposes      time.Time // zero if the request has none
 	DropBelow           uint64    // of a release
 	Undo                bool
-	Plain               bool  // it may be answered by the clock alone
-	Args                []any // all of the command
+	Plain               bool  // the reply may be the clock alone
+	Args                []any // the whole command
 }
 
-// A script is one that nodes run.
+// A script is a Lua script that nodes run.
 type script struct {
 	source string
 	op     wire.Op
-	packed bool // its requests stand in one argument, and say themselves what they are
+	packed bool // its requests are packed in one argument, each with its kind
 }
 
-// scripts are all that nodes run, by their names and by their sources.
+// scripts has the scripts that nodes run, by SHA and by source. The script of lockctl lower-max-ttl is missing.
 var scripts = func() map[string]*script {
 	guarded := wire.NewKeyspace("p", 1, true)
 	bare := wire.NewKeyspace("p", 1, false)
 	lock := guarded.LockOf("k", "a")
 	unguarded := bare.LockOf("k", "a")
 	h := wire.NewHead(0, time.Second, 0)
+
 	all := map[string]*script{}
 	add := func(requests int, r wire.Request) {
 		call := h.Encode(requests, wire.One(r), wire.NoMemory, time.Time{})
 		s := &script{source: call.InFull()[1].(string), op: r.Op()}
 		_, s.packed = call.Args()[len(call.Args())-1].(encoding.BinaryMarshaler)
+
 		sha := call.Args()[1].(string)
 		all[s.source] = s
 		all[sha] = s
 	}
+
 	add(2, guarded.Touch(0))
 	add(1, lock.Acquire(wire.Millis{}, wire.Acquire{}))
 	add(1, unguarded.Acquire(wire.Millis{}, wire.Acquire{}))
@@ -55,7 +58,7 @@ var scripts = func() map[string]*script {
 	return all
 }()
 
-// Sources are all scripts that nodes run.
+// Sources returns the sources of these scripts.
 func Sources() (all []string) {
 	for name, s := range scripts {
 		if name == s.source {
@@ -65,11 +68,12 @@ func Sources() (all []string) {
 	return all
 }
 
-// RequestsOf takes a command apart: its requests, in their order; none where it is not lockkit's.
+// RequestsOf parses a command. It returns its requests in their order, or none if it is not a command of lockkit.
 func RequestsOf(args []any) (all []Sent) {
 	if len(args) < 4 {
 		return nil
 	}
+
 	name, _ := args[1].(string)
 	of := scripts[name]
 	if of == nil {
@@ -78,15 +82,24 @@ func RequestsOf(args []any) (all []Sent) {
 	if !of.packed {
 		return []Sent{{Op: of.op, Resource: args[3].(string), Args: args}}
 	}
+
 	keys := args[3 : 3+args[2].(int)]
 	in := &packed{rest: bodyIn(args)}
 	wall := time.UnixMicro(in.skipHead())
+
 	for len(in.rest) > 0 && !in.bad {
 		kind := in.take(1)[0]
 		count := in.skipGroup(kind)
 		tombstones := keys[count:]
+
 		for i := range count {
-			q := Sent{Op: opOf[kind], Plain: kind < 'a', Resource: keys[i].(string), Wall: wall, Args: args}
+			q := Sent{
+				Op:       opOf[kind],
+				Plain:    kind < 'a',
+				Resource: keys[i].(string),
+				Wall:     wall,
+				Args:     args,
+			}
 			if hasTombstone(kind) {
 				q.Tombstone = tombstones[i].(string)
 			}
@@ -101,6 +114,7 @@ func RequestsOf(args []any) (all []Sent) {
 	return all
 }
 
+// hasTombstone reports whether a command names the tombstones of requests of a kind.
 func hasTombstone(kind byte) bool {
 	switch kind {
 	case 'R', 'E', 't':
@@ -109,38 +123,48 @@ func hasTombstone(kind byte) bool {
 	return true
 }
 
-// RequestsOfText takes a command apart as a node reads it.
+// RequestsOfText parses a command as a node receives it.
 func RequestsOfText(args []string) []Sent {
 	if len(args) < 4 {
 		return nil
 	}
+
 	keys, _ := strconv.Atoi(args[2])
 	all := []any{args[0], args[1], keys}
 	for _, a := range args[3:] {
 		all = append(all, a)
 	}
+
 	last := len(all) - 1
 	all[last] = []byte(args[last])
 	return RequestsOf(all)
 }
 
-// bodyIn is the packed argument of a command.
+// bodyIn returns the packed argument of a command, or nil if it has none.
 func bodyIn(args []any) []byte {
 	switch last := args[len(args)-1].(type) {
 	case encoding.BinaryMarshaler:
 		text, _ := last.MarshalBinary()
 		return text
-	case []byte: // as somebody has changed it
+	case []byte: // from RequestsOfText, or changed by a test
 		return last
 	}
 	return nil
 }
 
-// opOf are the kinds of lua/run.lua.
-var opOf = map[byte]wire.Op{'A': wire.OpAcquire, 'a': wire.OpAcquire, 'R': wire.OpRenew, 'r': wire.OpRenew,
-	'E': wire.OpRelease, 'e': wire.OpRelease, 'c': wire.OpComplete, 't': wire.OpTouch}
+// opOf has the operations of the kinds of requests, see lua/run.lua.
+var opOf = map[byte]wire.Op{
+	'A': wire.OpAcquire,
+	'a': wire.OpAcquire,
+	'R': wire.OpRenew,
+	'r': wire.OpRenew,
+	'E': wire.OpRelease,
+	'e': wire.OpRelease,
+	'c': wire.OpComplete,
+	't': wire.OpTouch,
+}
 
-// A packed is what Lua's struct.unpack reads. What cannot be read is zero, and noted.
+// A packed reads values in the formats of Lua's struct.unpack. A value that cannot be read is zero, and sets bad.
 type packed struct {
 	rest []byte
 	bad  bool
@@ -152,6 +176,7 @@ func (p *packed) take(n int) []byte {
 		p.rest = nil
 		return make([]byte, max(n, 1))
 	}
+
 	taken := p.rest[:n]
 	p.rest = p.rest[n:]
 	return taken
@@ -161,8 +186,12 @@ func (p *packed) number() int64 {
 	return int64(math.Float64frombits(binary.LittleEndian.Uint64(p.take(8))))
 }
 
-func (p *packed) text() { p.take(int(p.take(1)[0])) }
+// text skips a text behind its length.
+func (p *packed) text() {
+	p.take(int(p.take(1)[0]))
+}
 
+// skipHead reads the part that all requests of a command share, and returns the client's wall clock in µs.
 func (p *packed) skipHead() (wall int64) {
 	guarded := p.take(1)[0] == 1
 	wall = p.number()
@@ -175,10 +204,12 @@ func (p *packed) skipHead() (wall int64) {
 	return wall
 }
 
+// skipGroup reads the head of a group behind its kind, and returns the number of its requests.
 func (p *packed) skipGroup(kind byte) (count int) {
 	if kind >= 'a' {
 		return 1
 	}
+
 	count = int(p.take(1)[0])
 	if kind != 'E' {
 		p.take(4 * 8)
@@ -187,7 +218,7 @@ func (p *packed) skipGroup(kind byte) (count int) {
 	return count
 }
 
-// skip reads what is a request's own.
+// skip reads the payload of a request.
 func (p *packed) skip(kind byte, q *Sent) {
 	switch kind {
 	case 'A', 'a':
@@ -212,6 +243,8 @@ func (p *packed) skip(kind byte, q *Sent) {
 		p.text()
 		p.take(int(p.number()))
 	}
+
+	// The kinds that are not plain have more fields.
 	switch kind {
 	case 'a':
 		p.take(8)

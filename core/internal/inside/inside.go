@@ -1,5 +1,6 @@
-// Package inside is how core/admin and lockctl get at what a Locker runs on, which no service needs. Package core sets its
-// variables when it is loaded. Some are functions of types of core, which this package cannot name.
+// Package inside gives core/admin and lockctl access to the nodes of a Locker. Services do not need it. Package core
+// sets the variables of this package when it is loaded. Some of them use types of core, which this package cannot
+// import. The comments name these types.
 package inside
 
 import (
@@ -12,36 +13,36 @@ import (
 )
 
 var (
-	// Enter admits a call to a *core.Locker that is not closed, about a key unless that is nil. The caller has to call
-	// leave.
+	// Enter begins a call on a *core.Locker, about a key unless key is nil. It returns an error if the Locker is
+	// closed. Otherwise the caller must call leave at the end of the call.
 	Enter func(ctx context.Context, locker any, key *string) (g *node.Group, leave func(), err error)
 
-	// Config returns what a []core.Option says of these nodes.
+	// Config returns the configuration of these nodes by a []core.Option.
 	Config func(nodes []redis.UniversalClient, options any) (*node.Config, error)
 
-	// Dial makes the clients that core.Open makes, with a []core.Option.
+	// Dial makes the clients that core.Open would make with a []core.Option.
 	Dial func(urls []string, options any) ([]redis.UniversalClient, error)
 
-	// EndOf returns why ctx has ended, as core's errors have it.
+	// EndOf returns the reason why ctx has ended, as core's errors contain it.
 	EndOf func(ctx context.Context) error
 
-	// Fail notes in a *core.OpError why its operation failed.
+	// Fail sets the error of a *core.OpError.
 	Fail func(failed any, err error)
 
-	// Replies returns a []core.NodeReply: the votes of all nodes.
+	// Replies returns the votes of all nodes as a []core.NodeReply.
 	Replies func(g *node.Group, t *quorum.Tally) any
 
-	// KeyHash returns what stands for a key in log lines.
+	// KeyHash returns the hash that stands for a key in log lines.
 	KeyHash func(key string) string
 
-	// Looking is a core.Option. With it New succeeds although nodes are unfit, and no node is touched, which would write
-	// guard records and begin quarantines.
+	// Looking is a core.Option. With it, New succeeds even if nodes are unfit. No node is touched, because that would
+	// write guard records and begin quarantines.
 	Looking any
 
-	// Stored is a func(text string, clock time.Time) core.KeyOnNode: what a node has of a key, given the first KiB of what
-	// it stores and its clock. A result of a record is not in it.
+	// Stored is a func(text string, clock time.Time) core.KeyOnNode. It parses the first KiB of the value that a node
+	// stores for a key, by the node's clock. The result of a completion record is left out.
 	Stored any
 
-	// Settled is a func(nodes []core.KeyOnNode) core.KeyState: what a quorum of nodes agrees on.
+	// Settled is a func(nodes []core.KeyOnNode) core.KeyState. It returns the state of a key on which a quorum agrees.
 	Settled any
 )
