@@ -12,7 +12,13 @@ import (
 )
 
 // Ask sends requests in one command, and returns their votes.
-func Ask(c redis.UniversalClient, h *wire.Head, memory string, wall time.Time, requests ...wire.Request) ([]quorum.Vote, error) {
+func Ask(
+	c redis.UniversalClient,
+	h *wire.Head,
+	memory string,
+	wall time.Time,
+	requests ...wire.Request,
+) ([]quorum.Vote, error) {
 	return AskAs(c, h, memory, wall, "", requests...)
 }
 

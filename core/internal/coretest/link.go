@@ -44,6 +44,7 @@ type Link struct {
 func (k *Link) LeaveTogether() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	k.delay = time.Nanosecond
 }
 
@@ -90,7 +91,7 @@ func RefusalsHeard() {
 // Patience is how long a client waits for a reply that never comes. It is longer than any node timeout.
 const Patience = 6 * time.Second
 
-// Set makes f the fate of all requests with one of the operations, or of all requests if ops is empty.
+// Set sets the fate of all requests with one of the operations, or of all requests if ops is empty.
 func (k *Link) Set(f Fate, ops ...wire.Op) {
 	k.Decide(func(op wire.Op, _ Sent) Fate {
 		if len(ops) == 0 || slices.Contains(ops, op) {
@@ -100,7 +101,7 @@ func (k *Link) Set(f Fate, ops ...wire.Op) {
 	})
 }
 
-// Next makes f the fate of the next request with an operation. All other requests succeed.
+// Next sets the fate of the next request with an operation. All other requests succeed.
 func (k *Link) Next(f Fate, op wire.Op) {
 	k.Sequence(op, f, Fate{})
 }
@@ -147,6 +148,7 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
 		f, wake := k.fateOf(cmd.Args())
 		time.Sleep(k.onTheWay())
+
 		switch {
 		case f.Refuse:
 			time.Sleep(Refusing)
@@ -161,6 +163,7 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		time.Sleep(f.Delay)
 		err := next(ctx, cmd)
 		time.Sleep(f.ReplyDelay)
+
 		if f.LoseReply {
 			return Unanswered(cmd, wake)
 		}
@@ -181,6 +184,7 @@ func (k *Link) onTheWay() time.Duration {
 func (k *Link) fateOf(args []any) (f Fate, wake <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+
 	if k.rule == nil {
 		return Fate{}, nil
 	}

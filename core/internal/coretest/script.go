@@ -195,7 +195,9 @@ func (p *packed) text() {
 func (p *packed) skipHead() (wall int64) {
 	guarded := p.take(1)[0] == 1
 	wall = p.number()
-	p.take(4 * 8)
+	p.take(4 * 8) // clock window, longest lease, replica lag, life of an idle counter
+
+	// The line of INFO, the guard record, and when the node votes.
 	if guarded {
 		p.text()
 		p.text()
@@ -211,6 +213,8 @@ func (p *packed) skipGroup(kind byte) (count int) {
 	}
 
 	count = int(p.take(1)[0])
+
+	// A group of releases has no clock and no lease.
 	if kind != 'E' {
 		p.take(4 * 8)
 	}
