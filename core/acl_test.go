@@ -238,8 +238,8 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 
 // renewOnce is one round of renewal, with what comes of it.
 func (lease *Lease) renewOnce() error {
-	r := lease.attempt.newRound(wire.OpRenew, (*node.Round).Settled)
-	r.Must, r.Each = true, lease.attempt.lock.Renew(lease.attempt.p.ttlMillis, len(lease.attempt.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.attempt.token, Turn: lease.attempt.p.turnMillis} })
+	r := lease.attempt.newRound(wire.OpRenew, (*node.Round).LeaseDecided)
+	r.AskTroubled, r.Each = true, lease.attempt.lock.Renew(lease.attempt.p.ttlMillis, len(lease.attempt.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.attempt.token, Turn: lease.attempt.p.turnMillis} })
 	lease.attempt.mu.Lock()
 	was, phase := lease.state, lease.attempt.phase
 	lease.state, lease.attempt.phase = leasePending, attemptAsking // whatever becomes of it at the nodes

@@ -134,7 +134,7 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	}
 
 	a.out.Contended = true
-	a.setLast(e.localQueue.Why(a.resource))
+	a.setLast(e.localQueue.Blocker(a.resource))
 	if a.tryOnly || a.cooldownExceedsWait(waitCtx) {
 		return false
 	}
@@ -145,7 +145,7 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call and not a
 	// itself, because then a would be allocated on the heap.
 	next := a.call
-	turn := &queue.Turn{Ask: func(release *node.Round) {
+	turn := &queue.Turn{Request: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
 		next.prefetchedRound = next.prefetched.newAcquireRound(false)
 		next.prefetchedRound.Begin(ctx, quorum.All(len(e.Nodes)))
@@ -156,7 +156,7 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 
 	// An earlier caller may have found that no quorum can be reached. For this call, the outage counts from its
 	// beginning.
-	a.setLast(e.localQueue.Why(a.resource))
+	a.setLast(e.localQueue.Blocker(a.resource))
 	if a.last.silentSince != 0 {
 		a.last.silentSince = max(a.last.silentSince, began)
 	}
@@ -168,7 +168,7 @@ func (a *acquisition) leaveLocalQueue(ctx context.Context, leased bool) {
 	e := a.e
 	if a.waiter != nil {
 		a.waiter.End()
-		e.board.End(a.waiter)
+		e.board.Remove(a.waiter)
 	}
 	if leased {
 		return
@@ -181,7 +181,7 @@ func (a *acquisition) leaveLocalQueue(ctx context.Context, leased bool) {
 		last.leaveQueues()
 		last.releaseAll(ctx)
 	}
-	e.localQueue.Leave(a.resource)
+	e.localQueue.PassOn(a.resource)
 }
 
 // contend makes attempts until one becomes a lease or there is a reason to stop.
@@ -194,7 +194,7 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 	for {
 		a.out.Attempts++
 		if a.waiter != nil {
-			a.waiter.Trying()
+			a.waiter.BeginAttempt()
 		}
 
 		lease, refused := a.try(ctx, waitCtx)
@@ -221,7 +221,7 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 		}
 
 		// Callers that wait in this process learn why the attempt failed.
-		a.e.localQueue.Fails(a.resource, a.last)
+		a.e.localQueue.SetLast(a.resource, a.last)
 		a.recovering = a.recovering && a.last.isSplit()
 
 		slept := a.sleep(waitCtx)
@@ -247,11 +247,11 @@ func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 	won, lostVotes := own.settleToken(ctx, waitCtx, r)
 
 	t := &r.Tally
-	outcome := t.Acquired()
+	outcome := t.AcquireOutcome()
 	switch {
 	case outcome == quorum.Done:
 		// A record counts whether or not the grants make a lease: the key must not be granted again.
-		_, rec := t.DoneVotes()
+		_, rec := t.CountDone()
 		rec = rec.Aged(a.e.Clock.Now().Since(r.Sent))
 		return nil, a.refuseDone(ctx, own, t, rec)
 	case won && outcome == quorum.Unsettled && a.recovering && a.trustsGrants(r.Sent):
@@ -311,7 +311,7 @@ func (a *acquisition) endFailed(
 	own.abandon(ctx, waitCtx, t)
 
 	// A node reported a longer max TTL. The grants do not count, and the next request names that TTL.
-	outdated := r.Outdated() && t.Count(wire.Granted) >= t.Q
+	outdated := r.IsOutdated() && t.Count(wire.Granted) >= t.Q
 	if outdated {
 		return refusal{err: ErrUnavailable, retryNow: true, nodes: replies(a.e.Group, t)}
 	}
@@ -331,7 +331,7 @@ func (a *acquisition) refuseDone(ctx context.Context, own *attempt, t *quorum.Ta
 	if lacking != 0 {
 		r := own.newCompleteRound(rec, rec.Ballot, true)
 		r.Send(ctx, lacking)
-		r.Leave()
+		r.Abandon()
 	}
 
 	return refusal{err: ErrDone, record: recordOf(rec), nodes: replies(a.e.Group, t)}
@@ -432,8 +432,8 @@ func (a *acquisition) sleep(waitCtx context.Context) bool {
 
 	var notified <-chan struct{}
 	if a.waiter != nil {
-		a.e.board.Begin(a.waiter, a.e.Bucket(a.key))
-		notified = a.waiter.Try
+		a.e.board.Add(a.waiter, a.e.Bucket(a.key))
+		notified = a.waiter.Wake
 	}
 
 	least, most := a.last.pauseRange(a.p, a.sharedTurns > maxSharedTurns)

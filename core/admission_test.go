@@ -43,7 +43,7 @@ func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 // Callers that ask for keys without a pause, over clients with hardly a connection, take no lease from those
 // who hold one: renewals and releases do not stand in line behind them.
 func TestLeasesSurviveHotLoops(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	const loops, leases = 100, 10 // so many loops at 20ms each are more than a node timeout
 	bubbles(t, 3, map[string]int{"pool of 1": 1, "pool of 2": 2}, func(t *testing.T, w *world, pool int) {
 		p := w.withConns(pool, 20*time.Millisecond, TTL(5*time.Second), WithClockWindow(300*time.Millisecond))
@@ -203,7 +203,7 @@ func TestEndedAttemptSendsNothing(t *testing.T) {
 		r := lease.attempt.newAcquireRound(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Send(t.Context(), quorum.All(len(w.nodes)))
-		r.Leave()
+		r.Abandon()
 		synctest.Wait()
 		if n := asked.Load(); n > 0 {
 			t.Errorf("%d requests sent", n)

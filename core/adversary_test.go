@@ -93,7 +93,7 @@ func TestProvisionBesideARenewedLease(t *testing.T) {
 
 // However long its own max TTL is, nobody completes when the counters of others may be gone.
 func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, y := w.process(WithMaxTTL(24*time.Hour)), w.process()
 		stale := w.acquire(x, "k")
@@ -113,7 +113,7 @@ func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 
 // A token may be ahead of the clock by a quarter of the longest max TTL, so its counter is kept for as long.
 func TestTokenGoesBack(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		off := WithClockWindow(0)
 		x, y, z := w.process(off, WithMaxTTL(2*time.Hour)), w.process(off), w.process(off)
@@ -157,7 +157,7 @@ func (h *expiredCert) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 
 // A certificate that has expired is told now and then, though its text is another each time.
 func TestExpiredCertificateLogs(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		clients := testutil.Clients(w.nodes)
 		var cert expiredCert
@@ -212,7 +212,7 @@ func TestHugeLongest(t *testing.T) {
 
 // Whoever settles a record keeps it for as long as any node does.
 func TestSettlingShortensTheRetention(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 5, func(t *testing.T, w *world) {
 		a, b := w.process(Retention(time.Hour)), w.process()
 		lease := w.acquire(a, "k")

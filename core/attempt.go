@@ -104,7 +104,7 @@ func (a *attempt) isOver() bool {
 func (a *attempt) newRound(op wire.Op, decided func(*node.Round) bool) *node.Round {
 	r := new(node.Round)
 	r.Init(a.bucket, op, a.p.nodeTimeout, a, decided)
-	r.Lease = a.p.ttl
+	r.LeaseTTL = a.p.ttl
 	return r
 }
 
@@ -113,12 +113,12 @@ func (a *attempt) newRound(op wire.Op, decided func(*node.Round) bool) *node.Rou
 func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 	decided := (*node.Round).AcquireDecided
 	if recovering {
-		decided = (*node.Round).RecoverDecided
+		decided = (*node.Round).SettleDecided
 	}
 	r := a.newRound(wire.OpAcquire, decided)
 
 	a.requestedAt = wire.StampOf(time.Now())
-	ask := wire.Acquire{Settle: recovering, Propose: a.requestedAt, Carried: a.metadata}
+	ask := wire.Acquire{Settle: recovering, ProposedToken: a.requestedAt, Carried: a.metadata}
 	if a.canWait {
 		ask.Channel = a.bucket.Channel
 	}
@@ -143,7 +143,7 @@ func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
 	t := &asked.Tally
 	_, _, same := t.SameServer()
-	isWorthless := same || asked.Outdated()
+	isWorthless := same || asked.IsOutdated()
 	if isWorthless || t.Count(wire.Granted) < t.Q {
 		return false, nil
 	}
@@ -161,7 +161,7 @@ func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (
 	r := a.newRound(wire.OpRenew, func(r *node.Round) bool {
 		return r.Count(wire.Granted)+stored.Len() >= r.Q
 	})
-	r.Must = true
+	r.AskTroubled = true
 	r.Each = a.lock.Renew(a.p.ttlMillis, len(t.Votes), func(i int) wire.Renew {
 		return wire.Renew{
 			Token:   token,
@@ -170,7 +170,7 @@ func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (
 		}
 	})
 
-	r.Send(ctx, t.With(wire.Granted)&^stored)
+	r.Send(ctx, t.WithVerdict(wire.Granted)&^stored)
 	r.Wait(waitCtx)
 	if r.Count(wire.Granted)+stored.Len() >= t.Q {
 		return true, nil
@@ -188,7 +188,7 @@ func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (
 
 // initRenewRound makes r the round that renews the lease on all nodes. a.mu must be held.
 func (a *attempt) initRenewRound(r *node.Round) {
-	r.Init(a.bucket, wire.OpRenew, a.p.nodeTimeout, a, (*node.Round).Settled)
+	r.Init(a.bucket, wire.OpRenew, a.p.nodeTimeout, a, (*node.Round).LeaseDecided)
 	r.Each = a.lock.Renew(a.p.ttlMillis, len(a.nodes), func(i int) wire.Renew {
 		return wire.Renew{
 			Token:     a.token,

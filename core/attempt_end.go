@@ -20,7 +20,7 @@ import (
 // abandon waits for the nodes that have granted the key, because otherwise the next attempt of the call would find this
 // one's grants there. It does not wait once waitCtx has ended.
 func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
-	mayHold, granted := t.MayHold(), t.With(wire.Granted)
+	mayHold, granted := t.MayHold(), t.WithVerdict(wire.Granted)
 	waitOver := waitCtx.Err() != nil
 
 	// The attempt is over before its release is made, so that onAcquireReply treats any further grant as a late one.
@@ -48,7 +48,7 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	r.Send(ctx, mayHold)
 
 	if granted == 0 {
-		r.Leave()
+		r.Abandon()
 	} else {
 		r.Wait(waitCtx)
 	}
@@ -92,7 +92,7 @@ func (a *attempt) leavingWaiter() wire.Waiter {
 	case a.place != leaving:
 		return wire.Waiter{}
 	case a.waiter != nil:
-		return a.waiter.Name.Quits()
+		return a.waiter.Name.Leaving()
 	default:
 		return a.lock.Waiter()
 	}
@@ -105,8 +105,8 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 	end, arrived := a.newRelease(cooldown)
 	a.mu.Unlock()
 
-	r := a.newRound(wire.OpRelease, (*node.Round).Settled)
-	r.Must = true // a node in trouble may have granted the key
+	r := a.newRound(wire.OpRelease, (*node.Round).LeaseDecided)
+	r.AskTroubled = true // a node in trouble may have granted the key
 	all := quorum.All(len(a.nodes))
 	end.Arrived = arrived == all
 	r.Request = a.lock.Release(end)
@@ -130,18 +130,18 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 // need no tombstone: if they find the lease, no request of the attempt can arrive there any more. a.mu must be held.
 func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
-		clientRepeats := a.e.Nodes[i].Repeats
+		clientRepeats := a.e.Nodes[i].MayRetry
 		if a.nodes[i].hasArrived() && !clientRepeats {
 			arrived = arrived.With(i)
 		}
 	}
 
 	end = wire.Release{
-		Bury:     a.p.tombstoneMillis,
-		Cooldown: cooldown,
-		Again:    a.releaseSent,
-		Channel:  a.bucket.Channel,
-		Waiter:   a.leavingWaiter(),
+		TombstoneLife: a.p.tombstoneMillis,
+		Cooldown:      cooldown,
+		Repeated:      a.releaseSent,
+		Channel:       a.bucket.Channel,
+		Waiter:        a.leavingWaiter(),
 	}
 	a.releaseSent = true
 
@@ -149,11 +149,11 @@ func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived 
 	case a.exposure == tokenReported:
 		end.DropBelow = a.token // a record with a smaller ballot cannot be decided any more
 	case a.exposure == tokenUnseen && !a.completionSent:
-		end.Undo = true // the node may grant the token again
+		end.RestoreCounter = true // the node may grant the token again
 	}
 
 	// The release of an attempt whose call goes on waiting gives the call its place back.
-	goesOn := a.place != leaving && a.waiter != nil && a.waiter.GoesOn()
+	goesOn := a.place != leaving && a.waiter != nil && a.waiter.Active()
 	if goesOn {
 		end.Waiter = a.waiter.Name
 	}
@@ -164,13 +164,13 @@ func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived 
 func (a *attempt) releaseAll(ctx context.Context) {
 	r := a.newReleaseRound(0)
 	r.Send(ctx, quorum.All(len(a.nodes)))
-	r.Leave()
+	r.Abandon()
 }
 
 // scheduleRelease sends a release to a node in the background, after a delay. While the Locker closes, the release is
 // sent at once; once the Locker is closed, it is not sent. a.mu must be held.
 func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) {
-	scheduled := a.e.Later(after, func() { a.sendScheduledRelease(i) })
+	scheduled := a.e.AfterFunc(after, func() { a.sendScheduledRelease(i) })
 	if scheduled {
 		a.nodes[i].debt = debt
 	}
@@ -189,7 +189,7 @@ func (a *attempt) sendScheduledRelease(node int) {
 	}
 
 	r := a.newReleaseRound(a.lease.cooldownLeft())
-	r.Must = isFirst // a retry is not sent to a node in trouble
+	r.AskTroubled = isFirst // a retry is not sent to a node in trouble
 	r.OnOver = a.e.Tasks.Leave
 	r.Send(context.Background(), quorum.Set(0).With(node)) //nolint:forbidigo // it outlives its caller
 }
@@ -205,12 +205,12 @@ func (a *attempt) offerRecord(ctx, waitCtx context.Context, rec *wire.Record, ba
 	// A node that still has an earlier completion in its lane was not asked. It counts as a timeout.
 	for i := range r.Votes {
 		if !to.Has(i) {
-			r.Votes[i] = quorum.Said(wire.TimedOut, a.bucket.NoAnswer(i))
+			r.Votes[i] = quorum.NewVote(wire.TimedOut, a.bucket.NoAnswerError(i))
 		}
 	}
 
 	nodes := replies(a.e.Group, &r.Tally)
-	return nodes, fateError(OpComplete, a.lock.Key, r.Recorded(rec.Token), nodes)
+	return nodes, outcomeError(OpComplete, a.lock.Key, r.CompleteOutcome(rec.Token), nodes)
 }
 
 // addPendingCompletions returns the nodes for which no completion of the attempt waits in the lane, and records that
@@ -231,22 +231,22 @@ func (a *attempt) newCompleteRound(rec *wire.Record, ballot uint64, decided bool
 	a.completionSent = true
 	each := a.lock.Complete(len(a.nodes), func(i int) wire.Complete {
 		return wire.Complete{
-			Ballot:  ballot,
-			Memory:  a.nodes[i].memory,
-			Rest:    rec.Rest,
-			Token:   rec.Token,
-			Result:  rec.Result,
-			Bury:    a.p.tombstoneMillis,
-			Decided: decided,
-			Channel: a.bucket.Channel,
-			Quits:   a.leavingWaiter(),
+			Ballot:        ballot,
+			Memory:        a.nodes[i].memory,
+			Retention:     rec.Retention,
+			Token:         rec.Token,
+			Result:        rec.Result,
+			TombstoneLife: a.p.tombstoneMillis,
+			Decided:       decided,
+			Channel:       a.bucket.Channel,
+			Leaving:       a.leavingWaiter(),
 		}
 	})
 	a.mu.Unlock()
 
 	r := a.newRound(wire.OpComplete, (*node.Round).RecordDecided)
-	r.Must = true
+	r.AskTroubled = true
 	r.Each = each
-	r.Bulk = len(rec.Result)
+	r.PayloadSize = len(rec.Result)
 	return r
 }

@@ -11,9 +11,9 @@ import (
 // the round is over.
 var _ node.Asker = (*attempt)(nil)
 
-// Sends records a request that is about to leave for a node, and reports whether it may leave. The end of the attempt
+// StartSend records a request that is about to leave for a node, and reports whether it may leave. The end of the attempt
 // depends on the requests that the nodes were sent.
-func (a *attempt) Sends(op wire.Op, node int) bool {
+func (a *attempt) StartSend(op wire.Op, node int) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	needsLiveAttempt := op == wire.OpAcquire || op == wire.OpRenew
@@ -27,12 +27,12 @@ func (a *attempt) Sends(op wire.Op, node int) bool {
 	return true
 }
 
-// Callbacks returns the queue of the observer's background calls, for all attempts of the call and for the lease.
-func (a *attempt) Callbacks() *callback.Queue { return a.callbacks }
+// ReplyCallbacks returns the queue of the observer's background calls, for all attempts of the call and for the lease.
+func (a *attempt) ReplyCallbacks() *callback.Queue { return a.callbacks }
 
-// Hear records a reply to a request of the attempt. One node that reports a revocation is enough, because the others
+// OnReply records a reply to a request of the attempt. One node that reports a revocation is enough, because the others
 // may have forgotten it.
-func (a *attempt) Hear(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
+func (a *attempt) OnReply(op wire.Op, got node.Reply) (v wire.Verdict, slept bool) {
 	// declareLost takes the lock itself.
 	if got.Revoked {
 		a.lease.declareLost(LossRevoked)

@@ -19,7 +19,7 @@ func (p *process) waitingFor(node int) int {
 
 // A completion that is repeated waits once for a node that hangs, and is recorded when the nodes are back.
 func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.connections = 2
 		p := w.process(TTL(time.Hour))

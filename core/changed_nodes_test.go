@@ -31,7 +31,7 @@ func (w *world) on(nodes ...int) *world {
 // A list that has one node more or less than the one before has a node in common with it in any two quorums. One with
 // two more has not, nor one in which a node has been replaced in one step. docs/deploy.md says so.
 func TestOneNodeMoreOrLess(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubbles(t, 5, map[string]struct {
 		before, after []int
 		safe          bool
@@ -132,7 +132,7 @@ func (p *process) cutOff(from func(i int) bool) {
 // time, each with a network that loses a request or an answer now and then, and out of reach of one node for a quarter of
 // the time.
 func TestNodesChangeUnderLoad(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 5, func(t *testing.T, w *world) {
 		m := &moving{w: w, random: rand.New(rand.NewPCG(7, 7))}
 		w.on(0, 1, 2).process()

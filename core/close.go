@@ -112,7 +112,7 @@ func (l *Locker) waitUntilIdle(ctx context.Context) bool {
 		case <-e.gate.Empty():
 			return true
 		case <-ctx.Done():
-			return e.gate.Inside() == 0
+			return e.gate.Count() == 0
 		case <-timer.C:
 			leases, names, calls := l.unfinished(nameForLog)
 			e.Callbacks.Post(&logs, func() {
@@ -144,5 +144,5 @@ func (l *Locker) unfinished(name func(*Lease) string) (leases []*Lease, names []
 	for _, lease := range leases[:min(len(leases), maxNamed)] {
 		names = append(names, name(lease))
 	}
-	return leases, names, e.gate.Inside() - len(leases)
+	return leases, names, e.gate.Count() - len(leases)
 }

@@ -143,9 +143,9 @@ func (lease *Lease) proposal(result []byte) *wire.Record {
 	defer lease.attempt.mu.Unlock()
 	if lease.proposed == nil {
 		lease.proposed = &wire.Record{
-			Rest:   lease.attempt.p.retention,
-			Token:  lease.FencingToken(),
-			Result: slices.Clone(result),
+			Retention: lease.attempt.p.retention,
+			Token:     lease.FencingToken(),
+			Result:    slices.Clone(result),
 		}
 	}
 	return lease.proposed

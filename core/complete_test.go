@@ -173,7 +173,7 @@ func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 // A record is not kept for longer because somebody asks: whoever brings it to nodes that lack it, or only answer late,
 // knows its rest from a reply that is as old as the way back. The callers and the nodes are 100 ms apart.
 func TestRetentionWhileSomebodyAsks(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var callers []*process
 		for range 6 {
@@ -265,7 +265,7 @@ func TestCompleteAfterTheLeaseWasLost(t *testing.T) {
 // Nodes forget that they granted the key to another, whose work is over, when its counter has been idle for
 // too long. That must not pass for nobody.
 func TestCompleteLongAfterTheLeaseWasLost(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
 		stale := w.loses(a, "k")

@@ -159,7 +159,7 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 		s.t.Fatalf("%s\n\tgot %v: %+v", line, Verdict(v.Verdict), v)
 	}
 	delete(want, Verdict(v.Verdict).String())
-	got := map[string]int64{"token": int64(v.Token), "expiry": v.Expiry.Millis(), "rest": v.Rest.Milliseconds(), "place": int64(v.Place)}
+	got := map[string]int64{"token": int64(v.Token), "expiry": v.Expiry.Millis(), "rest": v.Remaining.Milliseconds(), "place": int64(v.Place)}
 	if v.Revoked {
 		got["revoked"] = 1
 	}
@@ -174,7 +174,7 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 		got["longest"] = v.Longest.Milliseconds()
 	}
 	if r := v.Record; r != nil {
-		maps.Copy(got, map[string]int64{"ballot": int64(r.Ballot), "kept": r.Rest.Milliseconds(), "origin": int64(r.Token)})
+		maps.Copy(got, map[string]int64{"ballot": int64(r.Ballot), "kept": r.Retention.Milliseconds(), "origin": int64(r.Token)})
 		text["result"] = string(r.Result)
 	}
 	s.compare(line, want, got, text)
@@ -194,11 +194,11 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 	for name, str := range text {
 		expect := want[name]
 		switch {
-		case (name == "i" || name == "r") && strings.Trim(expect, wire.KeptTaken) != "":
-			whose, rests := strings.CutPrefix(expect, wire.KeptTaken)
+		case (name == "i" || name == "r") && strings.Trim(expect, wire.CooldownPrefix) != "":
+			whose, rests := strings.CutPrefix(expect, wire.CooldownPrefix)
 			expect = s.lease(whose).name()
 			if rests {
-				expect = wire.KeptTaken + expect
+				expect = wire.CooldownPrefix + expect
 			}
 		case name == "c" && expect != "":
 			owner, carried, _ := strings.Cut(expect, ":")

@@ -84,7 +84,7 @@ const conformanceKey = "a key {with} braces\n"
 // open sets the stage: a Locker on the node alone.
 func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	var err error
-	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix), inside.Looking.(Option)}, opts...)...)
+	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix), inside.AllowUnfit.(Option)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +200,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 			ask.Waiter = lease.attempt.waiter.Name
 		}
 		return func(wall time.Time) wire.Request {
-			ask.Propose = wire.StampOf(wall)
+			ask.ProposedToken = wire.StampOf(wall)
 			return lease.attempt.lock.Acquire(s.l.p.ttlMillis, ask)
 		}
 	case "renew":
@@ -232,7 +232,7 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	case "complete":
 		lease.attempt.place = placeOf(f, true)
 		lease.attempt.nodes[0].memory = memory
-		rec := &wire.Record{Rest: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
+		rec := &wire.Record{Retention: s.l.p.retention, Token: uint64(s.number(f, "origin")), Result: []byte(conformanceResults[f["result"]])}
 		return always(to(lease.attempt.newCompleteRound(rec, uint64(s.number(f, "ballot")), decided), 0))
 	case "revoke":
 		lock := s.l.e.Keys.LockOf(conformanceKey, lease.name())
@@ -350,7 +350,7 @@ func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 	votes, err := sendTogether(s.client, s.l, batch, wall)
 	switch {
 	case err != nil:
-		return quorum.Said(wire.Failed, err)
+		return quorum.NewVote(wire.Failed, err)
 	case !redis.HasErrorPrefix(votes[0].Err, "WRONGTYPE") && votes[0].Verdict != wire.Gone || votes[2].Verdict == wire.Failed:
 		s.t.Fatalf("the batch answers %+v", votes)
 	}
@@ -401,10 +401,10 @@ func (s *scene) set(f map[string]string) error {
 	for name, to := range map[string]*string{"i": &r.Owner, "r": &r.Next} {
 		switch whose := f[name]; whose {
 		case "":
-		case wire.KeptTaken:
+		case wire.CooldownPrefix:
 			*to = whose
-		case wire.KeptTaken + "a":
-			*to = wire.KeptTaken + s.lease("a").name()
+		case wire.CooldownPrefix + "a":
+			*to = wire.CooldownPrefix + s.lease("a").name()
 		default:
 			*to = s.lease(whose).name()
 		}

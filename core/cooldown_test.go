@@ -180,17 +180,17 @@ func TestUnfitReleaseOptions(t *testing.T) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		for name, opts := range map[string][]ReleaseOption{
-			"nil": {nil}, "negative": {Cooldown(-1)}, "too long": {Cooldown(wire.Slack + 1)}, "one of two": {Cooldown(1), nil},
+			"nil": {nil}, "negative": {Cooldown(-1)}, "too long": {Cooldown(wire.ExpirySlack + 1)}, "one of two": {Cooldown(1), nil},
 		} {
 			if err := lease.Release(t.Context(), opts...); !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: error is %v", name, err)
 			}
 			wantValid(t, lease)
 		}
-		w.releaseFor(lease, wire.Slack)
+		w.releaseFor(lease, wire.ExpirySlack)
 		_, err := p.TryAcquire(t.Context(), "k")
 		op, _ := errors.AsType[*OpError](err)
-		wantBetween(t, "retry after", op.RetryAfter, wire.Slack, wire.Slack+time.Millisecond)
+		wantBetween(t, "retry after", op.RetryAfter, wire.ExpirySlack, wire.ExpirySlack+time.Millisecond)
 	})
 }
 

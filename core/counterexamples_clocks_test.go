@@ -48,7 +48,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		var proposal time.Time
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
-			call := p.e.Head.Load().Encode(1, wire.One(to(r, i)), wire.NoMemory, time.Now())
+			call := p.e.Head.Load().Encode(1, wire.Repeat(to(r, i)), wire.NoMemory, time.Now())
 			sent := coretest.RequestsOf(call.Args())[0]
 			if i == 0 {
 				proposal = sent.Proposes

@@ -310,7 +310,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 		go first.Release(t.Context())
 		synctest.Wait()
 		w.forget(p, 0, "k")
-		p.e.localQueue.Leave(first.attempt.lock.Resource()) // its turn would last as long as the release
+		p.e.localQueue.PassOn(first.attempt.lock.Resource()) // its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		if w.owner(p, 0, "k") != second.name() {
@@ -327,7 +327,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 		ask := func(key string, ahead time.Duration) quorum.Vote {
 			lease := p.newLease(t.Context(), key)
 			wall := time.Now().Add(ahead)
-			q := lease.attempt.lock.Acquire(p.p.ttlMillis, wire.Acquire{Propose: wire.StampOf(wall)})
+			q := lease.attempt.lock.Acquire(p.p.ttlMillis, wire.Acquire{ProposedToken: wire.StampOf(wall)})
 			return must(coretest.Ask(p.e.Nodes[0].Client, p.e.Head.Load(), wire.NoMemory, wall, q))[0]
 		}
 		before := ask("k", time.Hour)

@@ -81,7 +81,7 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 
 // A pool of connections that lead nowhere costs no lease, since the client turnTime makes new ones.
 func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})

@@ -121,7 +121,7 @@ func TestDialledClients(t *testing.T) {
 		if i < 2 && o.DB != 3 {
 			t.Errorf("%s: database %d", names[i], o.DB)
 		}
-		if repeats := goredis.Repeats(c); repeats != (i == 2) {
+		if repeats := goredis.MayRetry(c); repeats != (i == 2) {
 			t.Errorf("%s: repeats %v", names[i], repeats)
 		}
 	}

@@ -133,7 +133,7 @@ func (c *cli) ended(holder *Locker) {
 		c.Error(err)
 	}
 	kept := c.read("invoice:43")
-	c.want(kept[5] == wire.KeptTaken+lease.name(), "kept taken", kept)
+	c.want(kept[5] == wire.CooldownPrefix+lease.name(), "kept taken", kept)
 	c.within("kept taken", kept[1], time.Hour)
 	lease = must(holder.Acquire(ctx, "invoice:44", Retention(5*time.Hour)))
 	if err := lease.Complete(ctx, []byte("sent")); err != nil {

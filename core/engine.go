@@ -14,7 +14,7 @@ import (
 // An engine is the part that a Locker shares with all Lockers derived from it: nodes, local queue, watchdog.
 type engine struct {
 	*node.Group
-	localQueue      *queue.Local[refusal]
+	localQueue      *queue.LocalQueue[refusal]
 	board           queue.Board
 	jitter          func(n int64) int64 // uniform in [0, n)
 	attemptCount    atomic.Uint64       // attempts made so far; it names them
@@ -33,7 +33,7 @@ func newEngine(clients []redis.UniversalClient, p *policy) *engine {
 	e := &engine{
 		Group:      node.New(clients, p.Config),
 		jitter:     rand.Int64N,
-		localQueue: queue.NewLocal(reservedForWaiter(""), behindWaiter),
+		localQueue: queue.NewLocalQueue(reservedForWaiter(""), behindWaiter),
 	}
 	e.board.Init(e.Group)
 	e.watchdog.e = e.Group

@@ -46,7 +46,7 @@ func TestHandOnGivesWay(t *testing.T) {
 		third := w.waits(w.process(), "k")
 		fourth := w.waits(p, "k")
 		for _, next := range []*caller{first, second, third, fourth} {
-			w.handsOff(lease, next, 0, queue.TellWithin+time.Millisecond) // p has just begun to listen
+			w.handsOff(lease, next, 0, queue.NotifyWindow+time.Millisecond) // p has just begun to listen
 			lease = next.lease
 		}
 		w.release(lease)

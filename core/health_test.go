@@ -188,7 +188,7 @@ func TestTouchesOfACluster(t *testing.T) {
 
 // Lost connections now and then are no news, and each change of a node's state is told once.
 func TestLogOfAFlappingNode(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	t.Run("one request in a hundred", func(t *testing.T) { bubble(t, 3, oneRefusalInAHundred) })
 	t.Run("up and down", func(t *testing.T) { bubble(t, 3, upAndDown) })
 }
@@ -251,7 +251,7 @@ func TestCauseIsKept(t *testing.T) {
 		w.release(w.acquire(p, "k"))
 		synctest.Wait()
 		for i, n := range p.e.Nodes {
-			if err := p.e.Buckets[0].NoAnswer(i); errors.Is(err, coretest.ErrRefused) {
+			if err := p.e.Buckets[0].NoAnswerError(i); errors.Is(err, coretest.ErrRefused) {
 				t.Errorf("%v remembers what is over: %v", n, err)
 			}
 		}

@@ -165,26 +165,26 @@ func TestRestIsToldInLine(t *testing.T) {
 func TestRestsOfNodes(t *testing.T) {
 	t.Parallel()
 	kept := func(s time.Duration) quorum.Vote {
-		return quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.KeptTaken + "a", Rest: s}}
+		return quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.CooldownPrefix + "a", Remaining: s}}
 	}
-	other := quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Rest: time.Hour}}
+	other := quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Remaining: time.Hour}}
 	for _, c := range []struct {
 		votes []quorum.Vote
 		want  time.Duration
 	}{
 		{[]quorum.Vote{kept(9), kept(5), kept(7)}, 7},
-		{[]quorum.Vote{kept(9), kept(5), quorum.Said(wire.Pending, nil)}, 5},
-		{[]quorum.Vote{kept(9), quorum.Said(wire.Failed, nil), quorum.Said(wire.Granted, nil)}, 0},
+		{[]quorum.Vote{kept(9), kept(5), quorum.NewVote(wire.Pending, nil)}, 5},
+		{[]quorum.Vote{kept(9), quorum.NewVote(wire.Failed, nil), quorum.NewVote(wire.Granted, nil)}, 0},
 		{[]quorum.Vote{kept(9), kept(8), other}, 8},
 		{[]quorum.Vote{kept(9), other, other}, 0},
 		{[]quorum.Vote{kept(4)}, 4},
-		{[]quorum.Vote{kept(1), kept(2), kept(3), kept(4), quorum.Said(wire.Pending, nil)}, 2},
+		{[]quorum.Vote{kept(1), kept(2), kept(3), kept(4), quorum.NewVote(wire.Pending, nil)}, 2},
 	} {
 		ta := quorum.New(nil, len(c.votes), quorum.All(len(c.votes)))
 		for i, v := range c.votes {
-			ta.Take(i, v)
+			ta.Add(i, v)
 		}
-		if got := ta.Rests(); got != c.want {
+		if got := ta.CooldownLeft(); got != c.want {
 			t.Errorf("%v: %d, want %d", c.votes, got, c.want)
 		}
 	}

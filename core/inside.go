@@ -16,7 +16,7 @@ import (
 // init gives packages that are built on core access to the internals of a Locker: admin and lockctl through inside, the
 // others through callback.
 func init() {
-	callback.Of = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
+	callback.BackgroundOf = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
 		l := locker.(*Locker)
 		err := l.checkCall(ctx)
@@ -40,10 +40,10 @@ func init() {
 		return dial(urls, options.([]Option))
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
-	inside.EndOf = contextError
+	inside.ContextError = contextError
 	inside.KeyHash = keyHash
 	inside.Fail = func(failed any, err error) { failed.(*OpError).setErr(err) }
-	inside.Looking = option(func(p *policy) { p.Looking = true })
+	inside.AllowUnfit = option(func(p *policy) { p.ReadOnly = true })
 	inside.Stored = func(text string, clock time.Time) (k KeyOnNode) {
 		k.Verdict = VerdictGone
 		k.parse(text, wire.NodeTimeOf(clock))

@@ -120,7 +120,7 @@ func (l *Locker) askNodes(ctx context.Context, key string) []KeyOnNode {
 		failedAtTimeout := n.Verdict == VerdictFailed && n.Latency >= timeout
 		if n.Verdict == VerdictPending || failedAtTimeout {
 			n.Verdict = VerdictTimedOut
-			n.Err = e.Bucket(key).NoAnswer(i)
+			n.Err = e.Bucket(key).NoAnswerError(i)
 			n.Latency = timeout
 		}
 	}
@@ -149,8 +149,8 @@ func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 		return
 	}
 
-	now := clock.Whole()
-	isDone := s.Record != nil && now < s.Kept
+	now := clock.TruncateToMillis()
+	isDone := s.Record != nil && now < s.RecordExpiry
 	if isDone {
 		k.Verdict = VerdictDone
 		k.Rest = 0
@@ -164,7 +164,7 @@ func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 	}
 	k.Verdict = VerdictHeld
 	k.Rest = s.Expiry.Since(now) + time.Millisecond
-	inCooldown := strings.HasPrefix(s.Owner, wire.KeptTaken)
+	inCooldown := strings.HasPrefix(s.Owner, wire.CooldownPrefix)
 	if inCooldown {
 		return
 	}

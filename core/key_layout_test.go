@@ -46,7 +46,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		must(write(w.nodes[0], resource))
 		before := w.dump(t, resource)
 		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
-		for _, v := range []quorum.Vote{askOf(lease.attempt.newAcquireRound(false), 0), lease.renewAlone(soon), askOf(lease.attempt.newReleaseRound(0), 0), askOf(lease.attempt.newCompleteRound(&wire.Record{Rest: time.Hour}, 8, true), 0)} {
+		for _, v := range []quorum.Vote{askOf(lease.attempt.newAcquireRound(false), 0), lease.renewAlone(soon), askOf(lease.attempt.newReleaseRound(0), 0), askOf(lease.attempt.newCompleteRound(&wire.Record{Retention: time.Hour}, 8, true), 0)} {
 			if v.Verdict != wire.Failed {
 				t.Errorf("%+v", v)
 			}

@@ -108,7 +108,7 @@ func namesOf(k *wire.Keyspace, key string) keyNames {
 // tombstoneOf is the key of an attempt's tombstone, as a request names it, and the attempt.
 func tombstoneOf(l wire.Lock) (tombstone, id string) {
 	request := l.Acquire(wire.Millis{}, wire.Acquire{})
-	call := wire.NewHead(0, time.Second, 0).Encode(1, wire.One(request), wire.NoMemory, time.Now())
+	call := wire.NewPreamble(0, time.Second, 0).Encode(1, wire.Repeat(request), wire.NoMemory, time.Now())
 	return coretest.RequestsOf(call.Args())[0].Tombstone, l.Waiter().Name
 }
 
@@ -145,7 +145,7 @@ func (n keyNames) wantDistinct(t *testing.T, resource string) {
 
 // wantAttempts checks that the tombstone is named for its attempt, and that no other attempt has that name.
 func (n keyNames) wantAttempts(t *testing.T) {
-	if strings.ContainsAny(n.id, " \n") || strings.HasPrefix(n.id, wire.KeptTaken) || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
+	if strings.ContainsAny(n.id, " \n") || strings.HasPrefix(n.id, wire.CooldownPrefix) || n.tombstone[len(n.tombstone)-len(n.id):] != n.id {
 		t.Errorf("attempt %q has tombstone %q", n.id, n.tombstone)
 	}
 	if _, next := tombstoneOf(n.k.Lock(n.key, n.resource, 8)); next == n.id {

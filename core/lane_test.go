@@ -279,7 +279,7 @@ func TestStampOfABatch(t *testing.T) {
 
 // All nodes stop for a while: what waits for them is shed when it is stale, and no lease is lost that has the time.
 func TestAllNodesStopForAWhile(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		const leases, rtt, stop = 600, 10 * time.Millisecond, 1500 * time.Millisecond
 		p := w.process()

@@ -62,9 +62,9 @@ func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 	}
 
 	// From here on the watchdog and Close know the lease. Neither acts on it before the lock is released.
-	e.localQueue.Holds(lease.attempt.lock.Resource(), heldBy{lease})
+	e.localQueue.SetHolder(lease.attempt.lock.Resource(), heldBy{lease})
 	lease.attempt.becomeLease()
-	lease.askedNodes = t.Asked &^ t.With(wire.CircuitOpen)
+	lease.askedNodes = t.Asked &^ t.WithVerdict(wire.CircuitOpen)
 	lease.markHeld(e.Clock.Now(), sent.Add(lease.renewalPeriod()))
 	if p.maxHold > 0 {
 		lease.setMaxHold(p.maxHold)
@@ -230,8 +230,8 @@ func (lease *Lease) isWanted() bool {
 // A heldBy is a lease as a holder in the local queue.
 type heldBy struct{ *Lease }
 
-// InTheWay returns the refusal for other callers of this process.
-func (h heldBy) InTheWay() refusal {
+// Refusal returns the refusal for other callers of this process.
+func (h heldBy) Refusal() refusal {
 	return refusal{
 		err:      ErrHeld,
 		heldKind: HeldByOther,
@@ -271,7 +271,7 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 
 	// The next caller of this process may ask for the key now that the context has ended.
 	e := lease.attempt.e
-	e.localQueue.Leave(lease.attempt.lock.Resource())
+	e.localQueue.PassOn(lease.attempt.lock.Resource())
 
 	// The timer that calls declareLost does not wait for the logger or the observer, and neither waits for the other.
 	if !parentGone {
@@ -316,7 +316,7 @@ func (lease *Lease) observeEnd(held bool) {
 // passTurn lets the next caller of this process have the turn, unless it has it already, and retires the lease.
 func (lease *Lease) passTurn(held, handedOn bool) {
 	if held && !handedOn {
-		lease.attempt.e.localQueue.Leave(lease.attempt.lock.Resource())
+		lease.attempt.e.localQueue.PassOn(lease.attempt.lock.Resource())
 	}
 	if held {
 		lease.retire()

@@ -48,8 +48,8 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 	p.containPanics()
 	l := &Locker{newEngine(nodes, &p), p}
-	err = l.e.Check()
-	if err != nil && !p.Looking {
+	err = l.e.CheckAll()
+	if err != nil && !p.ReadOnly {
 		return nil, fmt.Errorf("lockkit: %w", err)
 	}
 	if p.ttl > time.Minute {
@@ -61,7 +61,7 @@ func New(nodes []redis.UniversalClient, opts ...Option) (*Locker, error) {
 	}
 
 	// Only a Locker that is returned asks idle nodes: Close ends that.
-	l.e.LookAfter()
+	l.e.StartMonitor()
 	return l, nil
 }
 
@@ -129,7 +129,7 @@ func (l *Locker) ClockOffset() (time.Duration, bool) {
 	}
 	var offsets []time.Duration
 	for _, n := range l.e.Nodes {
-		if offset, known := n.Ahead(); known {
+		if offset, known := n.ClockOffset(); known {
 			offsets = append(offsets, offset)
 		}
 	}

@@ -45,7 +45,7 @@ func TestProvisionTellsTheLongestLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.stranger(WithRestartGuard(true))
 		synctest.Wait() // the guard record names p's own max TTL
-		p.e.Learn(20 * time.Second)
+		p.e.LearnMaxTTL(20 * time.Second)
 		succeeds(t, p.Provision(t.Context()))
 		if g := must(w.nodes[0].Exec("GET", p.e.Keys.Guard(0))).(string); wire.LongestOf(g) != 20*time.Second {
 			t.Errorf("the guard record is %q", g)

@@ -136,7 +136,7 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 // A network with round trips of 40 ms breaks a connection under every twentieth chunk. On three and five nodes it takes no
 // lease, or now and then one; on a single node, several.
 func TestLossyNetwork(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, n := range []int{1, 3, 5} {
 		for seed := range *lossySeeds {
 			bubbleNamed(t, fmt.Sprint(n, " nodes/", seed), n, func(t *testing.T, w *world) {

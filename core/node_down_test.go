@@ -115,7 +115,7 @@ func TestAcquireOutlastsABlip(t *testing.T) {
 
 // Redisson: one bad node delays the renewal of all leases.
 func TestManyLeasesWithADeadNode(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubbles(t, 3, map[string]func(*testutil.Node){
 		"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
 	}, func(t *testing.T, w *world, fault func(*testutil.Node)) {

@@ -26,11 +26,11 @@ type NodeReply struct {
 // String describes the reply for a log line.
 func (n NodeReply) String() string {
 	v := quorum.Vote{
-		Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Rest: n.Rest},
+		Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Remaining: n.Rest},
 		Skew:  n.Skew,
 		Err:   n.Err,
 	}
-	return node.Name(n.Node, n.Addr) + ": " + v.Why()
+	return node.Name(n.Node, n.Addr) + ": " + v.Explain()
 }
 
 // A Verdict classifies the answer of one node to one request.
@@ -75,7 +75,7 @@ func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
 		Node:    n.Index,
 		Addr:    n.Addr,
 		Verdict: Verdict(v.Verdict),
-		Rest:    v.Rest,
+		Rest:    v.Remaining,
 		Skew:    v.Skew,
 		Latency: v.Latency,
 		Err:     v.Err,

@@ -36,7 +36,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		lease.attempt.nodes[0].memory = "old"
 		c.prepare(lease)
 		lease.attempt.mu.Unlock()
-		lease.attempt.Hear(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.attempt.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
+		lease.attempt.OnReply(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.attempt.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
 		lease.attempt.mu.Lock()
 		got := lease.attempt.nodes[0].memory
 		lease.state = was
@@ -69,7 +69,7 @@ func TestExpiryOnlyGrows(t *testing.T) {
 func TestNodeStateTable(t *testing.T) {
 	t.Parallel()
 	states := []releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
-	said := func(v wire.Verdict) node.Reply { return node.Reply{Vote: quorum.Said(v, nil)} }
+	said := func(v wire.Verdict) node.Reply { return node.Reply{Vote: quorum.NewVote(v, nil)} }
 	revoked := said(wire.Gone)
 	revoked.Revoked = true
 	refused := said(wire.Gone)

@@ -239,7 +239,7 @@ func TestCompletionIsRepeated(t *testing.T) {
 // It ends when the record cannot count any more, and with the Locker, which need not wait for it. What became of it is
 // still open.
 func TestCompletionIsNotRepeatedForEver(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")

@@ -55,7 +55,7 @@ func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	}
 
 	var f faults.List
-	f.Each("node", dialErrs)
+	f.AddElements("node", dialErrs)
 	err = errors.Join(append([]error{err}, f...)...)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("lockkit: %w: %w", ErrInvalid, err), closeClients(clients))

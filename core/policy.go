@@ -142,12 +142,12 @@ func newPolicy(opts []Option, n int) (policy, error) {
 	if p.MaxTTL == unset {
 		p.MaxTTL = p.ttl
 	} else {
-		checkRange(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.Slack)
+		checkRange(&f, "max TTL", p.MaxTTL, time.Millisecond, wire.ExpirySlack)
 	}
 	if p.Window != 0 { // 0: clocks are not checked
-		checkRange(&f, "clock window", p.Window, time.Millisecond, wire.Slack/4)
+		checkRange(&f, "clock window", p.Window, time.Millisecond, wire.ExpirySlack/4)
 	}
-	checkRange(&f, "replica lag", p.Lag, 0, wire.Slack)
+	checkRange(&f, "replica lag", p.Lag, 0, wire.ExpirySlack)
 	f.Check(p.Lag > 0 && !p.Guarded, "replica lag is set, but the restart guard is off")
 
 	p.check(&f)
@@ -236,10 +236,10 @@ var opKinds = [...]OpKind{
 // option is invalid.
 func (p *policy) check(f *faults.List) {
 	before := len(*f)
-	checkRange(f, "TTL", p.ttl, time.Millisecond, wire.Slack)
+	checkRange(f, "TTL", p.ttl, time.Millisecond, wire.ExpirySlack)
 
 	// TTL, max TTL and clock window are compared only if each is in its range.
-	inRange := len(*f) == before && p.Window <= wire.Slack/4
+	inRange := len(*f) == before && p.Window <= wire.ExpirySlack/4
 	if inRange {
 		p.checkTTL(f)
 	}

@@ -75,7 +75,7 @@ func bubbleNamed(t *testing.T, name string, n int, f func(t *testing.T, w *world
 
 var (
 	quietly   = WithLogger(slog.New(slog.DiscardHandler))
-	untouched = option(func(p *policy) { p.Looking = true }) // nodes are not looked after while nobody asks them
+	untouched = option(func(p *policy) { p.ReadOnly = true }) // nodes are not looked after while nobody asks them
 )
 
 // process makes a Locker and declares nodes that have no guard record to be new.
@@ -141,10 +141,10 @@ func (w *world) stranger(opts ...Option) *process {
 // unfit has a process find out that node i refuses its password, until the function it returns is called.
 func (w *world) unfit(p *process, i int) (fit func()) {
 	w.nodes[i].Refuse("INFO", "WRONGPASS invalid username-password pair")
-	p.e.Check()
+	p.e.CheckAll()
 	return func() {
 		w.nodes[i].Refuse("INFO", "")
-		p.e.Check()
+		p.e.CheckAll()
 	}
 }
 

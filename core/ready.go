@@ -39,7 +39,7 @@ func (l *Locker) Ready(ctx context.Context) error {
 	defer l.e.gate.Leave()
 
 	shard := l.e.jitter(int64(len(l.e.Buckets)))
-	r := l.e.Buckets[shard].Touching()
+	r := l.e.Buckets[shard].NewTouch()
 	r.Decided = func(r *node.Round) bool {
 		granted := r.Count(wire.Granted)
 		return granted >= r.Q || granted+r.Pending < r.Q

@@ -43,11 +43,11 @@ func reservedForWaiter(hint string) refusal {
 
 // heldKindOf returns the kind of a held key, given the votes.
 func heldKindOf(t *quorum.Tally) HeldKind {
-	kept, holders := t.Kept(), t.With(wire.Held)
+	kept, holders := t.InCooldown(), t.WithVerdict(wire.Held)
 	switch {
 	case kept != 0 && kept == holders:
 		return HeldRests
-	case t.Split():
+	case t.IsSplit():
 		return HeldSplit
 	case holders.Len() >= t.Q:
 		return HeldByOther
@@ -85,10 +85,10 @@ func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	first, second, same := t.SameServer()
 	if same {
 		err := fmt.Errorf("%w: it shares its replication history with node %d", node.ErrSameServer, first)
-		t.Votes[second] = quorum.Said(wire.Failed, err)
+		t.Votes[second] = quorum.NewVote(wire.Failed, err)
 	}
 
-	outcome := t.Acquired()
+	outcome := t.AcquireOutcome()
 	voters := t.Voters()
 	refused := refusal{
 		outcome:   outcome,
@@ -100,7 +100,7 @@ func refusalOf(g *node.Group, t *quorum.Tally) refusal {
 	}
 	if refused.err == ErrHeld { //nolint:errorlint // refusalErrors has the sentinel itself
 		refused.heldKind = heldKindOf(t)
-		refused.cooldown = t.Rests()
+		refused.cooldown = t.CooldownLeft()
 	}
 	if same {
 		refused.err = fmt.Errorf("%w: %w", ErrUnavailable, node.ErrSameServer)
@@ -122,7 +122,7 @@ func (r *refusal) pauseRange(p *policy, late bool) (least, most time.Duration) {
 		// vote.
 		isTurn := r.outcome == quorum.SharedTurn && !late
 		if isTurn {
-			return 0, queue.TellWithin
+			return 0, queue.NotifyWindow
 		}
 		return 0, p.retryMin
 	case quorum.Held:
@@ -168,28 +168,28 @@ func (r *refusal) stopError(ctx context.Context, g *node.Group, op OpKind, key s
 	return failure
 }
 
-// fateErrors has, for each fate of a lease, the error of the operation and the reason of the loss.
-var fateErrors = [...]struct {
+// outcomeErrors has, for each outcome of a round about a lease, the error of the operation and the reason of the loss.
+var outcomeErrors = [...]struct {
 	err    error
 	reason LossReason
 }{
-	quorum.Undecided: {ErrUnavailable, ""},
-	quorum.Slept:     {ErrLost, LossClock},
-	quorum.Taken:     {ErrLost, LossTaken},
-	quorum.Revoked:   {ErrLost, LossRevoked},
-	quorum.Forgotten: {ErrLost, LossForgotten},
+	quorum.Inconclusive: {ErrUnavailable, ""},
+	quorum.ClockStopped: {ErrLost, LossClock},
+	quorum.Taken:        {ErrLost, LossTaken},
+	quorum.Revoked:      {ErrLost, LossRevoked},
+	quorum.Forgotten:    {ErrLost, LossForgotten},
 }
 
-// fateError returns the error of an operation on a lease with this fate; nil if a quorum confirmed the operation.
-func fateError(op OpKind, key string, fate quorum.Fate, nodes []NodeReply) error {
-	if fate == quorum.Confirmed {
+// outcomeError returns the error of an operation on a lease with this outcome; nil if a quorum confirmed the operation.
+func outcomeError(op OpKind, key string, outcome quorum.LeaseOutcome, nodes []NodeReply) error {
+	if outcome == quorum.Confirmed {
 		return nil
 	}
 	return &OpError{
 		Op:     op,
 		Key:    key,
-		Err:    fateErrors[fate].err,
-		Reason: fateErrors[fate].reason,
+		Err:    outcomeErrors[outcome].err,
+		Reason: outcomeErrors[outcome].reason,
 		Nodes:  nodes,
 	}
 }

@@ -274,7 +274,7 @@ func TestOutOfMemoryCostsNoLease(t *testing.T) {
 			}
 		},
 		"under a longer max TTL than nodes know": func(w *world, p *process) {
-			p.e.Learn(time.Minute)
+			p.e.LearnMaxTTL(time.Minute)
 		},
 		"on nodes that have granted nothing else": func(w *world, p *process) {
 			for i := range w.nodes {
@@ -356,7 +356,7 @@ func TestReleaseIsToldTwice(t *testing.T) {
 		wantErr(t, rests.Release(t.Context(), Cooldown(time.Minute)), ErrUnavailable)
 		w.nodes[0].OnCall(nil)
 		w.pass(2 * p.p.nodeTimeout)
-		if r := w.resource(p, 0, "rests"); r.Owner != wire.KeptTaken+rests.name() {
+		if r := w.resource(p, 0, "rests"); r.Owner != wire.CooldownPrefix+rests.name() {
 			t.Errorf("told again, it has %+v", r)
 		}
 	})

@@ -35,7 +35,7 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 	var o releaseOptions
 	var f faults.List
 	faults.Set(&f, &o, opts)
-	checkRange(&f, "cooldown", o.cooldown, 0, wire.Slack)
+	checkRange(&f, "cooldown", o.cooldown, 0, wire.ExpirySlack)
 	if f != nil {
 		return 0, fmt.Errorf("lockkit: release: %w: %w", ErrInvalid, errors.Join(f...))
 	}
@@ -115,7 +115,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	// during a cooldown, and not while the Locker closes. In all other cases passTurn passes the turn on at the end.
 	passesOn := held && cooldown == 0 && !e.IsClosing()
 	if passesOn {
-		next = e.localQueue.Next(lease.attempt.lock.Resource())
+		next = e.localQueue.PassToNext(lease.attempt.lock.Resource())
 	}
 	if next != nil {
 		handOver(next, r)
@@ -150,16 +150,16 @@ func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
 //
 // The next caller must wake up even if making its request panics, because that uses the caller's context.
 func handOver(next *queue.Turn, release *node.Round) {
-	defer close(next.Come)
-	next.Asked = true
-	next.Ask(release)
+	defer close(next.Ready)
+	next.Requested = true
+	next.Request(release)
 }
 
 // concludeRelease records the result of a release and returns its outcome, given the votes of its round.
 func (lease *Lease) concludeRelease(t *quorum.Tally, held, observed bool) Outcome {
 	lease.attempt.mu.Lock()
 	lease.releaseConfirmed = lease.releaseConfirmed || t.Confirmed()
-	isNews := lease.recordFoundLost(fateErrors[t.Released()].reason)
+	isNews := lease.recordFoundLost(outcomeErrors[t.ReleaseOutcome()].reason)
 	reason := lease.knownLoss()
 	lease.attempt.mu.Unlock()
 

@@ -144,16 +144,16 @@ func (r *renewal) sendRound() {
 // If no quorum can confirm it, the lease is lost. Otherwise it is renewed again soon.
 func (r *renewal) conclude() {
 	lease, t := r.lease, &r.Tally
-	fate := t.Renewed()
+	outcome := t.RenewOutcome()
 
 	// A loss is declared before anything else, because it ends the lease's context. onRenewalOver then schedules
 	// nothing.
-	reason := fateErrors[fate].reason
+	reason := outcomeErrors[outcome].reason
 	if reason != "" {
 		lease.declareLost(reason)
 	}
 
-	lease.onRenewalOver(r.Sent, fate == quorum.Confirmed, t.Count(wire.Gone) > 0)
+	lease.onRenewalOver(r.Sent, outcome == quorum.Confirmed, t.Count(wire.Gone) > 0)
 	if !r.observed {
 		return
 	}
@@ -164,7 +164,7 @@ func (r *renewal) conclude() {
 		Margin: r.margin,
 		Nodes:  replies(lease.attempt.e.Group, t),
 	}
-	out.Err = fateError(OpRenew, lease.Key(), fate, out.Nodes)
+	out.Err = outcomeError(OpRenew, lease.Key(), outcome, out.Nodes)
 	r.observeEnd(out)
 }
 

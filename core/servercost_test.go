@@ -91,7 +91,7 @@ func (l *Locker) batches(t *testing.T, n, size int) (acquisitions, ends [][]wire
 type countedServer struct {
 	t      *testing.T
 	client *redis.Client
-	head   *wire.Head
+	head   *wire.Preamble
 	memory string
 	pid    string
 	dir    string

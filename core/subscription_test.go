@@ -24,18 +24,18 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 		for round := range 2 {
 			lease := w.holds(holder, "k")
 			c := w.waits(p, "k")
-			time.Sleep(time.Duration(round)*queue.SilentFor + queue.SilentFor/2)
+			time.Sleep(time.Duration(round)*queue.MaxSilence + queue.MaxSilence/2)
 			w.handsOff(lease, c, 0, time.Millisecond)
 			if n := calls("SUBSCRIBE") - atStart; n != (round+1)*len(w.nodes) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}
 			w.release(c.lease)
-			w.pass(2*queue.SilentFor + time.Second)
+			w.pass(2*queue.MaxSilence + time.Second)
 			if n := entries(&p.e.board, "byName").Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
 			before := calls("PING")
-			time.Sleep(5 * queue.SilentFor)
+			time.Sleep(5 * queue.MaxSilence)
 			if n := calls("PING") - before; n > 0 {
 				t.Errorf("pinged %d times while nobody waits", n)
 			}
@@ -51,9 +51,9 @@ func TestSilentSubscription(t *testing.T) {
 		after  time.Duration
 	}
 	bubbles(t, 3, map[string]row{
-		"request lost": {action: testutil.Action{DropRequest: true}, after: queue.SilentFor},
-		"reply lost":   {action: testutil.Action{DropReply: true}, after: queue.SilentFor},
-		"hung":         {hangs: true, after: 2 * queue.SilentFor},
+		"request lost": {action: testutil.Action{DropRequest: true}, after: queue.MaxSilence},
+		"reply lost":   {action: testutil.Action{DropReply: true}, after: queue.MaxSilence},
+		"hung":         {hangs: true, after: 2 * queue.MaxSilence},
 	}, func(t *testing.T, w *world, c row) {
 		subscribed := 0
 		lease, p := w.holds(w.process(), "k"), w.process()
@@ -70,13 +70,13 @@ func TestSilentSubscription(t *testing.T) {
 		if c.hangs {
 			n.Hang()
 		}
-		time.Sleep(c.after + queue.RelistenMax)
+		time.Sleep(c.after + queue.ResubscribeMax)
 		n.Up()
-		w.pass(queue.RelistenMax)
+		w.pass(queue.ResubscribeMax)
 		if subscribed != 2 {
 			t.Errorf("it was asked %d times for a subscription", subscribed)
 		}
-		w.handsOff(lease, waiter, 0, queue.TellWithin)
+		w.handsOff(lease, waiter, 0, queue.NotifyWindow)
 	})
 }
 
@@ -87,7 +87,7 @@ func TestSubscriptionThatNobodyNeeds(t *testing.T) {
 		w.handsOff(lease, c, 0, time.Second)
 		w.release(c.lease)
 		w.nodes[2].Down()
-		w.pass(10 * queue.SilentFor)
+		w.pass(10 * queue.MaxSilence)
 		if n := entries(&c.p.e.board, "listening").Len(); n != 0 {
 			t.Errorf("%d subscriptions for nobody", n)
 		}
@@ -102,13 +102,13 @@ func TestSubscriptionThatIsDenied(t *testing.T) {
 		lease, waiter := w.waited(WithLogger(log.Logger()))
 		w.nodes[2].Refuse("SUBSCRIBE", "NOPERM No permissions to access a channel")
 		w.nodes[2].BreakSubscriptions()
-		w.pass(queue.RelistenMax)
+		w.pass(queue.ResubscribeMax)
 		log.Want(t, 1, "level=ERROR", "unfit", "node=2", "add &lockkit:* to its ACL")
 		w.pass(5 * node.RecheckEvery)
 		log.Want(t, 1, "unfit")
 		w.nodes[2].Refuse("SUBSCRIBE", "")
 		w.pass(node.RecheckEvery)
 		log.Want(t, 1, "takes part again", "node=2")
-		w.handsOff(lease, waiter, 0, queue.TellWithin)
+		w.handsOff(lease, waiter, 0, queue.NotifyWindow)
 	})
 }

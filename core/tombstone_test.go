@@ -33,7 +33,7 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		"an answer is missing":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire) }, want: [3]int{0, 1, 0}},
 		"a request is missing":  {prepare: func(p *process) { p.links[2].Next(coretest.Fate{Lose: true}, wire.OpAcquire) }, want: [3]int{0, 0, 1}},
 		"a renewal is missing":  {prepare: func(p *process) { p.links[0].Next(coretest.Fate{Lose: true}, wire.OpRenew) }, want: [3]int{1, 0, 0}},
-		"a client may repeat":   {prepare: func(p *process) { p.e.Nodes[1].Repeats = true }, want: [3]int{0, 1, 0}},
+		"a client may repeat":   {prepare: func(p *process) { p.e.Nodes[1].MayRetry = true }, want: [3]int{0, 1, 0}},
 		"the connection broke":  {prepare: func(p *process) { p.links[1].Next(coretest.Fate{Refuse: true}, wire.OpRenew) }, want: [3]int{0, 1, 0}},
 		"it is found":           {prepare: func(p *process) { p.links[1].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire) }, young: true},
 		"it is not found":       {prepare: func(p *process) { p.links[2].Next(coretest.Fate{Lose: true}, wire.OpAcquire) }, young: true, want: [3]int{0, 0, 1}},
@@ -61,7 +61,7 @@ func TestClientsThatRepeat(t *testing.T) {
 	defer cluster.Close()
 	plain := redis.NewClient(&redis.Options{})
 	defer plain.Close()
-	if !goredis.Repeats(cluster) || goredis.Repeats(plain) {
+	if !goredis.MayRetry(cluster) || goredis.MayRetry(plain) {
 		t.Error("it is the client of the Cluster that repeats")
 	}
 }
@@ -177,10 +177,10 @@ type pausing struct {
 	looked *time.Time
 }
 
-func (p pausing) Sends(op wire.Op, node int) bool {
+func (p pausing) StartSend(op wire.Op, node int) bool {
 	*p.looked = time.Now()
 	time.Sleep(10 * time.Millisecond)
-	return p.attempt.Sends(op, node)
+	return p.attempt.StartSend(op, node)
 }
 
 // A request bears a time from before the last look whether its attempt is over: what ends after that look, while the

@@ -61,7 +61,7 @@ func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 
 // Who has waited for longer than any lease lasts is still the first.
 func TestOldestWaitKeepsItsPlace(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, a, b := w.process(), w.process(), w.process()
 		lease := w.acquire(holder, "k")
@@ -199,7 +199,7 @@ func TestPassedWaiterComesBack(t *testing.T) {
 		w.release(lease)
 		time.Sleep(aTurn)
 		w.nodes[0].DropMessages(false)
-		second.p.e.board.All()
+		second.p.e.board.WakeAll()
 		w.gets(second, time.Now())
 		time.Sleep(aTurn)
 		if q := w.queue(first.p, 0, "k"); len(q) != 1 {

@@ -122,7 +122,7 @@ func TestWaitersThatAreNotAlike(t *testing.T) {
 
 // Nodes whose queues differ delay one another, but everybody comes, and each within all turns.
 func TestQueuesThatDiffer(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	onNodes(t, []int{2, 3, 4, 5}, func(t *testing.T, w *world) {
 		holder := w.process()
 		lease := w.holds(holder, "k")

@@ -114,7 +114,7 @@ func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
 	return c, asked
 }
 
-const aTurn = queue.TurnTime + queue.TellWithin
+const aTurn = queue.TurnTime + queue.NotifyWindow
 
 // Who waits in another process is told when the key is free, and asks at once; until then it does not poll.
 func TestWokenAtOnce(t *testing.T) {
@@ -153,7 +153,7 @@ func TestNoPollingBesideAMinority(t *testing.T) {
 
 // Processes are served in the order in which they began to wait, whoever comes back.
 func TestServedInOrder(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		const crowd, hold, rounds = 8, 5 * time.Millisecond, 4
 		holder := w.process()
@@ -236,7 +236,7 @@ func TestOneNodeTells(t *testing.T) {
 			n.DropMessages(told)
 			told = told || len(w.queue(c.p, i, "k")) > 0
 		}
-		w.handsOff(lease, c, queue.TellWithin, queue.TellWithin+time.Millisecond)
+		w.handsOff(lease, c, queue.NotifyWindow, queue.NotifyWindow+time.Millisecond)
 	})
 }
 
@@ -260,7 +260,7 @@ func TestToldDuringATry(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
 		c.p.set(coretest.Fate{ReplyDelay: 30 * time.Millisecond}, wire.OpAcquire)
-		c.p.e.board.All() // the key is held still
+		c.p.e.board.WakeAll() // the key is held still
 		time.Sleep(10 * time.Millisecond)
 		w.handsOff(lease, c, 30*time.Millisecond, 60*time.Millisecond)
 	})
@@ -270,13 +270,13 @@ func TestToldDuringATry(t *testing.T) {
 func TestSubscriptionThatBreaks(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
-		time.Sleep(2 * queue.RelistenMax)
+		time.Sleep(2 * queue.ResubscribeMax)
 		broken := time.Now()
 		for _, n := range w.nodes {
 			n.BreakSubscriptions()
 		}
 		w.release(lease)
-		wantBetween(t, "hand-off", w.gets(c, broken), 0, queue.RelistenMin+time.Millisecond)
+		wantBetween(t, "hand-off", w.gets(c, broken), 0, queue.ResubscribeMin+time.Millisecond)
 	})
 }
 
@@ -361,7 +361,7 @@ func TestQueueOnNodesInTrouble(t *testing.T) {
 		lease, c := w.waited()
 		trouble(w.nodes[1])
 		time.Sleep(10 * time.Millisecond)
-		w.handsOff(lease, c, 0, queue.TellWithin+5*time.Millisecond)
+		w.handsOff(lease, c, 0, queue.NotifyWindow+5*time.Millisecond)
 		w.nodes[1].Up()
 	})
 }
@@ -452,7 +452,7 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 // However many of a queue are dead, they cost callers that do not wait the time of all turns, once: the grant that comes after
 // it passes all of them. A caller that is alive gets its place back.
 func TestTryBesideManyDead(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, dead := range []int{3, 4, 300, 1024} {
 		bubbleNamed(t, fmt.Sprint(dead), 3, func(t *testing.T, w *world) {
 			holder, p := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
@@ -516,16 +516,16 @@ func (w *world) refusedTries(p *process, key string, during time.Duration) (refu
 func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		for places, want := range map[string]time.Duration{"11": 0, "1": queue.TellWithin, "2": queue.TurnTime} {
+		for places, want := range map[string]time.Duration{"11": 0, "1": queue.NotifyWindow, "2": queue.TurnTime} {
 			own := queue.NewWaiter(wire.Waiter{Name: "name" + places}, wire.Stamp{}, 2)
 			for node, place := range places {
-				p.e.board.Hear(node, string(place)+" name"+places)
+				p.e.board.Deliver(node, string(place)+" name"+places)
 			}
 			began := time.Now()
-			p.e.board.Begin(own, p.e.Buckets[0])
-			p.e.board.End(own)
+			p.e.board.Add(own, p.e.Buckets[0])
+			p.e.board.Remove(own)
 			select {
-			case <-own.Try:
+			case <-own.Wake:
 				wantBetween(t, places, time.Since(began), want, want)
 			case <-time.After(queue.FallbackMin):
 				t.Errorf("told %q in vain", places)

@@ -94,7 +94,7 @@ func TestMemoryIsBounded(t *testing.T) {
 
 // A tick whose end all nodes have is over, although all lost its start while it ran.
 func TestNodesAreEmptiedInTurnDuringARun(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, most := range []int{1, 2} {
 		bubbleOf(t, fmt.Sprint(most), 59*time.Minute, func(t *testing.T, w *world) {
 			p := plan{schedule: Every(time.Hour), work: hold(6 * time.Minute), job: []JobOption{WithGrace(15 * time.Minute), AtLeastOnce(most)}}
@@ -149,7 +149,7 @@ func TestStartWithoutAnAnswer(t *testing.T) {
 
 // A tick that was found too late by a clock that was wrong for a moment starts when the clock is right.
 func TestMissedByAWrongClock(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, ahead := range []time.Duration{5 * time.Minute, 30 * time.Minute} {
 		bubbleOf(t, ahead.String(), 5*time.Minute, func(t *testing.T, w *world) {
 			w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithClockWindow(0)}})

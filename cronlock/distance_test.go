@@ -176,7 +176,7 @@ func (w *world) looksThroughMuch() (ended int) {
 // A new replica finds what is to start also where records are on a minority of the nodes, or ticks had many starts, and the
 // nodes are far away.
 func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for name, c := range map[string]struct {
 		open  func(w *world, a *replica)
 		panic bool

@@ -15,7 +15,7 @@ import (
 
 // The clocks of one node, or of all, step by a minute. Without a clock window too, no tick starts more often than it may.
 func TestNodesStepWithoutAWindow(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, most := range []int{1, 3} {
 		bubbleOf(t, fmt.Sprint(most), 30*time.Second, func(t *testing.T, w *world) {
 			w.replicas(3, plan{schedule: Every(5 * time.Second), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{AtLeastOnce(most)}, work: hold(3 * time.Second)})

@@ -108,7 +108,7 @@ func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testi
 // Nodes that are slow, and observers that are, make no look begin beside another: the requests of many jobs, and the
 // goroutines, stay within the bound of the package document.
 func TestLooksAreBounded(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for name, c := range map[string]struct {
 		slow, observer time.Duration
 		hosts          bool

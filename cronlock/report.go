@@ -19,7 +19,7 @@ func (j *Job) event(ctx context.Context, kind core.EventKind) {
 	}
 
 	locker := j.service.locker
-	callback.Of(locker).Post(&j.events, func() {
+	callback.BackgroundOf(locker).Post(&j.events, func() {
 		locker.Event(ctx, core.Event{Source: "cronlock", Name: j.name, Kind: kind})
 	})
 }
@@ -27,7 +27,7 @@ func (j *Job) event(ctx context.Context, kind core.EventKind) {
 // log logs a line about the job. Neither a poll nor a run waits for the logger.
 func (j *Job) log(level slog.Level, message string, attrs ...any) {
 	locker := j.service.locker
-	callback.Of(locker).Post(&j.logLines, func() {
+	callback.BackgroundOf(locker).Post(&j.logLines, func() {
 		locker.Logger().With("job", j.name).Log(context.Background(), level, message, attrs...)
 	})
 }

@@ -19,7 +19,7 @@ import (
 
 // Each outage is logged, not only the first, on a replica that runs no tick in between, too.
 func TestEachOutageIsLogged(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for name, host := range map[string]bool{"engine": false, "host": true} {
 		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
 			var log logbook.Book
@@ -43,7 +43,7 @@ func TestEachOutageIsLogged(t *testing.T) {
 
 // Superseded ticks are logged once an hour and job, with their number.
 func TestSupersededTicksAreLogged(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var log logbook.Book
 		w.replica("a", plan{schedule: Every(10 * time.Second), work: hold(35 * time.Second), core: []core.Option{core.WithLogger(log.Logger())}})
@@ -144,7 +144,7 @@ func TestSmallestNumberOfStartsCounts(t *testing.T) {
 
 // History waits for a start that is being recorded.
 func TestHistoryBesideAStart(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{}), w.replica("b", plan{job: uncalled})
 		till(80 * time.Second)

@@ -169,7 +169,7 @@ func setsOuter(h http.Handler) http.Handler {
 
 // A handler may answer as it likes, as if the middleware were not there; and a repetition gets the same answer.
 func TestAnswers(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for name, answer := range answers {
 		bubbleOf(t, name, 1, func(w *world) {
 			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))

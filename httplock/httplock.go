@@ -76,7 +76,7 @@ func (m *Middleware) Drain() {
 func (m *Middleware) Close(ctx context.Context) error {
 	m.Drain()
 	if err := m.admission.gate.Wait(ctx); err != nil {
-		return fmt.Errorf("httplock: %w, with %d requests under way", err, m.admission.gate.Inside())
+		return fmt.Errorf("httplock: %w, with %d requests under way", err, m.admission.gate.Count())
 	}
 	return nil
 }

@@ -70,7 +70,7 @@ func (e mischievous) Is(error) bool { e.misbehave(); return false }
 // Code of the user's that misbehaves once delays its task, and keeps no other task waiting. The task is done in the end, and
 // neither identity, key nor waiting place is left taken.
 func TestCallbackMisbehaves(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for where, at := range callbackSites() {
 		for how, misbehave := range misbehaviours {
 			bubbleOf(t, where+" "+how, func(t *testing.T, r *rig) { r.misbehaves(at, misbehave) })

@@ -94,7 +94,7 @@ func TestApplicationEndsContexts(t *testing.T) {
 // Likewise if the context has ended before the task comes to the middleware, also if that makes the key function fail, or
 // if the deadline is what a middleware further out has set.
 func TestContextsThatHaveEnded(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	asks := WithKey(func(ctx context.Context, _ *asynq.Task) (string, error) { return "k", ctx.Err() })
 	for name, opts := range map[string][]Option{"no key": nil, "a key function fails": {asks}} {
 		for _, e := range endings {

@@ -13,7 +13,7 @@ import (
 
 // Tasks of one key run with hardly a pause between them, whatever they take and however many they are.
 func TestHotKey(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, c := range []struct {
 		tasks, servers, workers int
 		work                    time.Duration
@@ -52,7 +52,7 @@ func TestHotKey(t *testing.T) {
 // Tasks with keys of their own, enqueued behind those of a hot key, wait for them no longer than without queuelock, where
 // workers run the hot ones side by side.
 func TestOthersBesideAHotKey(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, hot := range []int{60, 300} {
 		t.Run(fmt.Sprint(hot), func(t *testing.T) {
 			t.Parallel()
@@ -101,7 +101,7 @@ func defaults(workers int) func(*asynq.Config) {
 
 // The package document names two settings with which a hot key does keep other tasks waiting, and what helps.
 func TestOthersThatWaitBehindAHotKey(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	const hot, others, hold = 200, 20, 100 * time.Millisecond
 	strict := func(cfg *asynq.Config) { cfg.StrictPriority = true }
 	for name, c := range map[string]struct {

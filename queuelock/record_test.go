@@ -15,7 +15,7 @@ import (
 // What a completed task takes on a node: key and value, by the server's own count. The manual adds up to 150 bytes for its part
 // in the tables of keys and of times, which grow in steps.
 func TestMemoryOfATask(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for _, c := range []struct {
 		name        string
 		opts        []Option

@@ -47,7 +47,7 @@ type Scheduler struct {
 type entry struct {
 	*Scheduler
 	name string
-	next schedule.Next
+	next schedule.NextFunc
 	task *asynq.Task
 	opts []asynq.Option
 
@@ -171,7 +171,7 @@ func (s *Scheduler) Shutdown() {
 }
 
 // parseCronspec parses a cronspec.
-func parseCronspec(spec string, location *time.Location) (schedule.Next, error) {
+func parseCronspec(spec string, location *time.Location) (schedule.NextFunc, error) {
 	period, isPeriod := strings.CutPrefix(strings.TrimSpace(spec), "@every ")
 	if !isPeriod {
 		return schedule.Crontab(spec, location)
@@ -256,6 +256,6 @@ func (e *entry) reportMissed(id asynq.Option, err error) {
 }
 
 // notify calls the observer or the logger in the background, so that the next tick does not wait for them.
-func (e *entry) notify(f func()) { callback.Of(e.m.locker).Post(&e.callbacks, f) }
+func (e *entry) notify(f func()) { callback.BackgroundOf(e.m.locker).Post(&e.callbacks, f) }
 
 func formatInstant(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }

@@ -87,7 +87,7 @@ func provision(ctx context.Context, b *node.Bucket) error {
 		found, ok = b.Claim(ctx, found)
 	}
 	if !ok {
-		return inside.EndOf(ctx)
+		return inside.ContextError(ctx)
 	}
 
 	var faults []error
@@ -101,7 +101,7 @@ func provision(ctx context.Context, b *node.Bucket) error {
 					"and votes by itself after the max TTL", b.Nodes[i],
 			))
 		default:
-			faults = append(faults, fmt.Errorf("%v: %s", b.Nodes[i], v.Why()))
+			faults = append(faults, fmt.Errorf("%v: %s", b.Nodes[i], v.Explain()))
 		}
 	}
 	if faults != nil {
@@ -184,7 +184,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	// The key is free when the lease has run out on each node.
 	r := Revocation{Holder: *h, Nodes: q.Nodes}
 	for i := range q.Votes {
-		r.Left = max(r.Left, q.Votes[i].Rest)
+		r.Left = max(r.Left, q.Votes[i].Remaining)
 	}
 
 	ended := q.Count(wire.Granted)
@@ -298,14 +298,14 @@ func (q *query) ask(ctx context.Context, l *core.Locker, request func(*node.Grou
 	var r node.Round
 	r.Init(g.Bucket(q.Key), req.Op(), g.Conf.Timeout, nil, nil)
 	r.Request = req
-	r.Must = true
+	r.AskTroubled = true
 	r.Send(ctx, quorum.All(len(g.Nodes)))
 
 	// From here on, nodes may have acted on the request.
 	q.group = g
 	answered := r.Wait(ctx)
 	if !answered {
-		return q.fail(inside.EndOf(ctx))
+		return q.fail(inside.ContextError(ctx))
 	}
 	q.Tally = r.Tally
 	q.Nodes = inside.Replies(g, &r.Tally).([]core.NodeReply)

@@ -58,7 +58,7 @@ func Diagnose(ctx context.Context, nodes []redis.UniversalClient, opts ...core.O
 		examined.Go(func() { found[i] = node.Examine(ctx, i, c, conf, keys) })
 	}
 	examined.Wait() // returns soon if ctx has ended
-	if err := inside.EndOf(ctx); err != nil {
+	if err := inside.ContextError(ctx); err != nil {
 		return Diagnosis{}, fmt.Errorf("lockkit: diagnose: %w", err)
 	}
 
@@ -163,7 +163,7 @@ func (d *diagnosis) addFindings() {
 
 // checkServer applies the rules about one server.
 func (d *diagnosis) checkServer(x *node.Examination) {
-	isOutside := x.Outside()
+	isOutside := x.AddFlaws()
 	if isOutside {
 		return
 	}
@@ -173,10 +173,10 @@ func (d *diagnosis) checkServer(x *node.Examination) {
 	}
 
 	checkClock(x)
-	x.LacksRights()
-	if x.Refusal != nil {
-		fix := cmp.Or(goredis.TroubleOf(x.Refusal).Mend, "look at the server's log")
-		x.Add(SeverityFault, CodeWritesRefused, "takes no writes: "+x.Refusal.Error(), fix)
+	x.AddMissingRights()
+	if x.WriteRefusal != nil {
+		fix := cmp.Or(goredis.TroubleOf(x.WriteRefusal).Mend, "look at the server's log")
+		x.AddFlaw(SeverityFault, CodeWritesRefused, "takes no writes: "+x.WriteRefusal.Error(), fix)
 	}
 	checkGuard(x, d.inUse())
 	checkDurability(x)
@@ -196,7 +196,7 @@ func (d *diagnosis) checkListedTwice(x *node.Examination) bool {
 	}
 
 	name := node.Name(first.Node, first.Addr)
-	x.Add(
+	x.AddFlaw(
 		SeverityFault, CodeSameServer,
 		fmt.Sprintf("is the same server as %s, which would have two votes", name),
 		"list each server once, under one address",
@@ -211,13 +211,13 @@ func checkClock(x *node.Examination) {
 	if !isChecked {
 		return
 	}
-	leastOffset := x.Clock.Offset.Abs() - x.Clock.Exact
+	leastOffset := x.Clock.Offset.Abs() - x.Clock.MaxError
 	if leastOffset <= window {
 		return
 	}
 
 	offset := x.Clock.Offset.Round(time.Millisecond)
-	x.Add(
+	x.AddFlaw(
 		SeverityFault, CodeClockOff,
 		fmt.Sprintf("its clock is off by %v, more than the clock window of %v: it does not vote", offset, window),
 		"mend NTP on its machine, or on this one where most nodes are off alike, and do not widen the window",
@@ -238,11 +238,11 @@ func rounded(d time.Duration) string { return d.Round(100 * time.Millisecond).St
 // checkGuard adds a finding if the node does not vote because it may have forgotten leases. inUse reports that
 // another node has a guard record.
 func checkGuard(x *node.Examination, inUse bool) {
-	left := rounded(x.Guard.Left)
+	left := rounded(x.Guard.Remaining)
 	switch {
 	case x.Guard.State == wire.GuardMissing && inUse:
 		// If no node is in use, checkProvisioned reports that all are new.
-		x.Add(
+		x.AddFlaw(
 			SeverityWarning, CodeQuarantined,
 			"has no guard record, beside nodes that have one: it has lost its memory "+
 				"(flushed, restarted without its data), or is new",
@@ -251,7 +251,7 @@ func checkGuard(x *node.Examination, inUse bool) {
 		)
 
 	case x.Guard.State == wire.GuardChanged:
-		x.Add(
+		x.AddFlaw(
 			SeverityWarning, CodeQuarantined,
 			"its guard record is of another replication history: it was restarted or promoted, "+
 				"or its first replica was attached (as redis-cli --rdb does, too)",
@@ -260,7 +260,7 @@ func checkGuard(x *node.Examination, inUse bool) {
 		)
 
 	case x.Guard.State == wire.GuardQuarantined && (inUse || !x.Guard.Fresh):
-		x.Add(
+		x.AddFlaw(
 			SeverityWarning, CodeQuarantined,
 			"is quarantined, because it is new, was restarted, or may have forgotten locks: it does not vote",
 			fmt.Sprintf("nothing, it votes by itself in %s; restart no other node before", left),
@@ -273,7 +273,7 @@ func (d *diagnosis) checkProvisioned() bool {
 	left := time.Duration(-1)
 	for _, x := range d.servers {
 		if x.Guard.State != wire.GuardUnknown {
-			left = max(left, x.Guard.Left)
+			left = max(left, x.Guard.Remaining)
 		}
 	}
 	isGuarded := left >= 0
@@ -296,7 +296,7 @@ func checkDurability(x *node.Examination) {
 	if isDurable || x.Conf.Guarded {
 		return
 	}
-	x.Add(
+	x.AddFlaw(
 		SeverityRisk, CodeNotDurable,
 		"keeps no append-only file, and the restart guard is off: "+
 			"after a restart it grants keys that are held, and knows of nothing done before",
@@ -314,7 +314,7 @@ func checkReplicas(x *node.Examination) {
 	case replicas == 0: // no failover
 
 	case !x.Conf.Guarded:
-		x.Add(
+		x.AddFlaw(
 			SeverityRisk, CodeUnguarded,
 			fmt.Sprintf("has replicas (%d), and the restart guard is off: "+
 				"one that is promoted grants keys that are held", replicas),
@@ -322,7 +322,7 @@ func checkReplicas(x *node.Examination) {
 		)
 
 	case x.Conf.Lag == 0:
-		x.Add(
+		x.AddFlaw(
 			SeverityRisk, CodeReplicaLag,
 			fmt.Sprintf("has replicas (%d), and there is no replica lag: "+
 				"when one is promoted, this server may go on confirming leases beside it", replicas),
@@ -331,7 +331,7 @@ func checkReplicas(x *node.Examination) {
 		)
 
 	case !stops:
-		x.Add(
+		x.AddFlaw(
 			SeverityRisk, CodeReplicaLag,
 			"min-replicas-to-write or min-replicas-max-lag is 0: "+
 				"cut off from its replicas it goes on serving, beside the one that is promoted",
@@ -339,7 +339,7 @@ func checkReplicas(x *node.Examination) {
 		)
 
 	case x.MaxLag >= 0 && x.Conf.Lag < x.MaxLag+time.Second:
-		x.Add(
+		x.AddFlaw(
 			SeverityRisk, CodeReplicaLag,
 			fmt.Sprintf("min-replicas-max-lag is %v, "+
 				"so without its replicas it may serve for longer than the replica lag of %v", x.MaxLag, x.Conf.Lag),

@@ -73,13 +73,13 @@ func (a *app) openAsServices(cmd *cli.Command) (*fleet, error) { return a.open(c
 
 // openToInspect is open for commands that must work on broken nodes and must not change them.
 func (a *app) openToInspect(cmd *cli.Command) (*fleet, error) {
-	return a.open(cmd, inside.Looking.(core.Option))
+	return a.open(cmd, inside.AllowUnfit.(core.Option))
 }
 
 // openToChange is openToInspect for commands that change something: warnings of the Locker are logged.
 func (a *app) openToChange(cmd *cli.Command) (*fleet, error) {
 	log := slog.New(slog.NewTextHandler(a.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return a.open(cmd, inside.Looking.(core.Option), core.WithLogger(log))
+	return a.open(cmd, inside.AllowUnfit.(core.Option), core.WithLogger(log))
 }
 
 func (f *fleet) close() {

@@ -98,7 +98,7 @@ func (f *fleet) safeExpiry(ctx context.Context, l leakJSON) time.Duration {
 	}
 
 	const slack = 3 * time.Hour // Redis keeps records two hours beyond their retention; clocks may differ
-	retention := stored.Kept.Since(wire.NodeTimeOf(serverTime.Val()).Whole())
+	retention := stored.RecordExpiry.Since(wire.NodeTimeOf(serverTime.Val()).TruncateToMillis())
 	return max(minExpiry, retention+slack).Truncate(time.Millisecond)
 }
 

@@ -150,7 +150,7 @@ func (l *lowering) markOnce(ctx context.Context) error {
 	for i, b := range l.group.Buckets {
 		votes, ok := b.Mark(ctx)
 		if !ok {
-			return inside.EndOf(ctx)
+			return inside.ContextError(ctx)
 		}
 
 		if err := l.refusal(votes); err != nil {
@@ -169,7 +169,7 @@ func (l *lowering) askAll(ctx context.Context, request bucketRequest) error {
 	for i, b := range l.group.Buckets {
 		votes, ok := request(b, ctx, l.marks[i])
 		if !ok {
-			return inside.EndOf(ctx)
+			return inside.ContextError(ctx)
 		}
 
 		if err := l.refusal(votes); err != nil {
@@ -206,10 +206,10 @@ func (l *lowering) refusal(votes []quorum.Vote) error {
 		case wire.Quarantined:
 			reasons = append(reasons, fmt.Sprintf("%s is in quarantine for another %s, because it may have forgotten a lease: "+
 				"call again after that, and restart no node before",
-				name, formatDuration(v.Rest)))
+				name, formatDuration(v.Remaining)))
 		default:
 			reasons = append(reasons, fmt.Sprintf("%s: %s: all nodes have to answer, lockctl doctor says what is wrong",
-				name, withoutNodeName(errors.New(v.Why()), name)))
+				name, withoutNodeName(errors.New(v.Explain()), name)))
 		}
 	}
 
@@ -319,12 +319,12 @@ func longLeaseProblem(r reading, ttl time.Duration) string {
 
 	// A key in cooldown has no lease: its holder released it. After a revocation the holder may act until its lease
 	// ends.
-	inCooldown := strings.HasPrefix(stored.Owner, wire.KeptTaken) && stored.Owner != wire.KeptTaken
+	inCooldown := strings.HasPrefix(stored.Owner, wire.CooldownPrefix) && stored.Owner != wire.CooldownPrefix
 	if stored.Owner == "" || inCooldown {
 		return ""
 	}
 
-	left := stored.Expiry.Since(wire.NodeTimeOf(r.serverTime).Whole())
+	left := stored.Expiry.Since(wire.NodeTimeOf(r.serverTime).TruncateToMillis())
 	if left <= ttl {
 		return ""
 	}

@@ -56,7 +56,7 @@ func (f *fleet) ready(ctx context.Context) error {
 	// All shards are asked at once.
 	rounds := make([]*node.Round, len(group.Buckets))
 	for i, shard := range group.Buckets {
-		r := shard.Touching()
+		r := shard.NewTouch()
 		r.Decided = func(r *node.Round) bool {
 			granted := r.Count(wire.Granted)
 			return granted >= r.Q || granted+r.Pending < r.Q
@@ -68,7 +68,7 @@ func (f *fleet) ready(ctx context.Context) error {
 	for _, r := range rounds {
 		ok := r.Wait(ctx)
 		if !ok {
-			return inside.EndOf(ctx)
+			return inside.ContextError(ctx)
 		}
 		_, _, sameServer := r.SameServer()
 		if sameServer || r.Count(wire.Granted) < r.Q {

@@ -214,14 +214,14 @@ func (e *Elector) setLeaderErr(err error) {
 
 // event reports an event to the observer. The campaign does not wait for the observer.
 func (e *Elector) event(kind core.EventKind) {
-	callback.Of(e.locker).Post(&e.events, func() {
+	callback.BackgroundOf(e.locker).Post(&e.events, func() {
 		e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
 	})
 }
 
 // log logs a line. The campaign does not wait for the logger.
 func (e *Elector) log(level slog.Level, message string, attrs ...any) {
-	callback.Of(e.locker).Post(&e.logLines, func() {
+	callback.BackgroundOf(e.locker).Post(&e.logLines, func() {
 		e.locker.Logger().With("group", e.group).Log(e.closing, level, message, attrs...)
 	})
 }

@@ -43,7 +43,7 @@ type Queue struct {
 
 // BackgroundOf returns the Background of a *core.Locker, for reports from goroutines of the packages that are built on
 // core. Package core sets it when it is loaded.
-var Of func(locker any) *Background
+var BackgroundOf func(locker any) *Background
 
 // NewBackground returns a Background that logs to log. Its goroutines are inside the gate: once that is closed and
 // empty, no call is made any more.

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Each adds the faults of the elements of a list. It expects one error for each element, nil if the element has no
+// AddElements adds the faults of the elements of a list. It expects one error for each element, nil if the element has no
 // fault. An error that joins others counts as several. A fault that several elements have is added once, such as "nodes
 // 0, 2 and 3: the client is nil".
-func (l *List) Each(what string, faults []error) {
+func (l *List) AddElements(what string, faults []error) {
 	elements := map[string][]int{} // by the text of their fault
 	var distinct []error
 	for i, fault := range faults {

@@ -12,7 +12,7 @@ func TestEachSaysAFaultOnce(t *testing.T) {
 	known := errors.New("known")
 	wrapped := fmt.Errorf("wraps %w and %w", known, errors.New("another"))
 	var l List
-	l.Each("node", []error{errors.New("a"), nil, errors.Join(errors.New("b"), errors.New("a")), errors.New("a"), wrapped})
+	l.AddElements("node", []error{errors.New("a"), nil, errors.Join(errors.New("b"), errors.New("a")), errors.New("a"), wrapped})
 	want := "pkg: nodes 0, 2 and 3: a\nnode 2: b\nnode 4: wraps known and another"
 	err := l.Err("pkg")
 	if err == nil || err.Error() != want || !errors.Is(err, known) {
@@ -20,7 +20,7 @@ func TestEachSaysAFaultOnce(t *testing.T) {
 	}
 
 	l = nil
-	l.Each("node", make([]error, 3))
+	l.AddElements("node", make([]error, 3))
 	if err := l.Err("pkg"); err != nil {
 		t.Errorf("no fault: %v", err)
 	}

@@ -83,7 +83,7 @@ func (g *Gate) Close() {
 }
 
 // Count returns the number of callers that are inside.
-func (g *Gate) Inside() int {
+func (g *Gate) Count() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.inside

@@ -44,7 +44,7 @@ func TestGate(t *testing.T) {
 	default:
 		t.Error("empty before the goroutine has ended")
 	}
-	if g.Join() || g.Go(func() {}) || g.Enter() || g.Inside() != 0 {
+	if g.Join() || g.Go(func() {}) || g.Enter() || g.Count() != 0 {
 		t.Error("admitted after the last has left")
 	}
 	if err := g.Wait(cancelled); err != nil {
@@ -93,8 +93,8 @@ func TestGateConcurrently(t *testing.T) {
 			all.Go(g.Close)
 			all.Go(g.Close)
 			all.Go(func() {
-				if err := g.Wait(t.Context()); err != nil || g.Inside() != 0 {
-					t.Errorf("%d inside: %v", g.Inside(), err)
+				if err := g.Wait(t.Context()); err != nil || g.Count() != 0 {
+					t.Errorf("%d inside: %v", g.Count(), err)
 				}
 			})
 			all.Wait()

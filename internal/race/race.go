@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// Campaign skips a test of very many cases in builds with the race detector, unless LOCKKIT_RACE is "all", as in
+// SkipSweep skips a test of very many cases in builds with the race detector, unless LOCKKIT_RACE is "all", as in
 // `make soak`. `make sweeps`, which is a part of `make test`, runs such tests without the race detector.
-func Campaign(tb testing.TB) {
+func SkipSweep(tb testing.TB) {
 	if !Enabled {
 		return
 	}
@@ -21,9 +21,9 @@ func Campaign(tb testing.TB) {
 	}
 }
 
-// Allocations skips a test that counts allocations in builds with the race detector or with stalls, because both
+// SkipAllocations skips a test that counts allocations in builds with the race detector or with stalls, because both
 // allocate.
-func Allocations(tb testing.TB) {
+func SkipAllocations(tb testing.TB) {
 	// Both builds allocate for themselves.
 	allocates := Enabled || stall.Enabled
 	if allocates {

@@ -20,7 +20,7 @@ var parser = cron.NewParser(
 //
 // The error names everything that is wrong. An expression that never falls due is an error, and so is an expression
 // that names a time zone.
-func Crontab(expression string, zone *time.Location) (Next, error) {
+func Crontab(expression string, zone *time.Location) (NextFunc, error) {
 	fields, err := parse(expression)
 	if err := errors.Join(CheckZone(zone), err); err != nil {
 		return nil, err

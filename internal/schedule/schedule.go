@@ -8,12 +8,12 @@ import (
 )
 
 // A NextFunc returns the first instant after the given one, or the zero time if there is none within 30 years.
-type Next func(after time.Time) time.Time
+type NextFunc func(after time.Time) time.Time
 
 var epoch = time.Unix(0, 0).UTC()
 
 // Every returns the multiples of d since the beginning of 1970 in UTC. The shortest period is a second.
-func Every(d time.Duration) (Next, error) {
+func Every(d time.Duration) (NextFunc, error) {
 	if d < time.Second {
 		return nil, errors.New("the period must be at least a second")
 	}

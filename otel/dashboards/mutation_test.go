@@ -64,7 +64,7 @@ var equivalent = map[string][]string{
 // Whatever changes when an alert fires, or whether, fails a test of the rules. Each change costs 0.2 s of CPU: `make
 // test` tries one in 32, `make dashboards` all of them.
 func TestRulesSurviveNoMutation(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	tool := findPromtool(t)
 	whole := os.Getenv("LOCKKIT_MUTANTS") == "all"
 	all := mutants(t, fileText(t, "alerts.yaml"))

@@ -14,7 +14,7 @@ import (
 // Ask sends requests in one command, and returns their votes.
 func Ask(
 	c redis.UniversalClient,
-	h *wire.Head,
+	h *wire.Preamble,
 	memory string,
 	wall time.Time,
 	requests ...wire.Request,
@@ -25,7 +25,7 @@ func Ask(
 // AskAs does the same as Ask, and puts the Lua code before at the beginning of the script.
 func AskAs(
 	c redis.UniversalClient,
-	h *wire.Head,
+	h *wire.Preamble,
 	memory string,
 	wall time.Time,
 	before string,
@@ -66,8 +66,8 @@ func VoteOf(v wire.Reply, err error) quorum.Vote {
 	switch {
 	case err == nil:
 		return quorum.Vote{Reply: v}
-	case goredis.Says(err, "READONLY"):
-		return quorum.Said(wire.Replica, err)
+	case goredis.HasReplyPrefix(err, "READONLY"):
+		return quorum.NewVote(wire.Replica, err)
 	}
-	return quorum.Said(wire.Failed, err)
+	return quorum.NewVote(wire.Failed, err)
 }

@@ -34,11 +34,11 @@ var scripts = func() map[string]*script {
 	bare := wire.NewKeyspace("p", 1, false)
 	lock := guarded.LockOf("k", "a")
 	unguarded := bare.LockOf("k", "a")
-	h := wire.NewHead(0, time.Second, 0)
+	h := wire.NewPreamble(0, time.Second, 0)
 
 	all := map[string]*script{}
 	add := func(requests int, r wire.Request) {
-		call := h.Encode(requests, wire.One(r), wire.NoMemory, time.Time{})
+		call := h.Encode(requests, wire.Repeat(r), wire.NoMemory, time.Time{})
 		s := &script{source: call.InFull()[1].(string), op: r.Op()}
 		_, s.packed = call.Args()[len(call.Args())-1].(encoding.BinaryMarshaler)
 

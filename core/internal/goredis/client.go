@@ -23,7 +23,7 @@ func Check(clients []redis.UniversalClient, most int) (f faults.List) {
 	for i, c := range clients {
 		errs[i] = checkClient(clients[:i], c)
 	}
-	f.Each("node", errs)
+	f.AddElements("node", errs)
 	return f
 }
 
@@ -117,8 +117,8 @@ func AddrOf(c redis.UniversalClient) string {
 	return ""
 }
 
-// Repeats reports whether a client may retry a request on its own, even if the request must not be retried.
-func Repeats(c redis.UniversalClient) bool {
+// MayRetry reports whether a client may retry a request on its own, even if the request must not be retried.
+func MayRetry(c redis.UniversalClient) bool {
 	switch c.(type) {
 	case *redis.Client, *sentinel: // they respect NoRetry
 		return false

@@ -86,12 +86,12 @@ func TimedOut(err error) bool {
 // denials are the beginnings of replies that deny a right. A command that was renamed counts as denied.
 var denials = []string{"NOPERM", "unknown command", "ACL failure in script", "The user executing the script"}
 
-// Denied reports whether err is a reply that denies a right.
-func Denied(err error) bool { return Says(err, denials...) }
+// IsDenied reports whether err is a reply that denies a right.
+func IsDenied(err error) bool { return HasReplyPrefix(err, denials...) }
 
-// Says reports whether err is a reply of Redis that begins with one of starts, possibly after the trace of a
+// HasReplyPrefix reports whether err is a reply of Redis that begins with one of starts, possibly after the trace of a
 // script: before version 7 the reason of a script's failure comes last.
-func Says(err error, starts ...string) bool {
+func HasReplyPrefix(err error, starts ...string) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
 		return false

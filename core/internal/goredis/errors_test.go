@@ -16,16 +16,16 @@ func (reply) RedisError()     {}
 // An error says once how its trouble is mended, however many look at it on its way.
 func TestLastingSaysOnceHowToMend(t *testing.T) {
 	sent := reply("MOVED 1 127.0.0.1:7000")
-	mend, once := TroubleOf(sent).Mend, Lasting(sent)
+	mend, once := TroubleOf(sent).Mend, AsLasting(sent)
 	if mend == "" || once == nil {
 		t.Fatalf("%v lasts, and is mended so: %q", once, mend)
 	}
-	for name, err := range map[string]error{"once": once, "twice": Lasting(once), "of a wrapped one": Lasting(fmt.Errorf("node 0: %w", once))} {
+	for name, err := range map[string]error{"once": once, "twice": AsLasting(once), "of a wrapped one": AsLasting(fmt.Errorf("node 0: %w", once))} {
 		if n := strings.Count(err.Error(), mend); n != 1 || !errors.Is(err, sent) {
 			t.Errorf("%s: %d times: %v", name, n, err)
 		}
 	}
-	if err := Lasting(reply("LOADING Redis is loading the dataset in memory")); err != nil {
+	if err := AsLasting(reply("LOADING Redis is loading the dataset in memory")); err != nil {
 		t.Errorf("what passes by itself: %v", err)
 	}
 }

@@ -114,7 +114,7 @@ func TroubleOf(err error) trouble {
 		return t
 	}
 
-	isMeant := func(t trouble) bool { return Says(err, t.replies...) }
+	isMeant := func(t trouble) bool { return HasReplyPrefix(err, t.replies...) }
 	if i := slices.IndexFunc(troubles, isMeant); i >= 0 {
 		return troubles[i]
 	}
@@ -131,7 +131,7 @@ func sentinelTrouble(err error) (t trouble, known bool) {
 	switch {
 	case errors.Is(err, redis.Nil):
 		return trouble{Mend: "no Sentinel knows a primary of that name: check master_name"}, true
-	case Says(err, badLogin...):
+	case HasReplyPrefix(err, badLogin...):
 		return trouble{
 			Kind: "credentials",
 			Mend: "give the client the Sentinels' user and password, which are not the server's: " +
@@ -164,9 +164,9 @@ func (e *lastingError) Error() string { return e.error.Error() + ": " + e.fix }
 
 func (e *lastingError) Unwrap() error { return e.error }
 
-// Lasting adds to err the way to fix it, unless err already has it. It returns nil if the trouble may pass on its
+// AsLasting adds to err the way to fix it, unless err already has it. It returns nil if the trouble may pass on its
 // own, or is unknown.
-func Lasting(err error) error {
+func AsLasting(err error) error {
 	if lasting, ok := errors.AsType[*lastingError](err); ok {
 		return lasting
 	}

@@ -23,8 +23,8 @@ var (
 	// Dial makes the clients that core.Open would make with a []core.Option.
 	Dial func(urls []string, options any) ([]redis.UniversalClient, error)
 
-	// EndOf returns the reason why ctx has ended, as core's errors contain it.
-	EndOf func(ctx context.Context) error
+	// ContextError returns the reason why ctx has ended, as core's errors contain it.
+	ContextError func(ctx context.Context) error
 
 	// Fail sets the error of a *core.OpError.
 	Fail func(failed any, err error)
@@ -35,9 +35,9 @@ var (
 	// KeyHash returns the hash that stands for a key in log lines.
 	KeyHash func(key string) string
 
-	// Looking is a core.Option. With it, New succeeds even if nodes are unfit. No node is touched, because that would
+	// AllowUnfit is a core.Option. With it, New succeeds even if nodes are unfit. No node is touched, because that would
 	// write guard records and begin quarantines.
-	Looking any
+	AllowUnfit any
 
 	// Stored is a func(text string, clock time.Time) core.KeyOnNode. It parses the first KiB of the value that a node
 	// stores for a key, by the node's clock. The result of a completion record is left out.

@@ -303,7 +303,7 @@ func (b *batch) deliver(sent, now clock.Instant, wall time.Time) {
 			continue
 		}
 
-		v.Waited = sent.Since(q.round.Sent)
+		v.QueueTime = sent.Since(q.round.Sent)
 		v.Latency = now.Since(sent)
 		isNew := b.checkVote(v, q.round, wall)
 		if isNew {
@@ -363,10 +363,10 @@ func (b *batch) checkVote(v *quorum.Vote, r *Round, wall time.Time) (isNew bool)
 		v.Memory = known
 	}
 
-	isNew = v.Longest > 0 && l.Learn(v.Longest)
+	isNew = v.Longest > 0 && l.LearnMaxTTL(v.Longest)
 
 	granted := r.op == wire.OpAcquire && v.Verdict == wire.Granted
-	if granted && v.Clock.Lead(v.Token) > wire.Slack {
+	if granted && v.Clock.Lead(v.Token) > wire.ExpirySlack {
 		v.Verdict = wire.Failed
 		v.Err = errTokenAhead
 	}
@@ -380,8 +380,8 @@ var errTokenAhead = errors.New("its fencing counter of this key is more than a d
 
 // failedVote returns the vote of a node that answers with an error, or not at all.
 func failedVote(err error) quorum.Vote {
-	if goredis.Says(err, "READONLY") {
-		return quorum.Said(wire.Replica, err)
+	if goredis.HasReplyPrefix(err, "READONLY") {
+		return quorum.NewVote(wire.Replica, err)
 	}
-	return quorum.Said(wire.Failed, err)
+	return quorum.NewVote(wire.Failed, err)
 }

@@ -51,5 +51,5 @@ func (b *Bucket) Memory(node int) string {
 	return wire.NoMemory
 }
 
-// NoAnswer returns the error of a request that a node has not answered in time.
-func (b *Bucket) NoAnswer(node int) error { return b.Nodes[node].noAnswerError(b.tagName) }
+// NoAnswerError returns the error of a request that a node has not answered in time.
+func (b *Bucket) NoAnswerError(node int) error { return b.Nodes[node].noAnswerError(b.tagName) }

@@ -22,9 +22,9 @@ type fitness struct {
 	runID         string        // the server's own name for its run; "" while unknown
 }
 
-// Check examines all nodes at once, and returns an error that names the unfit ones. Nodes that do not answer within
+// CheckAll examines all nodes at once, and returns an error that names the unfit ones. Nodes that do not answer within
 // the node timeout are examined later.
-func (g *Group) Check() error {
+func (g *Group) CheckAll() error {
 	ctx, cancel := context.WithTimeout(context.Background(), g.Conf.Timeout) //nolint:forbidigo // New has no context
 	defer cancel()
 
@@ -72,7 +72,7 @@ func (g *Group) check(n *Node) {
 	}
 
 	runID, fault, err := g.examine(n)
-	if lasting := goredis.Lasting(err); lasting != nil {
+	if lasting := goredis.AsLasting(err); lasting != nil {
 		fault = lasting
 		err = nil
 	}
@@ -147,9 +147,9 @@ func (g *Group) duplicateOf(n *Node, runID string) (fault error) {
 	return fault
 }
 
-// Doubt examines a node that has refused a request, unless the node is known to be unfit. It does not wait for the
+// Recheck examines a node that has refused a request, unless the node is known to be unfit. It does not wait for the
 // result.
-func (g *Group) Doubt(n *Node) {
+func (g *Group) Recheck(n *Node) {
 	n.mu.Lock()
 	isFit := n.fault == nil
 	n.mu.Unlock()
@@ -167,13 +167,13 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 		return "", nil, err
 	}
 
-	x.Outside()
+	x.AddFlaws()
 	if x.Flaws == nil {
 		err := x.probeRights()
 		if err != nil {
 			return x.Info["run_id"], nil, err
 		}
-		x.LacksRights()
+		x.AddMissingRights()
 	}
 
 	for _, f := range x.Flaws {
@@ -193,7 +193,7 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 func (g *Group) learnFrom(x *Examination, n *Node) {
 	for _, text := range x.guards() {
 		longest := wire.LongestOf(text.record)
-		first := g.Learn(longest)
+		first := g.LearnMaxTTL(longest)
 		if first {
 			g.logLongest(longest, n)
 		}

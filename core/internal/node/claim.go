@@ -16,7 +16,7 @@ func (b *Bucket) Claim(ctx context.Context, found []quorum.Vote) ([]quorum.Vote,
 	var r Round
 	r.Init(b, wire.OpProvision, b.Conf.Timeout, nil, nil)
 
-	r.Must = true
+	r.AskTroubled = true
 	r.Each = func(i int) wire.Request {
 		previous := wire.NoMemory
 		if found != nil {
@@ -36,7 +36,7 @@ func (b *Bucket) beginQuarantines() {
 	votes, ok := b.Claim(context.Background(), nil) //nolint:forbidigo // bounded by the node timeout
 
 	t := quorum.Tally{Votes: votes}
-	lost := t.Where(func(v *quorum.Vote) bool { return v.Verdict == wire.Quarantined && v.Claim == "" })
+	lost := t.Filter(func(v *quorum.Vote) bool { return v.Verdict == wire.Quarantined && v.Claim == "" })
 	if ok && lost != 0 {
 		b.Touch(lost)
 	}

@@ -42,9 +42,9 @@ func (r *Round) admit(i int) (q request, ok bool) {
 	}
 
 	n := r.Nodes[i]
-	b, err := n.begin(r.Sent, r.Timeout, r.Must, r.tagName)
+	b, err := n.begin(r.Sent, r.Timeout, r.AskTroubled, r.tagName)
 	if err != nil {
-		v := quorum.Said(wire.CircuitOpen, err)
+		v := quorum.NewVote(wire.CircuitOpen, err)
 		r.addVote(i, v)
 		r.observeReply(n, &v)
 		return request{}, false

@@ -16,8 +16,8 @@ import (
 	"github.com/lockkit/lockkit/internal/stall"
 )
 
-// Patience is the number of node timeouts that one examination may take.
-const Patience = 10
+// MaxExaminationTimeouts is the number of node timeouts that one examination may take.
+const MaxExaminationTimeouts = 10
 
 // An Examination collects facts about one server, one request at a time. Only one goroutine uses it.
 type Examination struct {
@@ -42,7 +42,7 @@ type Examination struct {
 	Guard        wire.Guard    // the guard record that delays voting most
 	Longest      LongestTTL
 	deniedRights wire.Rights
-	Refusal      error // the answer to a write that failed for any reason except a denied right
+	WriteRefusal error // the answer to a write that failed for any reason except a denied right
 }
 
 // A LongestTTL is the longest max TTL in the guard records of a server.
@@ -61,9 +61,9 @@ func (l LongestTTL) exceeds(other LongestTTL) bool {
 
 // A ClockReading compares the clock of a server with the clock of this machine.
 type ClockReading struct {
-	Known  bool          // the server was asked, and has answered
-	Offset time.Duration // the server's clock minus this machine's
-	Exact  time.Duration // the largest possible error of Offset
+	Known    bool          // the server was asked, and has answered
+	Offset   time.Duration // the server's clock minus this machine's
+	MaxError time.Duration // the largest possible error of Offset
 }
 
 // newExamination returns the examination of a server that has the keys of all buckets.
@@ -90,7 +90,7 @@ func newExamination(
 func Examine(
 	ctx context.Context, index int, client redis.UniversalClient, conf *Config, keys *wire.Keyspace,
 ) (all []*Examination) {
-	ctx, cancel := context.WithTimeout(ctx, Patience*conf.Timeout)
+	ctx, cancel := context.WithTimeout(ctx, MaxExaminationTimeouts*conf.Timeout)
 	defer cancel()
 
 	x := newExamination(ctx, index, client, conf, keys)
@@ -206,8 +206,8 @@ func (x *Examination) do(cmd redis.Cmder) error {
 
 // call returns the call of a script. It has no clock window, so that a wrong clock is not a reason to refuse it.
 func (x *Examination) call(r wire.Request) wire.Call {
-	head := wire.NewHead(0, x.Conf.MaxTTL, x.Conf.Lag)
-	return head.Encode(1, wire.One(r), wire.NoMemory, time.Now())
+	head := wire.NewPreamble(0, x.Conf.MaxTTL, x.Conf.Lag)
+	return head.Encode(1, wire.Repeat(r), wire.NoMemory, time.Now())
 }
 
 // readInfo reads INFO, unless the user has no right to it.
@@ -217,7 +217,7 @@ func (x *Examination) readInfo() error {
 	switch {
 	case err == nil:
 		x.Info = ParseInfo(info.Val())
-	case goredis.Denied(err):
+	case goredis.IsDenied(err):
 		return nil
 	}
 	return err
@@ -234,7 +234,7 @@ func (x *Examination) readClock() {
 	// The server is assumed to read its clock halfway.
 	half := time.Since(sent) / 2
 	offset := wire.NodeTimeOf(clock.Val()).Skew(sent.Add(half))
-	x.Clock = ClockReading{Known: true, Offset: offset, Exact: half}
+	x.Clock = ClockReading{Known: true, Offset: offset, MaxError: half}
 }
 
 func (x *Examination) readMaxLag() {
@@ -278,7 +278,7 @@ func votesLater(g, other wire.Guard) bool {
 	if g.State != other.State {
 		return g.State > other.State
 	}
-	return g.Left > other.Left
+	return g.Remaining > other.Remaining
 }
 
 // A guardText is a guard record, and the note beside it; "" stands for none.
@@ -334,20 +334,20 @@ func (x *Examination) tryWrites() {
 
 	switch {
 	case !goredis.Answered(err):
-	case !goredis.Denied(err):
-		x.Refusal = err
+	case !goredis.IsDenied(err):
+		x.WriteRefusal = err
 	case strings.Contains(err.Error(), "evalsha"):
 		x.deniedRights = append(x.deniedRights, "+evalsha")
 	}
 }
 
-// Add adds a flaw.
-func (x *Examination) Add(severity, code, what, mend string) {
+// AddFlaw adds a flaw.
+func (x *Examination) AddFlaw(severity, code, what, mend string) {
 	x.Flaws = append(x.Flaws, Flaw{severity, code, what, mend})
 }
 
-// Outside adds the flaws that show in INFO, and reports whether the server cannot be a node at all.
-func (x *Examination) Outside() (out bool) {
+// AddFlaws adds the flaws that show in INFO, and reports whether the server cannot be a node at all.
+func (x *Examination) AddFlaws() (out bool) {
 	if x.Err != nil && x.Info == nil {
 		x.addNoAnswer()
 		return true
@@ -357,7 +357,7 @@ func (x *Examination) Outside() (out bool) {
 	out = slices.ContainsFunc(x.Flaws, func(f Flaw) bool { return f.Code == codeNoNode || f.Code == codeReplica })
 
 	if !out && x.Err != nil {
-		x.Add(severe, codeUnreachable, "stopped answering while it was examined: "+x.Err.Error(),
+		x.AddFlaw(severe, codeUnreachable, "stopped answering while it was examined: "+x.Err.Error(),
 			"look at its load and at the network, and run this again")
 		return true
 	}
@@ -373,5 +373,5 @@ func (x *Examination) addNoAnswer() {
 	}
 
 	known := goredis.TroubleOf(x.Err)
-	x.Add(severe, cmp.Or(known.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(known.Mend, fix))
+	x.AddFlaw(severe, cmp.Or(known.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(known.Mend, fix))
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Timeout             time.Duration // of a request, unless its round sets another one
 	Window, MaxTTL, Lag time.Duration
 	Guarded             bool          // with the restart guard
-	Looking             bool          // nodes are not touched, and may be unfit
+	ReadOnly            bool          // nodes are not touched, and may be unfit
 	Pace                time.Duration // of batches; at least MinPace
 	Prefix              string
 	Logger              *slog.Logger
@@ -46,8 +46,8 @@ type Group struct {
 	Nodes []*Node
 	Keys  *wire.Keyspace
 	Clock clock.Stopwatch
-	Head  atomic.Pointer[wire.Head] // with the longest max TTL in use
-	Tasks gate.Gate                 // all goroutines and delayed requests of the Locker: Close waits for them
+	Head  atomic.Pointer[wire.Preamble] // with the longest max TTL in use
+	Tasks gate.Gate                     // all goroutines and delayed requests of the Locker: Close waits for them
 
 	Callbacks *callback.Background // calls observer and logger for code that must not wait for them
 
@@ -59,7 +59,7 @@ type Group struct {
 	// mu guards monitor, updates of Head, and the search for duplicate servers. It is locked before the mutex of a
 	// Node.
 	mu         sync.Mutex
-	monitor    *time.Timer         // runs the background requests; nil before LookAfter and after BeginClose
+	monitor    *time.Timer         // runs the background requests; nil before StartMonitor and after BeginClose
 	lastAnswer clock.AtomicInstant // when any node last answered
 	Closing    context.Context     // ends with BeginClose
 	cancel     context.CancelFunc  // ends Closing
@@ -90,7 +90,7 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 	for i := range g.Keys.Buckets() {
 		g.Buckets = append(g.Buckets, newBucket(g, i, process))
 	}
-	g.Head.Store(wire.NewHead(conf.Window, conf.MaxTTL, conf.Lag))
+	g.Head.Store(wire.NewPreamble(conf.Window, conf.MaxTTL, conf.Lag))
 	return g
 }
 
@@ -103,10 +103,10 @@ func KeysOver(clients []redis.UniversalClient, conf *Config) *wire.Keyspace {
 	return wire.NewKeyspace(conf.Prefix, 1, conf.Guarded)
 }
 
-// Later runs f after a delay, and reports whether it will. If the Locker is being closed, f runs at once, so that
+// AfterFunc runs f after a delay, and reports whether it will. If the Locker is being closed, f runs at once, so that
 // Close does not wait for a node that is down. f is one of the tasks, and must leave Tasks when it is done. No
 // goroutine waits during the delay.
-func (g *Group) Later(after time.Duration, f func()) bool {
+func (g *Group) AfterFunc(after time.Duration, f func()) bool {
 	if !g.Tasks.Enter() {
 		return false
 	}

@@ -24,7 +24,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	sizes := func(bulks ...int) (loads []int) {
 		var queue []request
 		for _, b := range bulks {
-			queue = append(queue, request{round: &Round{Bulk: b}})
+			queue = append(queue, request{round: &Round{PayloadSize: b}})
 		}
 		for len(queue) > 0 {
 			var f batch
@@ -51,7 +51,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 		}
 	}
 	var f batch
-	urgent := f.load([]request{{round: &Round{Bulk: 64 << 10}}}, 0)
+	urgent := f.load([]request{{round: &Round{PayloadSize: 64 << 10}}}, 0)
 	if asking := f.load([]request{{round: &Round{}}}, 0); len(urgent) != 0 || len(asking) != 1 {
 		t.Errorf("%d and %d are left behind a batch that is full", len(urgent), len(asking))
 	}
@@ -125,12 +125,12 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 			if r.over {
 				t.Fatalf("%d nodes: over after %d votes", n, i)
 			}
-			r.addVote(i, quorum.Said(wire.TimedOut, nil))
+			r.addVote(i, quorum.NewVote(wire.TimedOut, nil))
 		}
 		if !r.over {
 			t.Fatalf("%d nodes: not over after all votes", n)
 		}
-		r.addVote(0, quorum.Said(wire.Granted, nil))
+		r.addVote(0, quorum.NewVote(wire.Granted, nil))
 		if got := r.Count(wire.Granted); got != 0 || r.Pending != 0 {
 			t.Errorf("%d nodes: a late vote counts: %d granted, %d pending", n, got, r.Pending)
 		}
@@ -140,10 +140,10 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 // A consenting asker has all of its requests sent.
 type consenting struct{}
 
-func (consenting) Callbacks() *callback.Queue { return nil }
+func (consenting) ReplyCallbacks() *callback.Queue { return nil }
 
-func (consenting) Sends(wire.Op, int) bool                        { return true }
-func (consenting) Hear(_ wire.Op, got Reply) (wire.Verdict, bool) { return got.Verdict, false }
+func (consenting) StartSend(wire.Op, int) bool                       { return true }
+func (consenting) OnReply(_ wire.Op, got Reply) (wire.Verdict, bool) { return got.Verdict, false }
 
 // A slot that the first lane in line has no use for any more goes to the next.
 func TestSlotsGoToWhoCanUseThem(t *testing.T) {
@@ -161,7 +161,7 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 			l.mu.Unlock()
 		}
 		lock := g.Keys.Lock("k", g.Keys.Resource("k"), 1)
-		r := &Round{Request: lock.Acquire(wire.MillisOf(time.Minute), wire.Acquire{Propose: wire.StampOf(time.Now())})}
+		r := &Round{Request: lock.Acquire(wire.MillisOf(time.Minute), wire.Acquire{ProposedToken: wire.StampOf(time.Now())})}
 		r.Init(g.Buckets[0], wire.OpAcquire, time.Second, consenting{}, func(*Round) bool { return false })
 		r.Send(t.Context(), 0)
 		b.inFlight++
@@ -216,7 +216,7 @@ type mayEnd struct {
 	ended bool
 }
 
-func (m *mayEnd) Sends(wire.Op, int) bool { return !m.ended }
+func (m *mayEnd) StartSend(wire.Op, int) bool { return !m.ended }
 
 // Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
 // attempt has ended, is left out: nobody would release what it grants.
@@ -253,17 +253,17 @@ func TestNotEveryRequestBoards(t *testing.T) {
 // A request waits no longer for its turn than it is worth, whatever longer leases others have.
 func TestRequestsWaitAsLongAsTheyAreWorth(t *testing.T) {
 	g := &Group{Conf: config}
-	g.Head.Store(wire.NewHead(0, 24*time.Hour, 0))
+	g.Head.Store(wire.NewPreamble(0, 24*time.Hour, 0))
 	for op := wire.OpAcquire; op <= wire.OpProbe; op++ {
 		var r Round
 		r.Init(&Bucket{Group: g}, op, time.Second, nil, nil)
-		r.Lease = 10 * time.Second
+		r.LeaseTTL = 10 * time.Second
 		want := time.Second
 		switch op {
 		case wire.OpAcquire:
 			want = time.Second / 2
 		case wire.OpRelease, wire.OpComplete:
-			want = r.Lease
+			want = r.LeaseTTL
 		}
 		if before, after := r.isStale(clock.Instant(want)), r.isStale(clock.Instant(want+1)); before || !after {
 			t.Errorf("operation %d: stale %v at %v, and %v after it", op, before, want, after)
@@ -285,9 +285,9 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 				var r Round
 				lock := g.Keys.Lock("k", g.Keys.Resource("k"), 1)
 				r.Init(g.Buckets[0], wire.OpRelease, config.Timeout, consenting{}, nil)
-				r.Lease, r.Must, r.Request = lease, true, lock.Release(wire.Release{})
+				r.LeaseTTL, r.AskTroubled, r.Request = lease, true, lock.Release(wire.Release{})
 				r.Send(t.Context(), 1)
-				r.Leave()
+				r.Abandon()
 			}
 		}
 		const long, short = 4 * MaxBatch * 10, 2000
@@ -299,7 +299,7 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for _, q := range l.urgent {
-			if q.round.Lease < time.Hour {
+			if q.round.LeaseTTL < time.Hour {
 				t.Fatalf("of %d requests that wait, one is not worth it any more", len(l.urgent))
 			}
 		}

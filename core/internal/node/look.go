@@ -24,7 +24,7 @@ func (b *Bucket) Look(
 	sent := b.Clock.Now()
 	breaker, err := n.begin(sent, timeout, false, b.tagName)
 	if err != nil {
-		return "", 0, quorum.Said(wire.CircuitOpen, err)
+		return "", 0, quorum.NewVote(wire.CircuitOpen, err)
 	}
 
 	bounded := &nodeContext{Context: ctx, deadline: time.Now().Add(timeout), deadlines: b.deadlines}
@@ -101,6 +101,6 @@ func (b *Bucket) judgeGuard(v *quorum.Vote, record string, info serverInfo, cloc
 		v.Verdict = wire.Replica
 	case guard.State > wire.GuardVoting:
 		v.Verdict = wire.Quarantined
-		v.Rest = guard.Left
+		v.Remaining = guard.Remaining
 	}
 }

@@ -38,10 +38,10 @@ func (b *Bucket) Unmark(ctx context.Context) ([]quorum.Vote, bool) {
 	})
 }
 
-func (b *Bucket) lower(ctx context.Context, must bool, each wire.Each) ([]quorum.Vote, bool) {
+func (b *Bucket) lower(ctx context.Context, must bool, each wire.RequestOf) ([]quorum.Vote, bool) {
 	var r Round
 	r.Init(b, wire.OpLower, b.Conf.Timeout, nil, nil)
-	r.Must = must
+	r.AskTroubled = must
 	r.Each = each
 	r.Send(ctx, quorum.All(len(b.Nodes)))
 	ok := r.Wait(ctx)

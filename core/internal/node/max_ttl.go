@@ -6,10 +6,10 @@ import "time"
 // nothing. A user whose failovers take longer than the default sets WithMaxTTL, in one process after the other, so
 // each process learns the value from the nodes.
 
-// Learn stores the longest max TTL in use, as a node reported it. All later requests carry it, so nodes that have
+// LearnMaxTTL stores the longest max TTL in use, as a node reported it. All later requests carry it, so nodes that have
 // forgotten the value observe it, too. Learn reports whether this process learns of a longer max TTL than its own
 // for the first time, so that an operator must be notified.
-func (g *Group) Learn(longest time.Duration) (first bool) {
+func (g *Group) LearnMaxTTL(longest time.Duration) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known := g.Head.Load()

@@ -26,9 +26,9 @@ func (g *Group) TouchEvery() time.Duration {
 	return max(every, time.Duration(len(g.Buckets))*250*time.Millisecond)
 }
 
-// LookAfter starts the background requests, which go on until BeginClose. The guard records of a Cluster take
+// StartMonitor starts the background requests, which go on until BeginClose. The guard records of a Cluster take
 // turns, evenly spread over the period.
-func (g *Group) LookAfter() {
+func (g *Group) StartMonitor() {
 	now := g.Clock.Now()
 	every := g.TouchEvery()
 	for i, b := range g.Buckets {
@@ -65,7 +65,7 @@ func (g *Group) schedule() {
 }
 
 // touchesNodes reports whether nodes without requests are touched.
-func (g *Group) touchesNodes() bool { return g.Conf.Guarded && !g.Conf.Looking }
+func (g *Group) touchesNodes() bool { return g.Conf.Guarded && !g.Conf.ReadOnly }
 
 // nextTouch returns the bucket whose nodes have gone without a request for longest, and when they must be touched;
 // nil and Never if nodes are not touched.
@@ -117,15 +117,15 @@ func (n *Node) takeCheck(now clock.Instant) (due bool) {
 
 // Touch sends a no-op: a node that lost its data starts its quarantine, and one that rejects writes is logged.
 func (b *Bucket) Touch(nodes quorum.Set) {
-	r := b.Touching()
+	r := b.NewTouch()
 	r.Send(context.Background(), nodes) //nolint:forbidigo // bounded by the node timeout
 
 	// The replies are handled when they arrive.
-	r.Leave()
+	r.Abandon()
 }
 
-// Touching returns a round that asks nodes whether they would grant a key of the bucket.
-func (b *Bucket) Touching() *Round {
+// NewTouch returns a round that asks nodes whether they would grant a key of the bucket.
+func (b *Bucket) NewTouch() *Round {
 	r := &Round{Request: b.Keys.Touch(b.index)}
 	r.Init(b, wire.OpTouch, b.Conf.Timeout, nil, nil)
 	return r

@@ -32,7 +32,7 @@ type Node struct {
 	Client      redis.UniversalClient
 	Cluster     *goredis.Cluster // Client, if it is a Cluster client; else nil
 	Connections int              // to one server
-	Repeats     bool             // the client may retry a request on its own
+	MayRetry    bool             // the client may retry a request on its own
 
 	logCalls   callback.Queue // log lines about the node
 	touchCalls callback.Queue // calls of the observer for requests that belong to no operation
@@ -55,7 +55,7 @@ func newNode(i int, c redis.UniversalClient) *Node {
 		Client:      c,
 		Cluster:     goredis.ClusterOf(c),
 		Connections: goredis.Connections(c),
-		Repeats:     goredis.Repeats(c),
+		MayRetry:    goredis.MayRetry(c),
 		breakers:    map[*redis.Client]*breaker{},
 		fitness:     fitness{unchecked: ErrNoAnswer, checkAt: clock.Never},
 		voting:      voting{logged: wire.Granted, proven: true},
@@ -119,9 +119,9 @@ func (n *Node) breaker(name string) *breaker {
 	return b
 }
 
-// Follow makes a Cluster client reload its topology, if a subscription failed in a way that may mean that another
+// ReloadIfMoved makes a Cluster client reload its topology, if a subscription failed in a way that may mean that another
 // server has taken over.
-func (n *Node) Follow(now clock.Instant, err error) {
+func (n *Node) ReloadIfMoved(now clock.Instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if goredis.Moved(err) {
@@ -173,8 +173,8 @@ func (n *Node) addClockSample(ahead, latency time.Duration) {
 	n.clock.add(clockSample{ahead + latency/2, latency})
 }
 
-// Ahead returns how far the node's wall clock is ahead of this process's.
-func (n *Node) Ahead() (by time.Duration, known bool) {
+// ClockOffset returns how far the node's wall clock is ahead of this process's.
+func (n *Node) ClockOffset() (by time.Duration, known bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	best, known := n.clock.best()

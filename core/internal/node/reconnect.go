@@ -37,9 +37,9 @@ func (w *whereabouts) awaitReturn(parent context.Context) {
 	w.markReturned = markReturned
 }
 
-// Found returns a context that ends when the node is found again after a wrong server has answered in its place.
+// Returned returns a context that ends when the node is found again after a wrong server has answered in its place.
 // Connections that were made before may lead to the wrong server.
-func (n *Node) Found() context.Context {
+func (n *Node) Returned() context.Context {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.returned

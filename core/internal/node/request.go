@@ -24,7 +24,7 @@ func (q request) weight() int {
 	if q.round.op.Alone() {
 		return MaxBatch
 	}
-	return 1 + q.round.Bulk/bytesPerUnit
+	return 1 + q.round.PayloadSize/bytesPerUnit
 }
 
 // canRetry reports whether the request may be sent again after its connection broke.
@@ -44,7 +44,7 @@ func (r *Round) maxDelay() time.Duration {
 	case wire.OpAcquire: // half of the timeout is left for the answer
 		return r.Timeout / 2
 	case wire.OpRelease, wire.OpComplete:
-		return max(r.Lease, r.Timeout)
+		return max(r.LeaseTTL, r.Timeout)
 	default:
 		return r.Timeout
 	}
@@ -57,7 +57,7 @@ func (r *Round) isStale(now clock.Instant) bool {
 
 // reject votes for a node to which the request is not sent.
 func (r *Round) reject(n *Node, b *breaker, now clock.Instant) {
-	v := quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
+	v := quorum.NewVote(wire.CircuitOpen, goredis.ErrOverloaded)
 	n.end(b, 0, v.Err)
 	r.addVote(n.Index, v)
 
@@ -83,7 +83,7 @@ func (r *Round) startSend(node int, now clock.Instant) bool {
 
 	// The asker records the request only if it is really sent.
 	if r.asker != nil {
-		ok := r.asker.Sends(r.op, node)
+		ok := r.asker.StartSend(r.op, node)
 		if !ok {
 			return false
 		}

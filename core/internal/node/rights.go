@@ -26,7 +26,7 @@ func (x *Examination) tryRights() {
 	switch {
 	case err == nil:
 		_ = x.addDenied(wire.ParseRights(cmd.Val(), x.Conf.Prefix))
-	case !goredis.Denied(err):
+	case !goredis.IsDenied(err):
 	case deniesKey(err):
 		_ = x.addDenied(wire.Rights{"~" + x.Conf.Prefix + "*"})
 	default:
@@ -60,7 +60,7 @@ func (x *Examination) addDenied(inScripts wire.Rights) error {
 	// A subscription has a separate connection. If it is not answered, other requests may be, so ask is not used.
 	err := x.within(x.trySubscribe)
 	switch {
-	case !goredis.Denied(err):
+	case !goredis.IsDenied(err):
 		return err
 	case strings.Contains(err.Error(), "channel"):
 		x.deniedRights = append(x.deniedRights, "&"+x.Conf.Prefix+"*")
@@ -83,8 +83,8 @@ func (x *Examination) trySubscribe(ctx context.Context) error {
 	return err
 }
 
-// LacksRights adds a flaw if the user of the client is denied rights.
-func (x *Examination) LacksRights() {
+// AddMissingRights adds a flaw if the user of the client is denied rights.
+func (x *Examination) AddMissingRights() {
 	user := goredis.UserOf(x.client)
 	rules := faults.Clip(x.deniedRights.String())
 	fix := fmt.Sprintf("add %s to its ACL, see docs/operations.md (+info is for the restart guard; +spublish and +ssubscribe "+
@@ -93,9 +93,9 @@ func (x *Examination) LacksRights() {
 	switch {
 	case rules == "":
 	case rules == "+info" && !x.Conf.Guarded:
-		x.Add(mild, codeRights,
+		x.AddFlaw(mild, codeRights,
 			"denies INFO: eviction, role, version, and servers that are listed twice go unnoticed", fix)
 	default:
-		x.Add(severe, codeRights, fmt.Sprintf("denies its user %s what nothing works without", user), fix)
+		x.AddFlaw(severe, codeRights, fmt.Sprintf("denies its user %s what nothing works without", user), fix)
 	}
 }

@@ -19,17 +19,17 @@ import (
 // A round is prepared by Init and the exported fields, started by Send or Begin, and waited for by Wait or OnOver.
 type Round struct {
 	*Bucket
-	Timeout time.Duration
-	Lease   time.Duration // how long a request that ends an attempt is worth sending; at least Timeout
-	asker   Asker         // nil if only the caller that waits for the round wants the replies
-	Bulk    int           // size of the payload in bytes, beyond the size of a plain request
-	Request wire.Request
-	Each    wire.Each         // replaces Request if nodes get different requests; may be nil
-	op      wire.Op           // of Request or Each
-	head    *wire.Head        // as it was when the round began
-	Must    bool              // ask nodes in trouble, too
-	Decided func(*Round) bool // reports whether more votes cannot change the outcome; nil waits for every vote
-	OnOver  func()            // called once, without the lock, when the round is over; nil if Wait is used
+	Timeout     time.Duration
+	LeaseTTL    time.Duration // how long a request that ends an attempt is worth sending; at least Timeout
+	asker       Asker         // nil if only the caller that waits for the round wants the replies
+	PayloadSize int           // size of the payload in bytes, beyond the size of a plain request
+	Request     wire.Request
+	Each        wire.RequestOf    // replaces Request if nodes get different requests; may be nil
+	op          wire.Op           // of Request or Each
+	head        *wire.Preamble    // as it was when the round began
+	AskTroubled bool              // ask nodes in trouble, too
+	Decided     func(*Round) bool // reports whether more votes cannot change the outcome; nil waits for every vote
+	OnOver      func()            // called once, without the lock, when the round is over; nil if Wait is used
 
 	nodeContext
 	Sent clock.Instant // when the round began: a lease is trusted from this moment
@@ -49,12 +49,12 @@ type Round struct {
 type Asker interface {
 	// Sends records that a request is about to be sent to a node, and reports whether it may be: the attempt or the
 	// lease may have ended since the round began.
-	Sends(op wire.Op, node int) bool
+	StartSend(op wire.Op, node int) bool
 	// Hear records a reply. It returns the verdict in the light of the requests that the node was sent before, and
 	// whether the reply shows that this machine's clock stood still.
-	Hear(op wire.Op, got Reply) (v wire.Verdict, slept bool)
+	OnReply(op wire.Op, got Reply) (v wire.Verdict, slept bool)
 	// Callbacks returns the queue for calls of the observer about replies. It is not called if there is no observer.
-	Callbacks() *callback.Queue
+	ReplyCallbacks() *callback.Queue
 }
 
 // A Reply is a vote with its origin.
@@ -98,15 +98,15 @@ func (r *Round) addVote(i int, v quorum.Vote) {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.asker != nil {
-		verdict, slept := r.asker.Hear(r.op, Reply{v, i, r.Sent.Add(v.Waited)})
+		verdict, slept := r.asker.OnReply(r.op, Reply{v, i, r.Sent.Add(v.QueueTime)})
 		v.Verdict = verdict
-		v.Slept = slept
+		v.ClockStopped = slept
 	}
 	if r.over {
 		return
 	}
 
-	r.Take(i, v)
+	r.Add(i, v)
 	if r.isDecided() {
 		r.finish()
 	}
@@ -145,8 +145,8 @@ func (r *Round) unlock() {
 	}
 }
 
-// Leave ends the round without waiting for it.
-func (r *Round) Leave() {
+// Abandon ends the round without waiting for it.
+func (r *Round) Abandon() {
 	r.mu.Lock()
 	defer r.unlock()
 	r.finish()
@@ -162,7 +162,7 @@ func (r *Round) Expire() {
 
 	for i := range r.Votes {
 		if r.Asked.Has(i) && r.Votes[i].Verdict == wire.Pending {
-			r.Take(i, r.expireVote(i))
+			r.Add(i, r.expireVote(i))
 		}
 	}
 	r.finish()
@@ -174,19 +174,19 @@ func (r *Round) expireVote(i int) quorum.Vote {
 
 	// startSend rejects the request from now on, so the node was not asked.
 	if queued && !r.endsAttempt() {
-		return quorum.Said(wire.CircuitOpen, goredis.ErrOverloaded)
+		return quorum.NewVote(wire.CircuitOpen, goredis.ErrOverloaded)
 	}
 
-	v := quorum.Said(wire.TimedOut, r.NoAnswer(i))
+	v := quorum.NewVote(wire.TimedOut, r.NoAnswerError(i))
 	v.Latency = r.Timeout
 	if !queued && r.asker != nil {
-		r.asker.Hear(r.op, Reply{v, i, r.Sent})
+		r.asker.OnReply(r.op, Reply{v, i, r.Sent})
 	}
 	return v
 }
 
-// Outdated reports whether this process has learned of a longer max TTL since the round began.
-func (r *Round) Outdated() bool { return r.Head.Load() != r.head }
+// IsOutdated reports whether this process has learned of a longer max TTL since the round began.
+func (r *Round) IsOutdated() bool { return r.Head.Load() != r.head }
 
 // observeReply reports a node's reply to the observer, in the background: the lane does not wait for it.
 func (r *Round) observeReply(n *Node, v *quorum.Vote) {
@@ -197,7 +197,7 @@ func (r *Round) observeReply(n *Node, v *quorum.Vote) {
 
 	calls := &n.touchCalls
 	if r.asker != nil {
-		calls = r.asker.Callbacks()
+		calls = r.asker.ReplyCallbacks()
 	}
 
 	vote := *v

@@ -132,7 +132,7 @@ func (g *Group) logVoting(n *Node, logged wire.Verdict, v *quorum.Vote) {
 		return
 	}
 
-	why := v.Why()
+	why := v.Explain()
 	g.Callbacks.Post(&n.logCalls, func() {
 		g.Conf.Logger.Warn("lockkit: node does not vote", n.logAttrs(), "verdict", logged.String(), "why", why)
 	})
@@ -141,5 +141,5 @@ func (g *Group) logVoting(n *Node, logged wire.Verdict, v *quorum.Vote) {
 // isAboutKey reports whether a request failed because of the data that the node stores for its key. For all other
 // keys the node votes.
 func isAboutKey(err error) bool {
-	return err != nil && (goredis.Says(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
+	return err != nil && (goredis.HasReplyPrefix(err, "WRONGTYPE") || strings.Contains(err.Error(), "LAYOUT the key"))
 }

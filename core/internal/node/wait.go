@@ -42,7 +42,7 @@ func (r *Round) Wait(ctx context.Context) bool {
 		r.Expire()
 		<-w.done
 	case <-ctx.Done():
-		r.Leave()
+		r.Abandon()
 		<-w.done
 		cancelled = true
 	}

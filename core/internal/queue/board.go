@@ -31,8 +31,8 @@ func (b *Board) Init(g *node.Group) {
 	b.subscribed = map[source]bool{}
 }
 
-// Begin adds a waiter, and subscribes to the nodes for it. Notifications that came for it before are delivered now.
-func (b *Board) Begin(w *Waiter, bucket *node.Bucket) {
+// Add adds a waiter, and subscribes to the nodes for it. Notifications that came for it before are delivered now.
+func (b *Board) Add(w *Waiter, bucket *node.Bucket) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
@@ -55,16 +55,16 @@ func (b *Board) Begin(w *Waiter, bucket *node.Bucket) {
 	}
 }
 
-// End removes a waiter.
-func (b *Board) End(w *Waiter) {
+// Remove removes a waiter.
+func (b *Board) Remove(w *Waiter) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.waiters, w.Name.Name)
 }
 
-// Hear delivers a message that a node published: a place in the queue, a space, and the name of a waiter. If the
-// waiter is unknown, Hear keeps the message for it.
-func (b *Board) Hear(node int, message string) {
+// Deliver delivers a message that a node published: a place in the queue, a space, and the name of a waiter. If the
+// waiter is unknown, Deliver keeps the message for it.
+func (b *Board) Deliver(node int, message string) {
 	place, name, _ := strings.Cut(message, " ")
 	n := notice{name, node, place == "1"}
 
@@ -78,8 +78,8 @@ func (b *Board) Hear(node int, message string) {
 	b.unclaimed = append(b.unclaimed[max(0, len(b.unclaimed)+1-maxUnclaimed):], n)
 }
 
-// All wakes every waiter: notifications may have been lost while there was no subscription.
-func (b *Board) All() {
+// WakeAll wakes every waiter: notifications may have been lost while there was no subscription.
+func (b *Board) WakeAll() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 

@@ -5,10 +5,10 @@ import (
 	"sync"
 )
 
-// Local is a FIFO queue per key. It lets one caller of this process contend for a key at a time: the owner of the
+// LocalQueue is a FIFO queue per key. It lets one caller of this process contend for a key at a time: the owner of the
 // turn contends for the key on the nodes, and keeps the turn for as long as its lease lasts. An R is the reason why a
 // caller does not get a key.
-type Local[R any] struct {
+type LocalQueue[R any] struct {
 	pending R                // the reason while the owner of the turn has no answer yet
 	behind  func(reason R) R // the reason behind a waiter, from the reason of the holder that this waiter waited for
 
@@ -20,12 +20,12 @@ type Local[R any] struct {
 }
 
 // A Holder of a key returns the reason why others do not get it.
-type Holder[R any] interface{ InTheWay() R }
+type Holder[R any] interface{ Refusal() R }
 
-// NewLocal returns an empty queue. Callers get the reason pending while the owner of the turn has no answer yet. If
+// NewLocalQueue returns an empty queue. Callers get the reason pending while the owner of the turn has no answer yet. If
 // the turn passes from a holder to a waiter, the callers behind that waiter get behind(the holder's reason).
-func NewLocal[R any](pending R, behind func(R) R) *Local[R] {
-	return &Local[R]{
+func NewLocalQueue[R any](pending R, behind func(R) R) *LocalQueue[R] {
+	return &LocalQueue[R]{
 		pending: pending,
 		behind:  behind,
 		queues:  map[string]keyQueue[R]{},
@@ -33,16 +33,16 @@ func NewLocal[R any](pending R, behind func(R) R) *Local[R] {
 }
 
 // TryEnter takes the turn if it is free, and reports whether it was.
-func (q *Local[R]) TryEnter(key string) bool { return q.join(key, nil) }
+func (q *LocalQueue[R]) TryEnter(key string) bool { return q.join(key, nil) }
 
 // join takes the turn if it is free, and reports whether it was. Otherwise it appends t to the queue, unless t is nil.
-func (q *Local[R]) join(key string, t *Turn) bool {
+func (q *LocalQueue[R]) join(key string, t *Turn) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
 	kq, taken := q.queues[key]
 	if taken && t != nil {
-		t.Come = make(chan struct{})
+		t.Ready = make(chan struct{})
 		kq.append(t)
 	}
 	q.queues[key] = kq
@@ -52,13 +52,13 @@ func (q *Local[R]) join(key string, t *Turn) bool {
 // Enter waits for the turn, and reports whether the caller has it. Enter gives up and returns false if ctx ends or
 // quit is closed, except if the first request of the caller has been sent: then the caller takes the turn all the
 // same. To give up takes no search, and does not wait for mu.
-func (q *Local[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
+func (q *LocalQueue[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
 	if q.join(key, t) {
 		return true
 	}
 
 	select {
-	case <-t.Come:
+	case <-t.Ready:
 		return true
 	case <-ctx.Done():
 	case <-quit:
@@ -71,17 +71,17 @@ func (q *Local[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, 
 	}
 
 	// The turn was passed to this caller at the same moment.
-	<-t.Come
-	if !t.Asked {
-		q.Leave(key)
+	<-t.Ready
+	if !t.Requested {
+		q.PassOn(key)
 	}
-	return t.Asked
+	return t.Requested
 }
 
 // removeAbandoned removes the turn of a caller that has given up from its queue. If mu is locked, it does nothing:
 // the owner that passes the turn on will skip the abandoned turn, or a sweep will remove it.
-func (q *Local[R]) removeAbandoned(key string, t *Turn) {
-	t.Ask = nil // frees what it refers to of the caller
+func (q *LocalQueue[R]) removeAbandoned(key string, t *Turn) {
+	t.Request = nil // frees what it refers to of the caller
 	locked := q.mu.TryLock()
 	if !locked {
 		return
@@ -94,8 +94,8 @@ func (q *Local[R]) removeAbandoned(key string, t *Turn) {
 	}
 }
 
-// Holds records that the owner of the turn acquired the key.
-func (q *Local[R]) Holds(key string, holder Holder[R]) {
+// SetHolder records that the owner of the turn acquired the key.
+func (q *LocalQueue[R]) SetHolder(key string, holder Holder[R]) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -105,8 +105,8 @@ func (q *Local[R]) Holds(key string, holder Holder[R]) {
 	q.queues[key] = kq
 }
 
-// Fails records the reason why the latest attempt of the owner of the turn was refused.
-func (q *Local[R]) Fails(key string, reason R) {
+// SetLast records the reason why the latest attempt of the owner of the turn was refused.
+func (q *LocalQueue[R]) SetLast(key string, reason R) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -116,37 +116,37 @@ func (q *Local[R]) Fails(key string, reason R) {
 	q.queues[key] = kq
 }
 
-// Why returns the reason why a caller does not get the turn, or did not get it: the owner of the turn holds the key,
+// Blocker returns the reason why a caller does not get the turn, or did not get it: the owner of the turn holds the key,
 // or was refused it.
-func (q *Local[R]) Why(key string) R {
+func (q *LocalQueue[R]) Blocker(key string) R {
 	q.mu.RLock()
 	kq := q.queues[key]
 	q.mu.RUnlock()
 	switch {
 	case kq.holder != nil:
-		return kq.holder.InTheWay()
+		return kq.holder.Refusal()
 	case kq.last != nil:
 		return *kq.last
 	}
 	return q.pending
 }
 
-// Leave passes the turn on to the first caller that waits, or frees it if no caller waits.
-func (q *Local[R]) Leave(key string) {
+// PassOn passes the turn on to the first caller that waits, or frees it if no caller waits.
+func (q *LocalQueue[R]) PassOn(key string) {
 	next := q.pass(key, true)
 	if next != nil {
-		close(next.Come)
+		close(next.Ready)
 	}
 }
 
-// Next passes the turn on and returns the turn of its new owner, or nil if no caller waits: then the turn stays with
-// its owner. The caller of Next must close Come of the result.
-func (q *Local[R]) Next(key string) *Turn { return q.pass(key, false) }
+// PassToNext passes the turn on and returns the turn of its new owner, or nil if no caller waits: then the turn stays with
+// its owner. The caller of PassToNext must close Ready of the result.
+func (q *LocalQueue[R]) PassToNext(key string) *Turn { return q.pass(key, false) }
 
 // pass removes the first waiting turn from the queue and returns it. If there is none, it returns nil, and frees the
 // turn of the key if free is set. Only the owner of the turn calls pass, so no other goroutine removes turns that
 // still wait.
-func (q *Local[R]) pass(key string, free bool) *Turn {
+func (q *LocalQueue[R]) pass(key string, free bool) *Turn {
 	for {
 		next, more := q.passSome(key, free)
 		if !more {
@@ -156,7 +156,7 @@ func (q *Local[R]) pass(key string, free bool) *Turn {
 }
 
 // passSome is one step of pass, short enough for mu. It reports whether pass needs another step.
-func (q *Local[R]) passSome(key string, free bool) (next *Turn, more bool) {
+func (q *LocalQueue[R]) passSome(key string, free bool) (next *Turn, more bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
@@ -165,7 +165,7 @@ func (q *Local[R]) passSome(key string, free bool) (next *Turn, more bool) {
 	next, more = kq.pop()
 	if next != nil && kq.holder != nil {
 		// Until the new owner has an answer, the callers behind it get a reason that is derived from the holder's.
-		kq.last = new(q.behind(kq.holder.InTheWay()))
+		kq.last = new(q.behind(kq.holder.Refusal()))
 		kq.holder = nil
 	}
 

@@ -13,22 +13,22 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken := 0
 		for i := range 200 {
-			q := NewLocal(0, func(int) int { return 0 })
+			q := NewLocalQueue(0, func(int) int { return 0 })
 			q.TryEnter("k")
 			entered := make(chan bool, 1)
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { entered <- q.Enter(ctx, nil, "k", &Turn{}) }()
 			synctest.Wait()
 			if i%2 == 0 { // both before the waiter runs, in either order
-				q.Leave("k")
+				q.PassOn("k")
 				cancel()
 			} else {
 				cancel()
-				q.Leave("k")
+				q.PassOn("k")
 			}
 			if testutil.Receive(t, entered) {
 				taken++
-				q.Leave("k")
+				q.PassOn("k")
 			}
 			if !q.TryEnter("k") {
 				t.Fatalf("round %d: the turn is lost", i)
@@ -43,27 +43,27 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 // A turn with which the nodes have been asked is taken also by one who leaves: somebody must end what was asked.
 func TestTurnThatAskedIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		q := NewLocal(0, func(int) int { return 0 })
+		q := NewLocalQueue(0, func(int) int { return 0 })
 		q.TryEnter("k")
 		entered := make(chan bool, 1)
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { entered <- q.Enter(ctx, nil, "k", &Turn{}) }()
 		synctest.Wait()
-		next := q.Next("k")
-		next.Asked = true
+		next := q.PassToNext("k")
+		next.Requested = true
 		cancel()
 		synctest.Wait()
-		close(next.Come)
+		close(next.Ready)
 		if !testutil.Receive(t, entered) {
 			t.Error("nobody has what was asked")
 		}
-		q.Leave("k")
+		q.PassOn("k")
 	})
 }
 
 // lineUp makes callers stand in line for a key, and returns what makes them give up, and where each says whether it
 // has the turn.
-func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func(), entered chan bool) {
+func lineUp(t *testing.T, q *LocalQueue[int], key string, callers int) (giveUp func(), entered chan bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	entered = make(chan bool, callers)
@@ -87,7 +87,7 @@ func lineUp(t *testing.T, q *Local[int], key string, callers int) (giveUp func()
 // A caller that gives up waits for nobody: not for the lock of all keys, which it would take from others. To look why
 // the turn has not come, it waits for no reader.
 func TestGivingUpTakesNoLock(t *testing.T) {
-	q := NewLocal(0, func(int) int { return 0 })
+	q := NewLocalQueue(0, func(int) int { return 0 })
 	q.TryEnter("k")
 	giveUp, entered := lineUp(t, q, "k", 100)
 	q.mu.Lock()
@@ -101,13 +101,13 @@ func TestGivingUpTakesNoLock(t *testing.T) {
 	q.mu.RLock()
 	defer q.mu.RUnlock()
 	why := make(chan int)
-	go func() { why <- q.Why("k") }()
+	go func() { why <- q.Blocker("k") }()
 	testutil.Receive(t, why)
 }
 
 // Callers that have given up are passed, however many they are, and the next caller has the turn.
 func TestTurnPassesThoseThatGaveUp(t *testing.T) {
-	q := NewLocal(0, func(int) int { return 0 })
+	q := NewLocalQueue(0, func(int) int { return 0 })
 	q.TryEnter("k")
 	for _, callers := range []int{1, maxPops - 1, maxPops, maxPops + 1, 5*maxPops + 3} {
 		giveUp, gone := lineUp(t, q, "k", callers)
@@ -116,7 +116,7 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 			testutil.Receive(t, gone)
 		}
 		_, entered := lineUp(t, q, "k", 1)
-		q.Leave("k")
+		q.PassOn("k")
 		if !testutil.Receive(t, entered) {
 			t.Errorf("%d callers gave up, and the one behind them has no turn", callers)
 		}
@@ -129,10 +129,10 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 	for range 2 * maxPops {
 		testutil.Receive(t, gone)
 	}
-	if next := q.Next("k"); next != nil {
+	if next := q.PassToNext("k"); next != nil {
 		t.Error("one that gave up has the turn")
 	}
-	q.Leave("k")
+	q.PassOn("k")
 	if len(q.queues) != 0 {
 		t.Error("the line is kept though nobody has the turn")
 	}
@@ -140,7 +140,7 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 
 // What is kept of callers that gave up is bounded by how many were in line at one time.
 func TestLineForgetsThoseThatGaveUp(t *testing.T) {
-	q := NewLocal(0, func(int) int { return 0 })
+	q := NewLocalQueue(0, func(int) int { return 0 })
 	q.TryEnter("k")
 	lineUp(t, q, "k", 1) // goes on waiting before them
 	gone, cancel := context.WithCancel(t.Context())

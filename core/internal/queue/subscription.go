@@ -13,10 +13,10 @@ import (
 const (
 	// After this long without a message, a subscription is closed if no call waits. Otherwise it is pinged, and
 	// dropped if the ping is not answered within the same time.
-	SilentFor = 10 * time.Second
+	MaxSilence = 10 * time.Second
 
 	// The pause between a subscription that failed and the next one. It grows from the first to the second.
-	RelistenMin, RelistenMax = 50 * time.Millisecond, time.Second
+	ResubscribeMin, ResubscribeMax = 50 * time.Millisecond, time.Second
 )
 
 var (
@@ -36,7 +36,7 @@ func (b *Board) subscribe(s source) {
 	for {
 		began := b.g.Clock.Now()
 		err := b.receive(s)
-		s.node.Follow(b.g.Clock.Now(), err)
+		s.node.ReloadIfMoved(b.g.Clock.Now(), err)
 		if errors.Is(err, errUnused) {
 			return
 		}
@@ -46,14 +46,14 @@ func (b *Board) subscribe(s source) {
 		}
 
 		switch {
-		case goredis.Denied(err):
+		case goredis.IsDenied(err):
 			pause = node.RecheckEvery
-			b.g.Doubt(s.node)
-		case b.g.Clock.Now().Since(began) > RelistenMax:
+			b.g.Recheck(s.node)
+		case b.g.Clock.Now().Since(began) > ResubscribeMax:
 			// The subscription worked for a while.
-			pause = RelistenMin
+			pause = ResubscribeMin
 		default:
-			pause = min(max(2*pause, RelistenMin), RelistenMax)
+			pause = min(max(2*pause, ResubscribeMin), ResubscribeMax)
 		}
 
 		open := b.g.Pause(b.g.Closing, pause, nil)
@@ -78,7 +78,7 @@ func (b *Board) dismiss(s source) bool {
 // receive subscribes to s and delivers its messages. It returns when the subscription fails, the server ends it, or
 // the node has been found at another address; and with errUnused when dismiss gave it up.
 func (b *Board) receive(s source) error {
-	ctx, cancel := context.WithCancel(s.node.Found())
+	ctx, cancel := context.WithCancel(s.node.Returned())
 
 	// To reach the server may take the client a node timeout, not longer.
 	subscribing, stop := context.WithTimeout(ctx, b.g.Conf.Timeout)
@@ -102,7 +102,7 @@ func (b *Board) receive(s source) error {
 
 	pinged := true // the server owes an answer: first, the confirmation of the subscription
 	for {
-		confirmed, published, err := subscription.Receive(SilentFor)
+		confirmed, published, err := subscription.Receive(MaxSilence)
 		silent := isTimeout(err)
 		if silent && pinged {
 			return errSilent
@@ -121,9 +121,9 @@ func (b *Board) receive(s source) error {
 
 		switch {
 		case confirmed:
-			b.All()
+			b.WakeAll()
 		case published != nil:
-			b.Hear(s.node.Index, published.Payload)
+			b.Deliver(s.node.Index, published.Payload)
 		}
 	}
 }

@@ -8,9 +8,9 @@ import (
 
 // A Turn is the place of one caller in the queue of a key.
 type Turn struct {
-	Come  chan struct{}             // closed when the caller has the turn
-	Ask   func(release *node.Round) // sends the first request of the caller together with a release, before Come is closed
-	Asked bool                      // Ask was called; written before Come is closed
+	Ready     chan struct{}             // closed when the caller has the turn
+	Request   func(release *node.Round) // sends the first request of the caller together with a release, before Ready is closed
+	Requested bool                      // Request was called; written before Ready is closed
 
 	number uint64       // in its keyQueue
 	state  atomic.Int32 // a turn state; it changes once, from turnWaiting

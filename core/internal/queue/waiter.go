@@ -14,7 +14,7 @@ import (
 const (
 	// A waiter that nodes notify as the first tries when a quorum of them has done so, and at the latest this long
 	// after the first notification.
-	TellWithin = 5 * time.Millisecond
+	NotifyWindow = 5 * time.Millisecond
 
 	// The turn of the first waiter on a node. The second waiter tries when it is over.
 	TurnTime = 50 * time.Millisecond
@@ -28,7 +28,7 @@ const (
 type Waiter struct {
 	Name   wire.Waiter // the name in the queues of the nodes, and when the call began
 	quorum int
-	Try    chan struct{} // receives when the call must try; it has a buffer of one
+	Wake   chan struct{} // receives when the call must try; it has a buffer of one
 
 	mu       sync.Mutex  // guards the fields below
 	over     bool        // the call has ended
@@ -44,7 +44,7 @@ func NewWaiter(name wire.Waiter, began wire.Stamp, quorum int) *Waiter {
 	return &Waiter{
 		Name:   name,
 		quorum: quorum,
-		Try:    make(chan struct{}, 1),
+		Wake:   make(chan struct{}, 1),
 	}
 }
 
@@ -67,7 +67,7 @@ func (w *Waiter) notify(n notice) {
 
 	w.notified = w.notified.With(n.node)
 	if w.notified.Len() < w.quorum {
-		w.wakeAfter(TellWithin)
+		w.wakeAfter(NotifyWindow)
 		return
 	}
 	w.wake()
@@ -102,7 +102,7 @@ func (w *Waiter) onTimer() {
 func (w *Waiter) wake() {
 	w.reset()
 	select {
-	case w.Try <- struct{}{}:
+	case w.Wake <- struct{}{}:
 	default: // it was woken before and has not tried yet
 	}
 }
@@ -125,22 +125,22 @@ func (w *Waiter) End() {
 	w.reset()
 }
 
-// GoesOn reports whether the call has not ended.
-func (w *Waiter) GoesOn() bool {
+// Active reports whether the call has not ended.
+func (w *Waiter) Active() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return !w.over
 }
 
-// Trying must be called before each attempt. It forgets the notifications so far: later ones make the call try once
+// BeginAttempt must be called before each attempt. It forgets the notifications so far: later ones make the call try once
 // more.
-func (w *Waiter) Trying() {
+func (w *Waiter) BeginAttempt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	w.notified = 0
 	select {
-	case <-w.Try:
+	case <-w.Wake:
 	default:
 	}
 }

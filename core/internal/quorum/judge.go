@@ -17,24 +17,24 @@ const (
 	Won                        // a quorum granted the key
 )
 
-// A Fate is the result of a round about a lease.
-type Fate uint8
+// A LeaseOutcome is the result of a round about a lease.
+type LeaseOutcome uint8
 
 const (
-	Undecided Fate = iota // too few nodes answered
-	Confirmed             // a quorum confirmed the request
-	Slept                 // a quorum confirmed the request, and shows that this machine's clock stood still
-	Taken                 // too many nodes do not have the lease for a quorum to have it
-	Revoked               // the lease was revoked
-	Forgotten             // too many nodes lost their memory for a quorum to know
+	Inconclusive LeaseOutcome = iota // too few nodes answered
+	Confirmed                        // a quorum confirmed the request
+	ClockStopped                     // a quorum confirmed the request, and shows that this machine's clock stood still
+	Taken                            // too many nodes do not have the lease for a quorum to have it
+	Revoked                          // the lease was revoked
+	Forgotten                        // too many nodes lost their memory for a quorum to know
 )
 
-// Acquired returns the outcome of a round that asked for a key.
-func (t *Tally) Acquired() Outcome {
+// AcquireOutcome returns the outcome of a round that asked for a key.
+func (t *Tally) AcquireOutcome() Outcome {
 	granted := t.Count(wire.Granted)
 	queued := t.Queued().Len()
 	voters := t.Voters()
-	done, _ := t.DoneVotes()
+	done, _ := t.CountDone()
 
 	switch {
 	case done >= t.Q:
@@ -53,22 +53,22 @@ func (t *Tally) Acquired() Outcome {
 	// The key is taken. If some nodes let this call in, and no other attempt has a quorum, it was the turn of both.
 	letIn := granted > 0 && queued+granted >= t.Q
 	switch {
-	case letIn && t.Split():
+	case letIn && t.IsSplit():
 		return SharedTurn
 	case queued >= t.Q:
 		return Queued
-	case t.Split():
+	case t.IsSplit():
 		return Split
 	}
 	return Held
 }
 
-// Renewed returns the result of a renewal.
-func (t *Tally) Renewed() Fate {
+// RenewOutcome returns the result of a renewal.
+func (t *Tally) RenewOutcome() LeaseOutcome {
 	switch {
-	case t.Confirmed() && t.Slept() >= t.Q:
+	case t.Confirmed() && t.CountClockStopped() >= t.Q:
 		// The context of the lease has lasted too long by the clocks of the nodes.
-		return Slept
+		return ClockStopped
 	case t.Confirmed():
 		return Confirmed
 	case t.Outvoted() && t.Revoked():
@@ -76,11 +76,11 @@ func (t *Tally) Renewed() Fate {
 	case t.Outvoted():
 		return Taken
 	}
-	return Undecided
+	return Inconclusive
 }
 
-// Released returns the result of a release.
-func (t *Tally) Released() Fate {
+// ReleaseOutcome returns the result of a release.
+func (t *Tally) ReleaseOutcome() LeaseOutcome {
 	switch {
 	case t.Revoked():
 		// One node that reports a revocation is enough, even if a quorum confirms the release.
@@ -90,13 +90,13 @@ func (t *Tally) Released() Fate {
 	case t.Confirmed():
 		return Confirmed
 	}
-	return Undecided
+	return Inconclusive
 }
 
-// Recorded returns the result of offering a record with a token to the nodes. A quorum that holds the same record
+// CompleteOutcome returns the result of offering a record with a token to the nodes. A quorum that holds the same record
 // under another ballot has accepted it, too: another attempt has completed it.
-func (t *Tally) Recorded(token uint64) Fate {
-	done, rec := t.DoneVotes()
+func (t *Tally) CompleteOutcome(token uint64) LeaseOutcome {
+	done, rec := t.CountDone()
 	recorded := done >= t.Q
 	refused := t.RecordRefused()
 
@@ -113,5 +113,5 @@ func (t *Tally) Recorded(token uint64) Fate {
 		// Without the nodes that lost their memory, too few nodes refused it.
 		return Forgotten
 	}
-	return Undecided
+	return Inconclusive
 }

@@ -37,14 +37,14 @@ func New(room []Vote, n int, asked Set) Tally {
 	return t
 }
 
-// Take adds the vote of node i.
-func (t *Tally) Take(i int, v Vote) {
+// Add adds the vote of node i.
+func (t *Tally) Add(i int, v Vote) {
 	t.Votes[i] = v
 	t.Pending--
 }
 
-// Where returns the nodes whose votes match.
-func (t *Tally) Where(match func(*Vote) bool) (s Set) {
+// Filter returns the nodes whose votes match.
+func (t *Tally) Filter(match func(*Vote) bool) (s Set) {
 	for i := range t.Votes {
 		if match(&t.Votes[i]) {
 			s = s.With(i)
@@ -54,16 +54,16 @@ func (t *Tally) Where(match func(*Vote) bool) (s Set) {
 	return s
 }
 
-// With returns the nodes whose votes have one of the verdicts.
-func (t *Tally) With(verdicts ...wire.Verdict) Set {
-	return t.Where(func(v *Vote) bool {
+// WithVerdict returns the nodes whose votes have one of the verdicts.
+func (t *Tally) WithVerdict(verdicts ...wire.Verdict) Set {
+	return t.Filter(func(v *Vote) bool {
 		return slices.Contains(verdicts, v.Verdict)
 	})
 }
 
 // Count returns how many votes have one of the verdicts.
 func (t *Tally) Count(verdicts ...wire.Verdict) int {
-	return t.With(verdicts...).Len()
+	return t.WithVerdict(verdicts...).Len()
 }
 
 // AcquireDecided reports whether missing votes cannot change the outcome of a round that acquires a key. That is so
@@ -71,7 +71,7 @@ func (t *Tally) Count(verdicts ...wire.Verdict) int {
 // known whether the key is held or no quorum can be reached.
 func (t *Tally) AcquireDecided() bool {
 	granted := t.Count(wire.Granted)
-	done, _ := t.DoneVotes()
+	done, _ := t.CountDone()
 	if max(granted, done) >= t.Q {
 		return true
 	}
@@ -102,9 +102,9 @@ func (t *Tally) blocks(n int) bool {
 	return n > len(t.Votes)-t.Q
 }
 
-// RecoverDecided reports whether the outcome is decided of an attempt that completes an unfinished record. Such an
+// SettleDecided reports whether the outcome is decided of an attempt that completes an unfinished record. Such an
 // attempt needs a node that shows the record: a quorum without it does not decide.
-func (t *Tally) RecoverDecided() bool {
+func (t *Tally) SettleDecided() bool {
 	return t.AcquireDecided() && t.Record() != nil
 }
 
@@ -114,12 +114,12 @@ func (t *Tally) Voters() int {
 	return t.Count(wire.Granted, wire.Held, wire.Reserved, wire.Done, wire.Gone)
 }
 
-// Split reports whether no attempt is known to have the votes of a quorum. Then each of several contenders may have
+// IsSplit reports whether no attempt is known to have the votes of a quorum. Then each of several contenders may have
 // some of the votes.
-func (t *Tally) Split() bool {
-	decided := t.Where(func(v *Vote) bool {
+func (t *Tally) IsSplit() bool {
+	decided := t.Filter(func(v *Vote) bool {
 		taken := v.Verdict == wire.Held || v.Verdict == wire.Reserved
-		same := t.Where(func(w *Vote) bool {
+		same := t.Filter(func(w *Vote) bool {
 			return w.Verdict == v.Verdict && w.Owner == v.Owner
 		})
 		return taken && same.Len() >= t.Q
@@ -127,18 +127,18 @@ func (t *Tally) Split() bool {
 	return decided == 0
 }
 
-// Kept returns the nodes on which the key is in cooldown: it has no holder, because the last one released it with a
+// InCooldown returns the nodes on which the key is in cooldown: it has no holder, because the last one released it with a
 // cooldown, or was revoked.
-func (t *Tally) Kept() Set {
-	return t.Where(func(v *Vote) bool {
-		return v.Verdict == wire.Held && strings.HasPrefix(v.Owner, wire.KeptTaken)
+func (t *Tally) InCooldown() Set {
+	return t.Filter(func(v *Vote) bool {
+		return v.Verdict == wire.Held && strings.HasPrefix(v.Owner, wire.CooldownPrefix)
 	})
 }
 
-// Rests returns the time during which no quorum can grant the key because of a cooldown, even if every node that has
+// CooldownLeft returns the time during which no quorum can grant the key because of a cooldown, even if every node that has
 // not answered would grant it. It returns 0 if there is no such time.
-func (t *Tally) Rests() time.Duration {
-	kept := t.Kept()
+func (t *Tally) CooldownLeft() time.Duration {
+	kept := t.InCooldown()
 	mayRefuse := len(t.Votes) - t.Q // a quorum is possible if no more nodes than this refuse
 	return t.nthRemaining(kept, kept.Len()-mayRefuse)
 }
@@ -153,7 +153,7 @@ func (t *Tally) nthRemaining(s Set, n int) time.Duration {
 	remaining := make([]time.Duration, 0, len(t.Votes))
 	for i := range t.Votes {
 		if s.Has(i) {
-			remaining = append(remaining, t.Votes[i].Rest)
+			remaining = append(remaining, t.Votes[i].Remaining)
 		}
 	}
 	slices.Sort(remaining)
@@ -162,21 +162,21 @@ func (t *Tally) nthRemaining(s Set, n int) time.Duration {
 
 // Queued returns the nodes that have the call in their queues.
 func (t *Tally) Queued() Set {
-	return t.Where(func(v *Vote) bool {
+	return t.Filter(func(v *Vote) bool {
 		return v.Place > 0
 	})
 }
 
-// DoneVotes returns the completion record that most nodes hold under one ballot, and how many they are. Of several
+// CountDone returns the completion record that most nodes hold under one ballot, and how many they are. Of several
 // such records it returns the one that beats the others. A record counts only if a quorum holds it under one ballot.
-func (t *Tally) DoneVotes() (most int, rec *wire.Record) {
+func (t *Tally) CountDone() (most int, rec *wire.Record) {
 	for i := range t.Votes {
 		v := &t.Votes[i]
 		if !v.hasRecord() {
 			continue
 		}
 
-		same := t.Where(func(w *Vote) bool {
+		same := t.Filter(func(w *Vote) bool {
 			return w.hasRecord() && w.Record.Ballot == v.Record.Ballot
 		}).Len()
 		better := same > most || same == most && v.Record.Beats(rec)
@@ -213,19 +213,19 @@ func (t *Tally) Hint() (hint string) {
 
 // Unanswered returns the nodes that were asked and have not answered.
 func (t *Tally) Unanswered() Set {
-	return t.Asked & t.With(wire.Pending)
+	return t.Asked & t.WithVerdict(wire.Pending)
 }
 
 // Token returns the greatest token that a node granted, and the nodes that granted it and so store it already.
 func (t *Tally) Token() (token uint64, stored Set) {
-	granted := t.With(wire.Granted)
+	granted := t.WithVerdict(wire.Granted)
 	for i := range t.Votes {
 		if granted.Has(i) {
 			token = max(token, t.Votes[i].Token)
 		}
 	}
 
-	return token, granted & t.Where(func(v *Vote) bool {
+	return token, granted & t.Filter(func(v *Vote) bool {
 		return v.Token == token
 	})
 }
@@ -233,7 +233,7 @@ func (t *Tally) Token() (token uint64, stored Set) {
 // Lacking returns the asked nodes that do not hold the record: they never had it, have forgotten it, or have granted
 // the key to the attempt that asked. It leaves out nodes to which no request was sent because of an open circuit.
 func (t *Tally) Lacking(rec *wire.Record) Set {
-	return t.Asked &^ t.Where(func(v *Vote) bool {
+	return t.Asked &^ t.Filter(func(v *Vote) bool {
 		return v.Verdict == wire.CircuitOpen || v.hasRecord() && v.Record.Ballot == rec.Ballot
 	})
 }
@@ -241,7 +241,7 @@ func (t *Tally) Lacking(rec *wire.Record) Set {
 // SameServer returns two nodes that granted under the same replication history, if there are any: they are one
 // server, or a server and its replica.
 func (t *Tally) SameServer() (a, b int, found bool) {
-	granted := t.With(wire.Granted) & t.Where(func(v *Vote) bool {
+	granted := t.WithVerdict(wire.Granted) & t.Filter(func(v *Vote) bool {
 		return v.Memory != wire.NoMemory
 	})
 	for b := range t.Votes {
@@ -271,7 +271,7 @@ func historyOf(memory string) string {
 // of the nodes that refuse for a while become free to complete a quorum with the nodes that granted. It returns 0 if
 // that time is unknown.
 func (t *Tally) RetryAfter() time.Duration {
-	refusing := t.With(wire.Held, wire.Reserved, wire.Quarantined)
+	refusing := t.WithVerdict(wire.Held, wire.Reserved, wire.Quarantined)
 	missing := t.Q - t.Count(wire.Granted)
 	return t.nthRemaining(refusing, max(missing, 1))
 }
@@ -279,12 +279,12 @@ func (t *Tally) RetryAfter() time.Duration {
 // MayHold returns the nodes on which the attempt may own the key, now or when a late request arrives. The other nodes
 // refused, or were sent no request.
 func (t *Tally) MayHold() Set {
-	return t.With(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed)
+	return t.WithVerdict(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed)
 }
 
 // Revoked reports whether a node says that the attempt was revoked.
 func (t *Tally) Revoked() bool {
-	return t.Where(func(v *Vote) bool {
+	return t.Filter(func(v *Vote) bool {
 		return v.Revoked
 	}) != 0
 }
@@ -299,14 +299,14 @@ func (t *Tally) Confirmed() bool {
 	return t.Count(wire.Granted, wire.Healed, wire.Passed) >= t.Q
 }
 
-// Settled reports whether a quorum confirmed the request, or cannot confirm it any more.
-func (t *Tally) Settled() bool {
+// LeaseDecided reports whether a quorum confirmed the request, or cannot confirm it any more.
+func (t *Tally) LeaseDecided() bool {
 	return t.Confirmed() || t.Outvoted()
 }
 
 // RecordDecided reports whether missing votes cannot change the outcome of a completion.
 func (t *Tally) RecordDecided() bool {
-	done, _ := t.DoneVotes()
+	done, _ := t.CountDone()
 	if max(t.Count(wire.Granted), done) >= t.Q {
 		return true
 	}
@@ -320,9 +320,9 @@ func (t *Tally) RecordRefused() bool {
 	return t.blocks(t.Count(wire.Gone, wire.Forgotten, wire.Done))
 }
 
-// Slept returns on how many nodes more time has passed since the last round than on this machine.
-func (t *Tally) Slept() int {
-	return t.Where(func(v *Vote) bool {
-		return v.Slept
+// CountClockStopped returns on how many nodes more time has passed since the last round than on this machine.
+func (t *Tally) CountClockStopped() int {
+	return t.Filter(func(v *Vote) bool {
+		return v.ClockStopped
 	}).Len()
 }

@@ -15,12 +15,12 @@ func ballotOf(symbol byte) Vote {
 	case 'g':
 		return Vote{Reply: wire.Reply{Verdict: wire.Granted, Token: 9, Memory: "-"}}
 	case 'h':
-		return Vote{Reply: wire.Reply{Verdict: wire.Held, Rest: time.Second}}
+		return Vote{Reply: wire.Reply{Verdict: wire.Held, Remaining: time.Second}}
 	case 'd', 'e':
 		ballot := uint64(symbol)
 		return Vote{Reply: wire.Reply{Verdict: wire.Done, Record: &wire.Record{Ballot: ballot, Token: 3}}}
 	case 'q':
-		return Vote{Reply: wire.Reply{Verdict: wire.Quarantined, Rest: time.Minute}}
+		return Vote{Reply: wire.Reply{Verdict: wire.Quarantined, Remaining: time.Minute}}
 	case 'x':
 		return Vote{Reply: wire.Reply{Verdict: wire.TimedOut}}
 	case 'o':
@@ -35,17 +35,17 @@ func tallyOf(ballots string) Tally {
 	t := New(nil, len(ballots), All(len(ballots)))
 	for i := range len(ballots) {
 		if ballots[i] != '.' {
-			t.Take(i, ballotOf(ballots[i]))
+			t.Add(i, ballotOf(ballots[i]))
 		}
 	}
 	return t
 }
 
-func doneIn(t *Tally) int { n, _ := t.DoneVotes(); return n }
+func doneIn(t *Tally) int { n, _ := t.CountDone(); return n }
 
 // outcomeOf names what a round comes to that ended with these votes.
 func outcomeOf(t *Tally) string {
-	switch t.Acquired() {
+	switch t.AcquireOutcome() {
 	case Won:
 		return "won"
 	case Done:
@@ -127,8 +127,8 @@ func TestSettledIsFinal(t *testing.T) {
 		each(n, symbols+".", func(ballots string) {
 			tally := tallyOf(ballots)
 			confirmed, outvoted := tally.Confirmed(), tally.Outvoted()
-			if tally.Settled() != (confirmed || outvoted) || confirmed && outvoted {
-				t.Errorf("%s: settled %v, confirmed %v, outvoted %v", ballots, tally.Settled(), confirmed, outvoted)
+			if tally.LeaseDecided() != (confirmed || outvoted) || confirmed && outvoted {
+				t.Errorf("%s: settled %v, confirmed %v, outvoted %v", ballots, tally.LeaseDecided(), confirmed, outvoted)
 			}
 			possible := false // that a quorum confirms
 			each(tally.Pending, symbols, func(rest string) {
@@ -184,7 +184,7 @@ func TestTallyFindings(t *testing.T) {
 		return Vote{Reply: wire.Reply{Verdict: wire.Done, Record: &wire.Record{Ballot: ballot}}}
 	}
 	waits := func(v wire.Verdict, s int) Vote {
-		return Vote{Reply: wire.Reply{Verdict: v, Rest: time.Duration(s) * time.Second}}
+		return Vote{Reply: wire.Reply{Verdict: v, Remaining: time.Duration(s) * time.Second}}
 	}
 	failed, free := Vote{Reply: wire.Reply{Verdict: wire.Failed}}, granted(5, "-")
 	for _, c := range []struct {
@@ -199,10 +199,10 @@ func TestTallyFindings(t *testing.T) {
 		{"token: 16 digits", []Vote{granted(1812345678901233, "-"), granted(1812345678901234, "-")}, tokenOf, "1812345678901234 stored by 10"},
 		{"record: the greatest ballot", []Vote{done(5), done(7), failed, done(6)}, func(t *Tally) any { return t.Record().Ballot }, uint64(7)},
 		{"record: none", []Vote{failed, granted(5, "-")}, func(t *Tally) any { return t.Record() == nil }, true},
-		{"done: the most of one ballot", []Vote{done(5), done(7), done(7), done(5), done(7)}, func(t *Tally) any { n, rec := t.DoneVotes(); return fmt.Sprint(n, " of ", rec.Ballot) }, "3 of 7"},
+		{"done: the most of one ballot", []Vote{done(5), done(7), done(7), done(5), done(7)}, func(t *Tally) any { n, rec := t.CountDone(); return fmt.Sprint(n, " of ", rec.Ballot) }, "3 of 7"},
 		{"done: a node in quarantine has accepted once", []Vote{done(5), {Reply: wire.Reply{Verdict: wire.Quarantined, Record: &wire.Record{Ballot: 5}}}, failed},
-			func(t *Tally) any { n, rec := t.DoneVotes(); return fmt.Sprint(n, " of ", rec.Ballot) }, "2 of 5"},
-		{"done: ballots are not added up", []Vote{done(5), done(6), failed}, func(t *Tally) any { n, _ := t.DoneVotes(); return n }, 1},
+			func(t *Tally) any { n, rec := t.CountDone(); return fmt.Sprint(n, " of ", rec.Ballot) }, "2 of 5"},
+		{"done: ballots are not added up", []Vote{done(5), done(6), failed}, func(t *Tally) any { n, _ := t.CountDone(); return n }, 1},
 		{"lacking: all but those that hold the record", []Vote{done(5), done(4), granted(5, "-"), waits(wire.Held, 1), failed, waits(wire.Quarantined, 1),
 			{Reply: wire.Reply{Verdict: wire.Quarantined, Record: &wire.Record{Ballot: 5}}}, {Reply: wire.Reply{Verdict: wire.CircuitOpen}}, {Reply: wire.Reply{Verdict: wire.Pending}}},
 			func(t *Tally) any { return fmt.Sprintf("%b", t.Lacking(&wire.Record{Ballot: 5})) }, "100111110"},
@@ -219,11 +219,11 @@ func TestTallyFindings(t *testing.T) {
 		{"outvoted: not by nodes that forgot", []Vote{waits(wire.Quarantined, 9), waits(wire.Quarantined, 9), {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, false},
 		{"outvoted: not by nodes promoted lately", []Vote{{Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, false},
 		{"confirmed: not by nodes promoted lately", []Vote{{Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Unconfirmed}}, granted(5, "-")}, func(t *Tally) any { return t.Confirmed() }, false},
-		{"slept", []Vote{{Slept: true}, {}, {Slept: true}}, func(t *Tally) any { return t.Slept() }, 2},
+		{"slept", []Vote{{ClockStopped: true}, {}, {ClockStopped: true}}, func(t *Tally) any { return t.CountClockStopped() }, 2},
 	} {
 		tally := New(nil, len(c.votes), All(len(c.votes)))
 		for i, v := range c.votes {
-			tally.Take(i, v)
+			tally.Add(i, v)
 		}
 		if got := c.find(&tally); got != c.want {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -274,8 +274,8 @@ func TestQuorum(t *testing.T) {
 	if tally.Pending != 2 || tally.Unanswered() != to {
 		t.Errorf("two asked: %+v", tally)
 	}
-	tally.Take(1, ballotOf('x'))
-	tally.Take(3, ballotOf('g'))
+	tally.Add(1, ballotOf('x'))
+	tally.Add(3, ballotOf('g'))
 	if tally.Pending != 0 || tally.Unanswered() != 0 || tally.Count(wire.Granted) != 1 {
 		t.Errorf("two answered: %+v", tally)
 	}

@@ -12,15 +12,15 @@ import (
 // A Vote is the answer of one node in one round.
 type Vote struct {
 	wire.Reply
-	Err     error
-	Waited  time.Duration // how long the request waited for its turn, before it was sent
-	Latency time.Duration
-	Skew    time.Duration // the node's wall clock minus this machine's, at the answer
-	Slept   bool          // of a renewal: it shows that this machine's clock stood still since the last round
+	Err          error
+	QueueTime    time.Duration // how long the request waited for its turn, before it was sent
+	Latency      time.Duration
+	Skew         time.Duration // the node's wall clock minus this machine's, at the answer
+	ClockStopped bool          // of a renewal: it shows that this machine's clock stood still since the last round
 }
 
-// Said returns a vote with a verdict and the reason for it, and nothing else.
-func Said(v wire.Verdict, err error) Vote {
+// NewVote returns a vote with a verdict and the reason for it, and nothing else.
+func NewVote(v wire.Verdict, err error) Vote {
 	return Vote{Reply: wire.Reply{Verdict: v}, Err: err}
 }
 
@@ -30,13 +30,13 @@ func (v *Vote) hasRecord() bool {
 	return v.Record != nil && (v.Verdict == wire.Done || v.Verdict == wire.Quarantined)
 }
 
-// Why returns the answer of the node as text for people.
-func (v *Vote) Why() string {
+// Explain returns the answer of the node as text for people.
+func (v *Vote) Explain() string {
 	switch v.Verdict {
 	case wire.Held:
-		return fmt.Sprintf("held for another %v", v.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("held for another %v", v.Remaining.Round(time.Millisecond))
 	case wire.Quarantined:
-		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", v.Rest.Round(time.Millisecond))
+		return fmt.Sprintf("quarantined for another %v, because it may have lost its memory", v.Remaining.Round(time.Millisecond))
 	case wire.Forgotten:
 		return "has lost its memory since it confirmed the lease"
 	case wire.Unconfirmed:
@@ -51,7 +51,7 @@ func (v *Vote) Why() string {
 		return "does not report its replication history"
 	default:
 		if v.Err != nil {
-			return cmp.Or(goredis.Lasting(v.Err), v.Err).Error() // with the way to fix it, if that is known
+			return cmp.Or(goredis.AsLasting(v.Err), v.Err).Error() // with the way to fix it, if that is known
 		}
 	}
 	return v.Verdict.String()

@@ -1,7 +1,7 @@
 // Package wire has the requests to a node and its replies: a type for each of them, their encoding, the names of
 // keys, and the scripts that run on the nodes. It reads no clock and does no I/O.
 //
-// A [Keyspace] names keys, and a [Lock] names an attempt to get a key. The methods of both make a [Request]. A [Head]
+// A [Keyspace] names keys, and a [Lock] names an attempt to get a key. The methods of both make a [Request]. A [Preamble]
 // has the settings of the Locker that all requests contain; its method Encode makes a command of one or several
 // requests. [Request.Decode] reads a reply.
 //

@@ -14,22 +14,22 @@ type Call struct {
 	memory string // the node's memory, as the client assumes it; a plain answer confirms it
 }
 
-// A Head has the settings of a Locker that all its requests contain. It is immutable: if the Locker learns of a
+// A Preamble has the settings of a Locker that all its requests contain. It is immutable: if the Locker learns of a
 // longer TTL, it makes another one.
-type Head struct {
+type Preamble struct {
 	MaxTTL time.Duration // the longest lease in use, as far as the Locker knows
 
 	window, maxTTL, lag, idle int64 // clock window, MaxTTL, replica lag, life of an idle fencing counter; in ms
 }
 
-// NewHead returns the Head of a Locker with these settings.
-func NewHead(window, maxTTL, lag time.Duration) *Head {
-	return Head{window: window.Milliseconds(), lag: lag.Milliseconds()}.WithMaxTTL(maxTTL)
+// NewPreamble returns the Preamble of a Locker with these settings.
+func NewPreamble(window, maxTTL, lag time.Duration) *Preamble {
+	return Preamble{window: window.Milliseconds(), lag: lag.Milliseconds()}.WithMaxTTL(maxTTL)
 }
 
 // WithMaxTTL returns a copy of h with d as the longest lease in use. The life of an idle fencing counter follows from
 // it, because tokens may be ahead of a node's clock by a part of the longest lease.
-func (h Head) WithMaxTTL(d time.Duration) *Head {
+func (h Preamble) WithMaxTTL(d time.Duration) *Preamble {
 	h.MaxTTL = d
 	h.maxTTL = d.Milliseconds()
 	h.idle = (max(IdleFence, d) + ClockJump).Milliseconds()
@@ -64,7 +64,7 @@ const maxGroup = math.MaxUint8
 // wall must be read just before the command is sent, after the time from which the requests are trusted. Then the
 // node judges them by a clock reading that is not older than the trust, even if this process pauses or its clock is
 // set between the two.
-func (h *Head) Encode(n int, request func(i int) Request, memory string, wall time.Time) Call {
+func (h *Preamble) Encode(n int, request func(i int) Request, memory string, wall time.Time) Call {
 	first := request(0)
 	if first.kind == 0 {
 		return h.encodeAlone(first, wall)
@@ -164,7 +164,7 @@ func (r *Request) scriptFor(n int, guarded bool) *script {
 }
 
 // encodeAlone makes a command of a request that has its own script.
-func (h *Head) encodeAlone(r Request, wall time.Time) Call {
+func (h *Preamble) encodeAlone(r Request, wall time.Time) Call {
 	args := append(make([]any, 0, 9+len(r.extra)), evalsha, r.script.sha, 1, r.lock.resource)
 
 	if r.lock.tombstone != nil {
@@ -183,7 +183,7 @@ func (h *Head) encodeAlone(r Request, wall time.Time) Call {
 }
 
 // appendTo appends the part of a packed argument that all requests of a command share.
-func (h *Head) appendTo(b []byte, wall time.Time, guarded bool, memory string) []byte {
+func (h *Preamble) appendTo(b []byte, wall time.Time, guarded bool, memory string) []byte {
 	b = append(b, boolByte(guarded))
 
 	b = appendNumber(b, wall.UnixMicro())
@@ -221,7 +221,7 @@ func (h *Head) appendTo(b []byte, wall time.Time, guarded bool, memory string) [
 }
 
 // appendGroupHead appends the part of a packed argument that stands before a group of count requests like r.
-func (h *Head) appendGroupHead(b []byte, r *Request, count int, wall time.Time) []byte {
+func (h *Preamble) appendGroupHead(b []byte, r *Request, count int, wall time.Time) []byte {
 	b = append(b, r.kind)
 	if !r.isPlain() {
 		return b
@@ -238,7 +238,7 @@ func (h *Head) appendGroupHead(b []byte, r *Request, count int, wall time.Time) 
 			most = float64(wall.UnixMicro() + h.window*1000)
 		}
 
-		life = r.lease.ms + Slack.Milliseconds()
+		life = r.lease.ms + ExpirySlack.Milliseconds()
 		if life <= h.idle+near/1000 {
 			// The life of a resource then depends on its counter, which the plain form ignores. No clock reading
 			// allows it.

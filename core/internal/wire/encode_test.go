@@ -48,39 +48,39 @@ func TestArgumentLists(t *testing.T) {
 	t.Parallel()
 	k := NewKeyspace("p", 1, true)
 	l, b := k.LockOf("k", "a"), k.LockOf("k", "b")
-	h := NewHead(500*time.Millisecond, 10*time.Second, time.Second).WithMaxTTL(20 * time.Second)
+	h := NewPreamble(500*time.Millisecond, 10*time.Second, time.Second).WithMaxTTL(20 * time.Second)
 	lease, bury, me := MillisOf(10*time.Second), MillisOf(3*time.Second), k.Channel(0, "me")
 	proposal, waiter := StampOf(time.UnixMicro(7_000_000)), b.Waiter()
 	waiter.Ticket = StampOf(time.UnixMicro(6_000_000))
 	requests := map[string]Request{
-		"acquire":                     l.Acquire(lease, Acquire{Propose: proposal}),
-		"acquire, carrying":           l.Acquire(lease, Acquire{Propose: proposal, Carried: Holder{Hint: "hint"}.Carried()}),
-		"acquire, waiting":            l.Acquire(lease, Acquire{Propose: proposal, Channel: me}),
-		"acquire, waiting as another": l.Acquire(lease, Acquire{Settle: true, Propose: proposal, Channel: me, Waiter: waiter}),
+		"acquire":                     l.Acquire(lease, Acquire{ProposedToken: proposal}),
+		"acquire, carrying":           l.Acquire(lease, Acquire{ProposedToken: proposal, Carried: Holder{Hint: "hint"}.Carried()}),
+		"acquire, waiting":            l.Acquire(lease, Acquire{ProposedToken: proposal, Channel: me}),
+		"acquire, waiting as another": l.Acquire(lease, Acquire{Settle: true, ProposedToken: proposal, Channel: me, Waiter: waiter}),
 		"renew": l.Renew(lease, 1, func(int) Renew {
 			return Renew{Token: 9, Confirmed: nodeMillis(8000), Turn: MillisOf(1500 * time.Millisecond), Carried: Holder{Note: "note"}.Carried()}
 		})(0),
 		"settle the token": l.Renew(lease, 1, func(int) Renew { return Renew{Token: 9, Granted: 8, Memory: "abc.1"} })(0),
 		"complete": l.Complete(1, func(int) Complete {
-			return Complete{Ballot: 9, Memory: "abc.1", Rest: time.Hour, Token: 8, Result: []byte("done"), Bury: bury, Channel: me}
+			return Complete{Ballot: 9, Memory: "abc.1", Retention: time.Hour, Token: 8, Result: []byte("done"), TombstoneLife: bury, Channel: me}
 		})(0),
 		"complete, decided": l.Complete(1, func(int) Complete {
-			return Complete{Ballot: 9, Memory: NoMemory, Rest: time.Hour, Token: 8, Bury: bury, Decided: true, Channel: me, Quits: waiter.Quits()}
+			return Complete{Ballot: 9, Memory: NoMemory, Retention: time.Hour, Token: 8, TombstoneLife: bury, Decided: true, Channel: me, Leaving: waiter.Leaving()}
 		})(0),
-		"release":                    l.Release(Release{Bury: bury, DropBelow: 9, Channel: me}),
-		"release, if found the last": l.Release(Release{Bury: bury, Arrived: true, DropBelow: 9, Channel: me}),
-		"release, again":             l.Release(Release{Bury: bury, Again: true, Channel: me}),
-		"release, undone":            l.Release(Release{Bury: bury, Arrived: true, Undo: true, Channel: me}),
-		"release, with a cooldown":   l.Release(Release{Bury: bury, DropBelow: 9, Cooldown: 250*time.Millisecond + 1, Channel: me}),
-		"release, leaving the queue": l.Release(Release{Bury: bury, Channel: me, Waiter: waiter.Quits()}),
-		"release, waiting on":        l.Release(Release{Bury: bury, Channel: me, Waiter: waiter}),
+		"release":                    l.Release(Release{TombstoneLife: bury, DropBelow: 9, Channel: me}),
+		"release, if found the last": l.Release(Release{TombstoneLife: bury, Arrived: true, DropBelow: 9, Channel: me}),
+		"release, again":             l.Release(Release{TombstoneLife: bury, Repeated: true, Channel: me}),
+		"release, undone":            l.Release(Release{TombstoneLife: bury, Arrived: true, RestoreCounter: true, Channel: me}),
+		"release, with a cooldown":   l.Release(Release{TombstoneLife: bury, DropBelow: 9, Cooldown: 250*time.Millisecond + 1, Channel: me}),
+		"release, leaving the queue": l.Release(Release{TombstoneLife: bury, Channel: me, Waiter: waiter.Leaving()}),
+		"release, waiting on":        l.Release(Release{TombstoneLife: bury, Channel: me, Waiter: waiter}),
 		"touch":                      k.Touch(0), "provision": k.Provision(0, "claim", NoMemory), "revoke": l.Revoke(h),
 		"mark": k.Mark(0, lease), "check a mark": k.CheckMark(0, ">10000@7"), "lower": k.Lower(0, lease, ">10000@7"), "unmark": k.Unmark(0),
 		"forget": k.Forget("k", 9), "probe": k.Probe(0, false),
 	}
 	for name, want := range argumentLists {
 		want = strings.Replace(strings.Replace(want, "| head", "| "+argumentHead, 1), "| bare", "| "+argumentBare, 1)
-		if got := written(h.Encode(1, One(requests[name]), "0123abcd.77", time.UnixMicro(7_000_001)).Args()); got != want {
+		if got := written(h.Encode(1, Repeat(requests[name]), "0123abcd.77", time.UnixMicro(7_000_001)).Args()); got != want {
 			t.Errorf("%s\n got %q\nwant %q", name, got, want)
 		}
 	}
@@ -174,16 +174,16 @@ func unpacked(text []byte) (words []string) {
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	k := NewKeyspace("p", 1, true)
-	h, wall := NewHead(500*time.Millisecond, 10*time.Second, 0), time.UnixMicro(7_000_000)
+	h, wall := NewPreamble(500*time.Millisecond, 10*time.Second, 0), time.UnixMicro(7_000_000)
 	lock := func(n int) *Lock { l := k.LockOf(fmt.Sprint("k", n), fmt.Sprint("a", n)); return &l }
 	short, long := MillisOf(time.Second), MillisOf(10*time.Second)
 	renew := func(n int) Request {
 		return lock(n).Renew(long, 1, func(int) Renew { return Renew{Token: uint64(n), Turn: short} })(0)
 	}
-	gone := Release{Bury: short, Arrived: true}
+	gone := Release{TombstoneLife: short, Arrived: true}
 	batch := []Request{
-		lock(0).Acquire(short, Acquire{Propose: StampOf(wall)}), lock(1).Acquire(short, Acquire{Propose: StampOf(wall)}),
-		lock(2).Acquire(long, Acquire{Propose: StampOf(wall)}), renew(3), renew(4), lock(5).Release(gone), lock(6).Release(Release{Undo: true}),
+		lock(0).Acquire(short, Acquire{ProposedToken: StampOf(wall)}), lock(1).Acquire(short, Acquire{ProposedToken: StampOf(wall)}),
+		lock(2).Acquire(long, Acquire{ProposedToken: StampOf(wall)}), renew(3), renew(4), lock(5).Release(gone), lock(6).Release(Release{RestoreCounter: true}),
 		lock(7).Release(gone),
 	}
 	got := written(h.Encode(len(batch), func(i int) Request { return batch[i] }, "0123abcd.77!", wall).Args())

@@ -9,9 +9,9 @@ import (
 // A Guard is the content of a guard record. Calls that only read from a node parse the record here: a script would
 // begin the quarantine.
 type Guard struct {
-	State GuardState
-	Fresh bool          // Provision has claimed the node, and not declared it new yet
-	Left  time.Duration // the remaining quarantine; all of it if it has not begun
+	State     GuardState
+	Fresh     bool          // Provision has claimed the node, and not declared it new yet
+	Remaining time.Duration // the remaining quarantine; all of it if it has not begun
 }
 
 // A GuardState is the state of a node's memory, from the best to the worst.
@@ -37,13 +37,13 @@ func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration)
 	case history == "":
 		return Guard{} // the server is not a Redis
 	case record == "":
-		return Guard{State: GuardMissing, Left: quarantine}
+		return Guard{State: GuardMissing, Remaining: quarantine}
 	case of != history || since < 0:
-		return Guard{State: GuardChanged, Left: quarantine}
+		return Guard{State: GuardChanged, Remaining: quarantine}
 	case declared || left <= 0:
 		return Guard{State: GuardVoting}
 	}
-	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Left: left}
+	return Guard{State: GuardQuarantined, Fresh: strings.Contains(rest, " "), Remaining: left}
 }
 
 // NoMemory is the name of a node's memory if there is no guard.
@@ -68,7 +68,7 @@ func LongestOf(record string) time.Duration {
 	longest, _, _ = strings.Cut(longest, ">") // without an operator's mark
 
 	ms := parseNumber(longest)
-	if ms <= 0 || ms > Slack.Milliseconds() {
+	if ms <= 0 || ms > ExpirySlack.Milliseconds() {
 		return 0
 	}
 	return time.Duration(ms) * time.Millisecond

@@ -23,11 +23,11 @@ var leanStates = flag.Int("lean.states", 3000, "how many states TestPlainIsCompl
 // in batches. Both run at one time, which stands still.
 func TestPlainIsComplete(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
-		race.Campaign(t)
+		race.SkipSweep(t)
 		plainIsComplete(t, testutil.NewNodes(t, 1)[0].Client())
 	})
 	t.Run("Redis", func(t *testing.T) {
-		race.Campaign(t)
+		race.SkipSweep(t)
 		plainIsComplete(t, testutil.NewServers(t, 1)[0].Client())
 	})
 }
@@ -87,7 +87,7 @@ func (d *differential) try(seed uint64) {
 	if d.easy {
 		maxTTL = 10 * time.Second
 	}
-	h := NewHead(window, maxTTL, lag)
+	h := NewPreamble(window, maxTTL, lag)
 	wall := time.UnixMicro(d.us + one(d.r, int64(0), 1, -499_999, 500_000, 500_001, -500_001))
 	if !d.odd(2) {
 		wall = time.UnixMicro(d.us - 300)
@@ -183,7 +183,7 @@ func (d *differential) value(owner string) string {
 	now := d.us / 1000
 	v := testutil.Resource{
 		Expiry:  one(d.r, 0, 0, now-1, now, now+1, now+5000, now+10_000, now+10_001, now-5000),
-		Counter: d.token(), Before: one(d.r, -1, 0, d.us-1), Owner: one(d.r, append(attempts, "", KeptTaken, KeptTaken+"attempt-1")...),
+		Counter: d.token(), Before: one(d.r, -1, 0, d.us-1), Owner: one(d.r, append(attempts, "", CooldownPrefix, CooldownPrefix+"attempt-1")...),
 	}
 	if d.easy {
 		v.Owner, v.Counter, v.Expiry = owner, d.us-one(d.r, int64(300), 400, 5000), now+one(d.r, int64(1), 5000, 9999)
@@ -248,9 +248,9 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	}
 	switch focus {
 	case 0, 4:
-		a := Acquire{Settle: d.odd(15), Propose: StampOf(time.UnixMicro(one(d.r, d.token(), d.us+2_500_001, d.us-2_500_001))), Carried: carried}
+		a := Acquire{Settle: d.odd(15), ProposedToken: StampOf(time.UnixMicro(one(d.r, d.token(), d.us+2_500_001, d.us-2_500_001))), Carried: carried}
 		if !d.odd(3) {
-			a.Propose = StampOf(time.UnixMicro(d.us - 300))
+			a.ProposedToken = StampOf(time.UnixMicro(d.us - 300))
 		}
 		if d.odd(8) {
 			a.Channel = s.k.Channel(0, "me")
@@ -272,9 +272,9 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 		}
 		return l.Renew(lease, 1, func(int) Renew { return r })(0)
 	case 2:
-		r := Release{Bury: MillisOf(3 * time.Second), Arrived: true, DropBelow: one(d.r, 0, uint64(d.token())), Channel: s.k.Channel(0, "me")}
+		r := Release{TombstoneLife: MillisOf(3 * time.Second), Arrived: true, DropBelow: one(d.r, 0, uint64(d.token())), Channel: s.k.Channel(0, "me")}
 		if d.odd(3) {
-			r.Arrived, r.Again, r.Cooldown, r.Undo = d.rarely(2), d.rarely(2), one(d.r, 0, time.Second), d.rarely(2)
+			r.Arrived, r.Repeated, r.Cooldown, r.RestoreCounter = d.rarely(2), d.rarely(2), one(d.r, 0, time.Second), d.rarely(2)
 			if d.rarely(2) {
 				r.Waiter = waiter.Waiter()
 				r.Waiter.Ticket = one(d.r, Stamp{}, StampOf(time.UnixMicro(d.us-4000)))
@@ -282,8 +282,8 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 		}
 		return l.Release(r)
 	}
-	c := Complete{Ballot: uint64(d.token()), Memory: one(d.r, NoMemory, d.history+".17"), Rest: time.Hour, Token: uint64(d.token()), Result: []byte(one(d.r, "", "done")),
-		Bury: MillisOf(3 * time.Second), Decided: d.rarely(4), Channel: s.k.Channel(0, "me")}
+	c := Complete{Ballot: uint64(d.token()), Memory: one(d.r, NoMemory, d.history+".17"), Retention: time.Hour, Token: uint64(d.token()), Result: []byte(one(d.r, "", "done")),
+		TombstoneLife: MillisOf(3 * time.Second), Decided: d.rarely(4), Channel: s.k.Channel(0, "me")}
 	return l.Complete(1, func(int) Complete { return c })(0)
 }
 

@@ -45,12 +45,12 @@ func (k *Keyspace) lowerRequest(bucket int, step string, to Millis, mark string)
 
 // Revoke returns a request that ends an attempt of another process. Its tombstone outlives any lease, with any
 // options of its holder: the holder may renew until a node rejects it, and renewals may be in flight.
-func (l *Lock) Revoke(h *Head) Request {
+func (l *Lock) Revoke(h *Preamble) Request {
 	return Request{
 		op:     OpRevoke,
 		script: revokeScript,
 		lock:   l,
-		extra:  []any{(2 * Slack).Milliseconds(), h.idle},
+		extra:  []any{(2 * ExpirySlack).Milliseconds(), h.idle},
 	}
 }
 

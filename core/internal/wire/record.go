@@ -4,15 +4,15 @@ import "time"
 
 // A Record is a completion record on one node.
 type Record struct {
-	Ballot uint64
-	Rest   time.Duration // how long the node still keeps it
-	Token  uint64        // of the lease that completed the key
-	Result []byte
+	Ballot    uint64
+	Retention time.Duration // how long the node still keeps it
+	Token     uint64        // of the lease that completed the key
+	Result    []byte
 }
 
 // Aged returns a copy of a record whose reply belongs to a request that was sent that long ago.
 func (r Record) Aged(ago time.Duration) *Record {
-	r.Rest = max(r.Rest-ago, time.Millisecond)
+	r.Retention = max(r.Retention-ago, time.Millisecond)
 	return &r
 }
 
@@ -25,5 +25,5 @@ func (r *Record) Beats(other *Record) bool {
 	if r.Ballot != other.Ballot {
 		return r.Ballot > other.Ballot
 	}
-	return r.Rest > other.Rest
+	return r.Retention > other.Retention
 }

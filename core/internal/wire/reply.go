@@ -9,20 +9,20 @@ import (
 
 // A Reply is the answer of a node. The grammar of the request says which fields a verdict sets.
 type Reply struct {
-	Verdict Verdict
-	Clock   NodeTime      // the node's clock; 0 if the reply has none
-	Longest time.Duration // the longest lease in use, if the node knows of a longer one than this process
-	Token   uint64        // granted: the token on that node
-	Expiry  NodeTime      // granted, renewed: the logical expiry
-	Rest    time.Duration // held, quarantined: the remaining time
-	Memory  string        // granted, renewed: the node's memory, see lua/guard.lua; NoMemory if there is no guard
-	Place   int           // held, reserved: the place in the queue, 1 for the first; 0 if the call is not in it
-	Owner   string        // held: the attempt that holds the key
-	Hint    string        // held: the hint of the holder
-	Claim   string        // to Provision: the claim under which the node is new; to Mark: the mark
-	Record  *Record       // the completion record on that node, if the reply shows one
-	Revoked bool          // the attempt was revoked
-	Refused bool          // released: the node has refused a completion of the attempt, or its first release, before
+	Verdict   Verdict
+	Clock     NodeTime      // the node's clock; 0 if the reply has none
+	Longest   time.Duration // the longest lease in use, if the node knows of a longer one than this process
+	Token     uint64        // granted: the token on that node
+	Expiry    NodeTime      // granted, renewed: the logical expiry
+	Remaining time.Duration // held, quarantined: the remaining time
+	Memory    string        // granted, renewed: the node's memory, see lua/guard.lua; NoMemory if there is no guard
+	Place     int           // held, reserved: the place in the queue, 1 for the first; 0 if the call is not in it
+	Owner     string        // held: the attempt that holds the key
+	Hint      string        // held: the hint of the holder
+	Claim     string        // to Provision: the claim under which the node is new; to Mark: the mark
+	Record    *Record       // the completion record on that node, if the reply shows one
+	Revoked   bool          // the attempt was revoked
+	Refused   bool          // released: the node has refused a completion of the attempt, or its first release, before
 }
 
 // ErrBadReply is returned for a text that the script cannot have sent.
@@ -58,7 +58,7 @@ func (v *Reply) read(name string, f *replyReader) {
 		if told {
 			v.Longest = time.Duration(f.parse(longest)) * time.Millisecond
 		}
-		f.invalid = f.invalid || v.Clock <= 0 || v.Longest > Slack
+		f.invalid = f.invalid || v.Clock <= 0 || v.Longest > ExpirySlack
 	case "token":
 		v.Token = uint64(f.number())
 		f.invalid = f.invalid || v.Token == 0
@@ -71,7 +71,7 @@ func (v *Reply) read(name string, f *replyReader) {
 	case "claim":
 		v.Claim = f.word()
 	case "rest":
-		v.Rest = f.duration()
+		v.Remaining = f.duration()
 	case "place":
 		v.Place = int(f.number())
 	case "owner":
@@ -127,7 +127,7 @@ func (f *replyReader) duration() time.Duration {
 
 // recordHead reads a record without its result.
 func (f *replyReader) recordHead() *Record {
-	r := &Record{Ballot: uint64(f.number()), Rest: f.duration(), Token: uint64(f.number())}
+	r := &Record{Ballot: uint64(f.number()), Retention: f.duration(), Token: uint64(f.number())}
 	f.invalid = f.invalid || r.Ballot == 0
 	return r
 }

@@ -15,7 +15,7 @@ func TestParse(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
 	rec := func(ballot uint64, rest time.Duration, origin uint64, result string) *Record {
-		r := &Record{Ballot: ballot, Rest: rest, Token: origin}
+		r := &Record{Ballot: ballot, Retention: rest, Token: origin}
 		if result != "" {
 			r.Result = []byte(result)
 		}
@@ -32,12 +32,12 @@ func TestParse(t *testing.T) {
 			"OK 5:20000 1812345678901234 15 0123abcd.17":       {Verdict: Granted, Clock: 5000, Longest: 20 * time.Second, Token: 1812345678901234, Expiry: 15000, Memory: "0123abcd.17"},
 			"OK 5 6 15 - 4 1000 3 ":                            {Verdict: Granted, Clock: 5000, Token: 6, Expiry: 15000, Memory: "-", Record: rec(4, 1000*ms, 3, "")},
 			"OK 5 6 15 - 4 1000 3 a b\n\x00":                   {Verdict: Granted, Clock: 5000, Token: 6, Expiry: 15000, Memory: "-", Record: rec(4, 1000*ms, 3, "a b\n\x00")},
-			"HELD 5 7000 abc-1 0":                              {Verdict: Held, Owner: "abc-1", Clock: 5000, Rest: 7000 * ms},
-			"RESERVED 5 50 2":                                  {Verdict: Reserved, Place: 2, Clock: 5000, Rest: 50 * ms},
+			"HELD 5 7000 abc-1 0":                              {Verdict: Held, Owner: "abc-1", Clock: 5000, Remaining: 7000 * ms},
+			"RESERVED 5 50 2":                                  {Verdict: Reserved, Place: 2, Clock: 5000, Remaining: 50 * ms},
 			"HELD 5 0 - 0":                                     {Verdict: Held, Owner: "-", Clock: 5000},
-			"HELD 5 1 abc-1 3 \x00\x00\x0b00-trace-01":         {Verdict: Held, Place: 3, Owner: "abc-1", Hint: "00-trace-01", Clock: 5000, Rest: ms},
-			"QUARANTINED 5 7000":                               {Verdict: Quarantined, Clock: 5000, Rest: 7000 * ms},
-			"QUARANTINED 5:1 7000 4 1000 3 x":                  {Verdict: Quarantined, Clock: 5000, Longest: ms, Rest: 7000 * ms, Record: rec(4, 1000*ms, 3, "x")},
+			"HELD 5 1 abc-1 3 \x00\x00\x0b00-trace-01":         {Verdict: Held, Place: 3, Owner: "abc-1", Hint: "00-trace-01", Clock: 5000, Remaining: ms},
+			"QUARANTINED 5 7000":                               {Verdict: Quarantined, Clock: 5000, Remaining: 7000 * ms},
+			"QUARANTINED 5:1 7000 4 1000 3 x":                  {Verdict: Quarantined, Clock: 5000, Longest: ms, Remaining: 7000 * ms, Record: rec(4, 1000*ms, 3, "x")},
 			"DONE 5 4 1000 3 ":                                 {Verdict: Done, Clock: 5000, Record: rec(4, 1000*ms, 3, "")},
 			"DONE 5 4 1000 3  ":                                {Verdict: Done, Clock: 5000, Record: rec(4, 1000*ms, 3, " ")},
 			"DONE 5 4 1000 3 12 34":                            {Verdict: Done, Clock: 5000, Record: rec(4, 1000*ms, 3, "12 34")},
@@ -46,7 +46,7 @@ func TestParse(t *testing.T) {
 			"CLOCK 1795000000123456":                           {Verdict: ClockSkewed, Clock: 1795000000123456},
 			"REPLICA 5":                                        {Verdict: Replica, Clock: 5000},
 			"NOGUARD 5":                                        {Verdict: Unguarded, Clock: 5000},
-			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {Verdict: Held, Owner: "abc-1", Clock: 5000, Rest: 7000 * ms},
+			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {Verdict: Held, Owner: "abc-1", Clock: 5000, Remaining: 7000 * ms},
 		}, []string{
 			// What another script says, or none, is no grant; least of all one with token 0.
 			"OK", "OK 5", "OK 5 6", "AGAIN", "GONE", "+OK", "HEALED 5 9 -", "PASSED 5 9 -", "WAIT 5", "FORGOT 5", "NEW x",
@@ -66,7 +66,7 @@ func TestParse(t *testing.T) {
 			"WAIT 5":                      {Verdict: Unconfirmed, Clock: 5000},
 			"LOST 1795000000123":          {Verdict: Gone, Clock: 1795000000123000},
 			"TOMBSTONE 5":                 {Verdict: Gone, Clock: 5000},
-			"QUARANTINED 5 7000":          {Verdict: Quarantined, Clock: 5000, Rest: 7000 * ms},
+			"QUARANTINED 5 7000":          {Verdict: Quarantined, Clock: 5000, Remaining: 7000 * ms},
 			"CLOCK 1795000000123456":      {Verdict: ClockSkewed, Clock: 1795000000123456},
 			"REPLICA 5":                   {Verdict: Replica, Clock: 5000},
 			"NOGUARD 5":                   {Verdict: Unguarded, Clock: 5000},
@@ -86,18 +86,18 @@ func TestParse(t *testing.T) {
 		{OpRelease, good{
 			"OK": {Verdict: Granted}, "AGAIN": {Verdict: Granted}, "GONE": {Verdict: Gone}, "REFUSED": {Verdict: Gone, Refused: true}, "REVOKED": {Verdict: Gone, Revoked: true},
 		}, []string{"OK 5", "LOST 5", "gone", "GONE 5", "REFUSED 5", "REVOKED 5"}},
-		{OpRevoke, good{"ENDED 7000": {Verdict: Granted, Rest: 7000 * ms}, "GONE": {Verdict: Gone}}, []string{"ENDED", "ENDED 5 6", "OK"}},
+		{OpRevoke, good{"ENDED 7000": {Verdict: Granted, Remaining: 7000 * ms}, "GONE": {Verdict: Gone}}, []string{"ENDED", "ENDED 5 6", "OK"}},
 		{OpForget, good{"OK": {Verdict: Granted}, "NONE": {Verdict: Gone}, "OTHER": {Verdict: Done}}, []string{"OK 5", "GONE"}},
 		{OpLower, good{
 			"MARKED 5:20000 >10000@7000": {Verdict: Granted, Clock: 5000, Longest: 20 * time.Second, Claim: ">10000@7000"},
 			"OK 5":                       {Verdict: Granted, Clock: 5000}, "GONE 5": {Verdict: Gone, Clock: 5000},
-			"QUARANTINED 5 7000": {Verdict: Quarantined, Clock: 5000, Rest: 7000 * ms},
+			"QUARANTINED 5 7000": {Verdict: Quarantined, Clock: 5000, Remaining: 7000 * ms},
 			"REPLICA 5":          {Verdict: Replica, Clock: 5000}, "NOGUARD 5": {Verdict: Unguarded, Clock: 5000},
 		}, []string{"OK", "OK 5 >1@2", "MARKED", "MARKED 5", "MARKED 5 a b", "MARKED >1@2", "GONE", "QUARANTINED 5", "QUARANTINED 5 6 7", "NEW a", "LOWERED 5"}},
 		{OpProvision, good{
 			"OK 0123abcd.5": {Verdict: Granted, Memory: "0123abcd.5"}, "UNUSED 0123abcd.5 abc": {Verdict: Granted, Memory: "0123abcd.5", Claim: "abc"},
 			"NEW abc":            {Verdict: Quarantined, Claim: "abc"},
-			"QUARANTINED 5 7000": {Verdict: Quarantined, Clock: 5000, Rest: 7000 * ms},
+			"QUARANTINED 5 7000": {Verdict: Quarantined, Clock: 5000, Remaining: 7000 * ms},
 			"REPLICA 5":          {Verdict: Replica, Clock: 5000}, "NOGUARD 5": {Verdict: Unguarded, Clock: 5000},
 		}, []string{"OK", "NEW", "NEW a b", "UNUSED", "UNUSED a", "UNUSED a b c", "OK a b", "REPLICA 0"}},
 	} {
@@ -163,7 +163,7 @@ func requestOf(op Op) Request { return Request{op: op} }
 
 // wantWellFormed checks that what a reply says is in range.
 func wantWellFormed(t *testing.T, op Op, reply string, v Reply) {
-	if v.Token > maxNumber || v.Expiry > maxNumber || v.Rest < 0 || v.Longest < 0 || v.Clock < 0 || v.Record != nil && v.Record.Rest < 0 {
+	if v.Token > maxNumber || v.Expiry > maxNumber || v.Remaining < 0 || v.Longest < 0 || v.Clock < 0 || v.Record != nil && v.Record.Retention < 0 {
 		t.Fatalf("%v: %q: out of range: %+v", op, reply, v)
 	}
 	if v.Verdict == Granted && op == OpAcquire && (v.Token == 0 || v.Expiry < v.Clock/1000) {

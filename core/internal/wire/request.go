@@ -29,8 +29,8 @@ func (r Request) Op() Op {
 	return r.op
 }
 
-// One returns a function for Encode that returns r for every index.
-func One(r Request) func(i int) Request {
+// Repeat returns a function for Encode that returns r for every index.
+func Repeat(r Request) func(i int) Request {
 	return func(int) Request { return r }
 }
 
@@ -45,8 +45,8 @@ func (l *Lock) Waiter() Waiter {
 	return Waiter{Name: l.id}
 }
 
-// Quits returns w without its ticket: a waiter that leaves the queues.
-func (w Waiter) Quits() Waiter {
+// Leaving returns w without its ticket: a waiter that leaves the queues.
+func (w Waiter) Leaving() Waiter {
 	w.Ticket = Stamp{}
 	return w
 }
@@ -62,18 +62,18 @@ func (w Waiter) member(c Channel) string {
 
 // An Acquire has the arguments of a request for the key.
 type Acquire struct {
-	Settle  bool    // the attempt completes an unfinished completion record
-	Propose Stamp   // the proposed token, the same for all nodes
-	Carried string  // a packed [Holder], which nodes show to waiters and to Inspect
-	Channel Channel // notifies the call that its turn has come; zero if the call does not wait
-	Waiter  Waiter  // the call in the queues; zero if it has the name of this attempt
+	Settle        bool    // the attempt completes an unfinished completion record
+	ProposedToken Stamp   // the proposed token, the same for all nodes
+	Carried       string  // a packed [Holder], which nodes show to waiters and to Inspect
+	Channel       Channel // notifies the call that its turn has come; zero if the call does not wait
+	Waiter        Waiter  // the call in the queues; zero if it has the name of this attempt
 }
 
 // Acquire returns a request for the key, with a lease of that duration.
 func (l *Lock) Acquire(lease Millis, a Acquire) Request {
 	r := Request{op: OpAcquire, kind: kindPlainAcquire, lock: l, lease: lease}
 	payload := make([]byte, 0, 64+len(a.Carried))
-	payload = appendNumber(payload, a.Propose.µs)
+	payload = appendNumber(payload, a.ProposedToken.µs)
 	payload = appendText(payload, l.id)
 
 	if a.Carried == "" {
@@ -115,7 +115,7 @@ type Renew struct {
 }
 
 // Renew returns a renewal for each of n nodes. arguments returns the arguments of a node.
-func (l *Lock) Renew(lease Millis, n int, arguments func(node int) Renew) Each {
+func (l *Lock) Renew(lease Millis, n int, arguments func(node int) Renew) RequestOf {
 	all := make([]Request, n)
 	payloads := make([]byte, 0, n*128) // one allocation for all
 	for i := range all {
@@ -141,24 +141,24 @@ func (l *Lock) Renew(lease Millis, n int, arguments func(node int) Renew) Each {
 	return func(i int) Request { return all[i] }
 }
 
-// An Each returns the request to a node.
-type Each func(node int) Request
+// An RequestOf returns the request to a node.
+type RequestOf func(node int) Request
 
 // A Complete has the arguments of a request that stores a completion record and ends the attempt.
 type Complete struct {
-	Ballot  uint64
-	Memory  string        // the node's memory when it last confirmed the lease
-	Rest    time.Duration // how long the record is kept
-	Token   uint64        // of the lease that completed the key
-	Result  []byte
-	Bury    Millis // how long the tombstone is kept
-	Decided bool   // a quorum holds the record: nodes that promised a later token, or forgot one, accept it, too
-	Channel Channel
-	Quits   Waiter // a call that leaves the queues; zero if there is none
+	Ballot        uint64
+	Memory        string        // the node's memory when it last confirmed the lease
+	Retention     time.Duration // how long the record is kept
+	Token         uint64        // of the lease that completed the key
+	Result        []byte
+	TombstoneLife Millis // how long the tombstone is kept
+	Decided       bool   // a quorum holds the record: nodes that promised a later token, or forgot one, accept it, too
+	Channel       Channel
+	Leaving       Waiter // a call that leaves the queues; zero if there is none
 }
 
 // Complete returns a request for each of n nodes. arguments returns the arguments of a node.
-func (l *Lock) Complete(n int, arguments func(node int) Complete) Each {
+func (l *Lock) Complete(n int, arguments func(node int) Complete) RequestOf {
 	all := make([][]byte, n)
 	for i := range all {
 		c := arguments(i)
@@ -166,11 +166,11 @@ func (l *Lock) Complete(n int, arguments func(node int) Complete) Each {
 		payload = appendNumber(payload, int64(c.Ballot))
 		payload = appendText(payload, l.id)
 		payload = appendText(payload, c.Memory)
-		payload = appendNumber(payload, c.Rest.Milliseconds())
+		payload = appendNumber(payload, c.Retention.Milliseconds())
 		payload = appendNumber(payload, int64(c.Token))
-		payload = appendNumber(payload, c.Bury.ms)
+		payload = appendNumber(payload, c.TombstoneLife.ms)
 		payload = append(payload, boolByte(c.Decided))
-		payload = appendText(payload, c.Quits.member(c.Channel))
+		payload = appendText(payload, c.Leaving.member(c.Channel))
 		payload = appendNumber(payload, int64(len(c.Result)))
 		all[i] = append(payload, c.Result...)
 	}
@@ -182,19 +182,19 @@ func (l *Lock) Complete(n int, arguments func(node int) Complete) Each {
 
 // A Release has the arguments of a request that ends an attempt.
 type Release struct {
-	Bury      Millis        // how long the tombstone is kept
-	Arrived   bool          // no tombstone is needed if the node has the lease: no other request can arrive after that
-	Cooldown  time.Duration // how long the key is not granted; rounded up to whole milliseconds
-	DropBelow uint64        // drops a completion record with a smaller ballot
-	Again     bool          // another release of the attempt was sent before
-	Undo      bool          // the token has not been shown to a caller, so the node may grant it again
-	Channel   Channel
-	Waiter    Waiter // goes on waiting if it has a Ticket, otherwise leaves the queues; zero if the call does not wait
+	TombstoneLife  Millis        // how long the tombstone is kept
+	Arrived        bool          // no tombstone is needed if the node has the lease: no other request can arrive after that
+	Cooldown       time.Duration // how long the key is not granted; rounded up to whole milliseconds
+	DropBelow      uint64        // drops a completion record with a smaller ballot
+	Repeated       bool          // another release of the attempt was sent before
+	RestoreCounter bool          // the token has not been shown to a caller, so the node may grant it again
+	Channel        Channel
+	Waiter         Waiter // goes on waiting if it has a Ticket, otherwise leaves the queues; zero if the call does not wait
 }
 
 // Release returns a request that ends the attempt.
 func (l *Lock) Release(r Release) Request {
-	buried := r.Bury.ms
+	buried := r.TombstoneLife.ms
 	if r.Arrived {
 		buried = -buried
 	}
@@ -204,13 +204,13 @@ func (l *Lock) Release(r Release) Request {
 	payload = appendNumber(payload, int64(r.DropBelow))
 	payload = appendNumber(payload, buried)
 
-	plain := buried <= 0 && r.Cooldown <= 0 && !r.Undo && r.Waiter.Name == ""
+	plain := buried <= 0 && r.Cooldown <= 0 && !r.RestoreCounter && r.Waiter.Name == ""
 	if plain {
 		return Request{op: OpRelease, kind: kindPlainRelease, lock: l, payload: payload}
 	}
 
 	payload = appendNumber(payload, (r.Cooldown + time.Millisecond - 1).Milliseconds())
-	payload = append(payload, boolByte(r.Undo)+2*boolByte(r.Again))
+	payload = append(payload, boolByte(r.RestoreCounter)+2*boolByte(r.Repeated))
 	payload = appendText(payload, r.Waiter.member(r.Channel))
 	payload = appendNumber(payload, r.Waiter.Ticket.µs)
 	return Request{op: OpRelease, kind: kindRelease, lock: l, payload: payload}

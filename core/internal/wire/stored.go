@@ -7,12 +7,12 @@ import (
 
 // A Stored is the value that a node stores for a key, see lua/resource.lua.
 type Stored struct {
-	Expiry  NodeTime // of the lease; 0 if a release or a completion ended it
-	Counter uint64   // the last fencing token
-	Owner   string   // the attempt that owns the key; see KeptTaken
-	Holder  Holder
-	Kept    NodeTime // when the record expires
-	Record  *Record  // nil if there is none
+	Expiry       NodeTime // of the lease; 0 if a release or a completion ended it
+	Counter      uint64   // the last fencing token
+	Owner        string   // the attempt that owns the key; see CooldownPrefix
+	Holder       Holder
+	RecordExpiry NodeTime // when the record expires
+	Record       *Record  // nil if there is none
 }
 
 // Granted returns when the last token was granted, if the clocks of the nodes are right.
@@ -20,9 +20,9 @@ func (s *Stored) Granted() time.Time {
 	return time.UnixMicro(int64(s.Counter))
 }
 
-// KeptTaken is the first byte of the owner of a key in cooldown. The name of the released attempt follows, or nothing
+// CooldownPrefix is the first byte of the owner of a key in cooldown. The name of the released attempt follows, or nothing
 // after a revocation. No name of an attempt begins with this byte.
-const KeptTaken = "~"
+const CooldownPrefix = "~"
 
 // The first byte of the value of a key is the number of its layout. It changes with the layout of any key that
 // scripts read, so that versions with different layouts reject each other's keys.
@@ -55,7 +55,7 @@ func ParseStored(text string) (s Stored, err error) {
 
 	if in.rest != "" {
 		s.Record = &Record{Ballot: in.number()}
-		s.Kept = nodeMillis(int64(in.number()))
+		s.RecordExpiry = nodeMillis(int64(in.number()))
 		s.Record.Token = in.number()
 		s.Record.Result = []byte(in.rest)
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// Slack is how long Redis keeps a lease after its logical expiry: a server clock that steps forward by less than
+	// ExpirySlack is how long Redis keeps a lease after its logical expiry: a server clock that steps forward by less than
 	// this, and back, destroys nothing.
-	Slack = 24 * time.Hour
+	ExpirySlack = 24 * time.Hour
 
 	// ClockJump is how far a clock may jump ahead, and back, without Redis dropping a record or a counter.
 	ClockJump = 2 * time.Hour
@@ -62,8 +62,8 @@ func (t NodeTime) Lead(token uint64) time.Duration {
 	return NodeTime(token).Since(t)
 }
 
-// Whole returns t truncated to milliseconds, as scripts count.
-func (t NodeTime) Whole() NodeTime {
+// TruncateToMillis returns t truncated to milliseconds, as scripts count.
+func (t NodeTime) TruncateToMillis() NodeTime {
 	return t - t%1000
 }
 
