@@ -129,7 +129,7 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 		},
 		"revoked, beside a record": func(w *world, operator *process, lease *Lease) {
 			for i := range w.nodes {
-				w.change(operator, i, "k", func(r *testutil.Resource) { recorded(5)(r); r.Record.Kept = 1 })
+				w.change(operator, i, "k", func(r *testutil.Resource) { recorded(5)(r); r.Record.KeptUntil = 1 })
 			}
 			must(operator.Revoke(w.t.Context(), "k", lease.FencingToken()))
 		},

@@ -62,7 +62,7 @@ func (w *world) recordOn(p *process, i int, key string) string {
 	if r == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d %d %d %s", r.Ballot, r.Kept, r.Origin, r.Result)
+	return fmt.Sprintf("%d %d %d %s", r.Ballot, r.KeptUntil, r.Origin, r.Result)
 }
 
 // cutShort is a completion that reaches node 0 alone, by a holder whose lease is over then.

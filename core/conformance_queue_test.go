@@ -255,7 +255,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		delete(want, "ttl")
 	}
 	waited := int64(0)
-	if r.Waited {
+	if r.MayHaveWaiter {
 		waited = 1
 	}
 	got := map[string]int64{"waited": waited, "e": r.Expiry, "f": r.Counter, "p": max(r.Before, 0), "u": r.TurnUntil, "z": r.Ended, "ballot": 0, "kept": 0, "origin": 0}
@@ -263,14 +263,14 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	if r.Expiry == 0 {
 		text["i"] = "" // it stays, spent
 	}
-	if r.Carried != "" {
-		text["c"] = r.Owner + " " + r.Carried
+	if r.Metadata != "" {
+		text["c"] = r.Owner + " " + r.Metadata
 	}
 	if text["i"] != "" && want["p"] == "" {
 		got["p"] = 0
 	}
 	if r.Record != nil {
-		got["ballot"], got["kept"], got["origin"], text["result"] = r.Record.Ballot, r.Record.Kept, r.Record.Origin, r.Record.Result
+		got["ballot"], got["kept"], got["origin"], text["result"] = r.Record.Ballot, r.Record.KeptUntil, r.Record.Origin, r.Record.Result
 	}
 	s.compare(line, want, got, text)
 }

@@ -410,13 +410,13 @@ func (s *scene) set(f map[string]string) error {
 		}
 	}
 	if _, text, ok := strings.Cut(f["c"], ":"); ok {
-		r.Carried = carriedHint(text)
+		r.Metadata = carriedHint(text)
 	}
 	if _, waited := f["waited"]; waited {
-		r.Waited = true
+		r.MayHaveWaiter = true
 	}
 	if f["ballot"] != "" {
-		r.Record = &testutil.ResourceRecord{Ballot: s.number(f, "ballot"), Kept: s.number(f, "kept"), Origin: s.number(f, "origin"), Result: conformanceResults[f["result"]]}
+		r.Record = &testutil.ResourceRecord{Ballot: s.number(f, "ballot"), KeptUntil: s.number(f, "kept"), Origin: s.number(f, "origin"), Result: conformanceResults[f["result"]]}
 	}
 	life := time.Duration(redis.KeepTTL)
 	if f["ttl"] != "" {

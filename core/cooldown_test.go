@@ -85,7 +85,7 @@ func TestRetryAfterACooldown(t *testing.T) {
 
 func isKept(err error) bool {
 	op, ok := errors.AsType[*OpError](err)
-	return ok && op.Held == HeldRests
+	return ok && op.Held == HeldCooldown
 }
 
 // However often a release is repeated, by its caller or in the background, the cooldown is that of the first, from then.

@@ -60,7 +60,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 		t.Errorf("findings are %v, want %v:\n%s", got, want, d.text())
 	}
 	for _, f := range d.all() {
-		if f.What == "" || f.Mend == "" || strings.Contains(f.What+f.Mend, "\n") || !slices.Contains([]string{"fault", "risk", "warning"}, f.Severity) {
+		if f.What == "" || f.Fix == "" || strings.Contains(f.What+f.Fix, "\n") || !slices.Contains([]string{"fault", "risk", "warning"}, f.Severity) {
 			t.Errorf("unfinished: %+v", f)
 		}
 	}
@@ -70,7 +70,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 func (d Diagnosis) text() string {
 	var lines []string
 	for _, f := range d.all() {
-		lines = append(lines, fmt.Sprintf("%s: %s: %s", f.Severity, f.What, f.Mend))
+		lines = append(lines, fmt.Sprintf("%s: %s: %s", f.Severity, f.What, f.Fix))
 	}
 	return strings.Join(lines, "\n")
 }

@@ -161,7 +161,7 @@ func TestOpErrorLogs(t *testing.T) {
 	t.Parallel()
 	var log logbook.Book
 	log.Logger().Error("x", "err", &OpError{Op: OpAcquire, Key: "secret", Err: ErrHeld, RetryAfter: time.Second,
-		Nodes: []NodeReply{{Node: 0, Verdict: VerdictHeld, Rest: 2 * time.Second}, {Node: 1, Verdict: VerdictPending}}})
+		Nodes: []NodeReply{{Node: 0, Verdict: VerdictHeld, Remaining: 2 * time.Second}, {Node: 1, Verdict: VerdictPending}}})
 	log.Want(t, 1, `err="lockkit: acquire key_hash=`+keyHash("secret")+`: held by another holder, retry after 1s: node 0: held for another 2s"`)
 	log.Want(t, 0, "secret")
 }

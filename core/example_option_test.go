@@ -41,7 +41,7 @@ func ExampleCooldown() {
 	}
 	_, err = locker.TryAcquire(ctx, "report")
 	var why *core.OpError
-	fmt.Println(errors.As(err, &why) && why.Held == core.HeldRests, why.RetryAfter > 59*time.Minute)
+	fmt.Println(errors.As(err, &why) && why.Held == core.HeldCooldown, why.RetryAfter > 59*time.Minute)
 	// Output: true true
 }
 

@@ -48,14 +48,14 @@ func TestKindsOfHeld(t *testing.T) {
 			w.releaseFor(w.holds(holder, "k"), time.Minute)
 			synctest.Wait()
 			return nil
-		}, HeldRests, "held by no holder: the key rests after its last one, retry after 1m0"},
+		}, HeldCooldown, "held by no holder: the key rests after its last one, retry after 1m0"},
 		"after a revocation": {func(w *world, holder, asker *process) context.Context {
 			lease := w.holds(holder, "k")
 			if _, err := asker.Revoke(w.t.Context(), "k", lease.FencingToken()); err != nil {
 				w.t.Error(err)
 			}
 			return nil
-		}, HeldRests, "held by no holder: the key rests after its last one, retry after 10"},
+		}, HeldCooldown, "held by no holder: the key rests after its last one, retry after 10"},
 		"under the lease": {func(w *world, _, asker *process) context.Context { return under(w.acquire(asker, "k")) }, HeldByCaller, "the caller itself"},
 		"under a lease under it": {func(w *world, _, asker *process) context.Context {
 			return under(w.awaitUnder(under(w.acquire(asker, "k")), asker, "l"))
@@ -136,7 +136,7 @@ func TestRestThatOutlastsTheWait(t *testing.T) {
 			return
 		}
 		op, ok := errors.AsType[*OpError](err)
-		if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldRests || errors.Is(err, context.DeadlineExceeded) {
+		if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldCooldown || errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
 		}
 		wantBetween(t, "refused after", took, 0, 10*time.Millisecond)
@@ -154,7 +154,7 @@ func TestRestIsToldInLine(t *testing.T) {
 		began := time.Now()
 		_, err := p.Acquire(t.Context(), "k", MaxWait(49*time.Second))
 		op, ok := errors.AsType[*OpError](err)
-		if !ok || op.Held != HeldRests || time.Since(began) != 0 {
+		if !ok || op.Held != HeldCooldown || time.Since(began) != 0 {
 			t.Fatalf("%v after %v", err, time.Since(began))
 		}
 		wantBetween(t, "retry after", op.RetryAfter, 49*time.Second, 50*time.Second+10*time.Millisecond)

@@ -100,7 +100,7 @@ func TestCarriedIsBounded(t *testing.T) {
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
 			// What another has put there is not believed either.
-			w.change(p, 0, "k", func(r *testutil.Resource) { r.Carried = strings.Repeat("y", wire.MaxHint+1) })
+			w.change(p, 0, "k", func(r *testutil.Resource) { r.Metadata = strings.Repeat("y", wire.MaxHint+1) })
 			p.TryAcquire(t.Context(), "k")
 			w.release(lease)
 		}

@@ -28,13 +28,13 @@ type KeyState struct {
 // smaller than the holder's. Since is computed from the token, which comes from the holder's wall clock and always
 // grows: if that clock was set back, Since is too late.
 type Holder struct {
-	Token   uint64        // the fencing token; 0 = not known, because the nodes do not agree on it
-	Since   time.Time     // about when the key was granted; zero without a token
-	Left    time.Duration // how long a quorum of nodes keeps the key if the holder vanishes, counted from the answers
-	Note    string        // a text about the holder, see the option Note; empty if unknown
-	Name    string        // the class of the key, see Name
-	Hint    string        // the result of the holder's Observer.Hint; empty if unknown
-	Attempt string        // the nodes' name for the lease
+	Token     uint64        // the fencing token; 0 = not known, because the nodes do not agree on it
+	Since     time.Time     // about when the key was granted; zero without a token
+	Remaining time.Duration // how long a quorum of nodes keeps the key if the holder vanishes, counted from the answers
+	Note      string        // a text about the holder, see the option Note; empty if unknown
+	Name      string        // the class of the key, see Name
+	Hint      string        // the result of the holder's Observer.Hint; empty if unknown
+	Attempt   string        // the nodes' name for the lease
 }
 
 // A KeyOnNode is the state of a key on one node.
@@ -144,7 +144,7 @@ func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 	s, err := wire.ParseStored(text)
 	if err != nil {
 		k.Verdict = VerdictFailed
-		k.Rest = 0
+		k.Remaining = 0
 		k.Err = err
 		return
 	}
@@ -153,7 +153,7 @@ func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 	isDone := s.Record != nil && now < s.RecordExpiry
 	if isDone {
 		k.Verdict = VerdictDone
-		k.Rest = 0
+		k.Remaining = 0
 		k.Record = &Record{s.Record.Token, s.Record.Result}
 		k.ballot = s.Record.Ballot
 	}
@@ -163,18 +163,18 @@ func (k *KeyOnNode) parse(text string, clock wire.NodeTime) {
 		return
 	}
 	k.Verdict = VerdictHeld
-	k.Rest = s.Expiry.Since(now) + time.Millisecond
+	k.Remaining = s.Expiry.Since(now) + time.Millisecond
 	inCooldown := strings.HasPrefix(s.Owner, wire.CooldownPrefix)
 	if inCooldown {
 		return
 	}
 	k.Holder = &Holder{
-		Token:   s.Counter,
-		Left:    k.Rest,
-		Note:    s.Holder.Note,
-		Name:    s.Holder.Name,
-		Hint:    s.Holder.Hint,
-		Attempt: s.Owner,
+		Token:     s.Counter,
+		Remaining: k.Remaining,
+		Note:      s.Holder.Note,
+		Name:      s.Holder.Name,
+		Hint:      s.Holder.Hint,
+		Attempt:   s.Owner,
 	}
 	if s.Counter != 0 {
 		k.Holder.Since = s.Granted()
@@ -224,7 +224,7 @@ func keyStateOf(nodes []KeyOnNode) KeyState {
 		}
 		s.Holder = &agreed
 		agreed.Attempt = h.Attempt
-		left = append(left, h.Left)
+		left = append(left, h.Remaining)
 
 		// A node may have all metadata of the holder, a part of it, or none.
 		agreed.Note = max(agreed.Note, h.Note)
@@ -242,7 +242,7 @@ func keyStateOf(nodes []KeyOnNode) KeyState {
 
 	if left != nil {
 		slices.Sort(left)
-		agreed.Left = left[len(left)-q]
+		agreed.Remaining = left[len(left)-q]
 	}
 	return s
 }

@@ -46,7 +46,7 @@ func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ..
 	case (h != nil) != (lease != nil):
 		t.Errorf("holder %+v", h)
 	case h == nil:
-	case h.Token != lease.FencingToken() || h.Attempt != lease.name() || h.Left <= 0 || h.Left > lease.attempt.p.ttl+time.Millisecond:
+	case h.Token != lease.FencingToken() || h.Attempt != lease.name() || h.Remaining <= 0 || h.Remaining > lease.attempt.p.ttl+time.Millisecond:
 		t.Errorf("holder %+v, want token %d of %v", h, lease.FencingToken(), lease.name())
 	}
 	switch r := s.Record; {
@@ -67,13 +67,13 @@ func TestInspect(t *testing.T) {
 		lease := w.holds(p, "k")
 		s := w.inspect(other, "k")
 		wantState(t, s, lease, nil, all(VerdictHeld)...)
-		if d := time.Since(s.Holder.Since); d < 0 || d > time.Second || s.Holder.Left < 9*time.Second {
+		if d := time.Since(s.Holder.Since); d < 0 || d > time.Second || s.Holder.Remaining < 9*time.Second {
 			t.Errorf("just granted: %+v", s.Holder)
 		}
 		next := w.waits(other, "k")
 		waited := 0
 		for i := range w.nodes { // one that was not needed for the refusal need not have heard of it
-			if w.resource(p, i, "k").Waited {
+			if w.resource(p, i, "k").MayHaveWaiter {
 				waited++
 			}
 		}
@@ -110,7 +110,7 @@ func TestInspectLeft(t *testing.T) {
 		w.nodes[1].StepClock(2 * time.Hour)
 		w.holds(p, "k")
 		p.cut()
-		left := w.inspect(other, "k").Holder.Left
+		left := w.inspect(other, "k").Holder.Remaining
 		wantBetween(t, "left", left, 9*time.Second, 10*time.Second+time.Millisecond)
 		time.Sleep(left - time.Millisecond)
 		if w.inspect(other, "k").Holder == nil {
@@ -128,7 +128,7 @@ func TestInspectLeft(t *testing.T) {
 		for i, left := range []int64{1000, 3000, 2000} {
 			w.change(p, i, "k", func(r *testutil.Resource) { r.Expiry = now + left - 1 })
 		}
-		if left := w.inspect(other, "k").Holder.Left; left != 2*time.Second {
+		if left := w.inspect(other, "k").Holder.Remaining; left != 2*time.Second {
 			t.Errorf("a quorum has it for %v", left)
 		}
 	}
@@ -263,7 +263,7 @@ func TestInspectMinorities(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 		w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
-			r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, Kept: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
+			r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, KeptUntil: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
 		})
 		wantState(t, w.inspect(p, "k"), nil, nil, VerdictDone, VerdictDone, VerdictGone)
 	})
@@ -408,7 +408,7 @@ func TestInspectOnRealServers(t *testing.T) {
 		s := must(p.Inspect(t.Context(), "inspected"))
 		return slices.Equal(s.verdicts(), []Verdict{VerdictHeld, VerdictHeld, VerdictHeld})
 	})
-	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Note != "who" || h.Left <= 0 {
+	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Note != "who" || h.Remaining <= 0 {
 		t.Errorf("%+v", h)
 	}
 	succeeds(r, lease.Complete(t.Context(), []byte("result")))
@@ -427,7 +427,7 @@ func TestInspectOfNodesThatForgot(t *testing.T) {
 		w.holds(p, "k")
 		forget(w.nodes[1])
 		s := w.inspect(other, "k")
-		if s.Holder == nil || s.Unknown() || s.Nodes[1].Verdict != VerdictQuarantined || s.Nodes[1].Rest != 10*time.Second {
+		if s.Holder == nil || s.Unknown() || s.Nodes[1].Verdict != VerdictQuarantined || s.Nodes[1].Remaining != 10*time.Second {
 			t.Errorf("one: %+v", s)
 		}
 		forget(w.nodes[2])

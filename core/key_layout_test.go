@@ -26,7 +26,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 			return n.Exec("SET", resource, "\x02"+testutil.Resource{Counter: 7, Before: -1}.String()[1:])
 		},
 		"the layout before this one, while somebody may wait": func(n *testutil.Node, resource string) (any, error) {
-			return n.Exec("SET", resource, "\x03"+testutil.Resource{Counter: 7, Before: -1, Waited: true}.String()[1:])
+			return n.Exec("SET", resource, "\x03"+testutil.Resource{Counter: 7, Before: -1, MayHaveWaiter: true}.String()[1:])
 		},
 		"a mark from the future": func(n *testutil.Node, resource string) (any, error) {
 			return n.Exec("SET", resource, "\x06"+testutil.Resource{Before: -1}.String()[1:])

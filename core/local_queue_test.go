@@ -63,7 +63,7 @@ func TestLineOfAHundred(t *testing.T) {
 		if n := attempts.Load(); n != 3*waiters {
 			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
 		}
-		if n := entries(p.e.localQueue, "m").Len(); n > 0 {
+		if n := entries(p.e.localQueue, "queues").Len(); n > 0 {
 			t.Errorf("%d lines are left", n)
 		}
 	})

@@ -10,13 +10,13 @@ import (
 
 // A NodeReply is the reply of one node in the last round of an operation.
 type NodeReply struct {
-	Node    int    // index in the list given to New
-	Addr    string // its address, if the client tells it
-	Verdict Verdict
-	Rest    time.Duration // VerdictHeld, VerdictQuarantined: time left
-	Skew    time.Duration // node's wall clock minus this process's, when it answered; within Latency
-	Latency time.Duration // from request to answer
-	Err     error         // Failed, TimedOut, CircuitOpen: the cause, and the node's earlier failure if known
+	Node      int    // index in the list given to New
+	Addr      string // its address, if the client tells it
+	Verdict   Verdict
+	Remaining time.Duration // VerdictHeld, VerdictQuarantined: time left
+	Skew      time.Duration // node's wall clock minus this process's, when it answered; within Latency
+	Latency   time.Duration // from request to answer
+	Err       error         // Failed, TimedOut, CircuitOpen: the cause, and the node's earlier failure if known
 
 	// Only for Observer.Node, so that an observer of several Lockers can tell their nodes apart.
 	Locker uint64 // a number for the Locker, unique in the process; Lockers derived by With share it
@@ -26,7 +26,7 @@ type NodeReply struct {
 // String describes the reply for a log line.
 func (n NodeReply) String() string {
 	v := quorum.Vote{
-		Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Remaining: n.Rest},
+		Reply: wire.Reply{Verdict: wire.Verdict(n.Verdict), Remaining: n.Remaining},
 		Skew:  n.Skew,
 		Err:   n.Err,
 	}
@@ -72,12 +72,12 @@ func replies(g *node.Group, t *quorum.Tally) []NodeReply {
 // replyOf returns the vote of a node, for errors and observers.
 func replyOf(n *node.Node, v *quorum.Vote) NodeReply {
 	return NodeReply{
-		Node:    n.Index,
-		Addr:    n.Addr,
-		Verdict: Verdict(v.Verdict),
-		Rest:    v.Remaining,
-		Skew:    v.Skew,
-		Latency: v.Latency,
-		Err:     v.Err,
+		Node:      n.Index,
+		Addr:      n.Addr,
+		Verdict:   Verdict(v.Verdict),
+		Remaining: v.Remaining,
+		Skew:      v.Skew,
+		Latency:   v.Latency,
+		Err:       v.Err,
 	}
 }

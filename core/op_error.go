@@ -189,7 +189,7 @@ const (
 	HeldUnknown   HeldKind = iota // the error is not ErrHeld, or the kind is unknown
 	HeldByOther                   // another holder has it on a quorum of nodes, or in this process
 	HeldSplit                     // several callers ask for it, and none is known to have a quorum: try again soon
-	HeldRests                     // it has no holder, and stays taken for OpError.RetryAfter (after Cooldown or Revoke)
+	HeldCooldown                  // it has no holder, and stays taken for OpError.RetryAfter (after Cooldown or Revoke)
 	HeldByCaller                  // the caller's context runs under a lease on the key
 	HeldForWaiter                 // it may be free, but an earlier waiter gets it first
 )

@@ -25,9 +25,9 @@ var Operators struct {
 // What admin's calls return.
 type (
 	Revocation struct {
-		Holder Holder
-		Left   time.Duration
-		Nodes  []NodeReply
+		Holder    Holder
+		Remaining time.Duration
+		Nodes     []NodeReply
 	}
 	Diagnosis struct {
 		Nodes    []NodeDiagnosis
@@ -40,7 +40,7 @@ type (
 		Err      error
 		Findings []Finding
 	}
-	Finding struct{ Severity, Code, What, Mend string }
+	Finding struct{ Severity, Code, What, Fix string }
 )
 
 func (l *Locker) Provision(ctx context.Context) error { return Operators.Provision(ctx, l) }

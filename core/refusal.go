@@ -46,7 +46,7 @@ func heldKindOf(t *quorum.Tally) HeldKind {
 	kept, holders := t.InCooldown(), t.WithVerdict(wire.Held)
 	switch {
 	case kept != 0 && kept == holders:
-		return HeldRests
+		return HeldCooldown
 	case t.IsSplit():
 		return HeldSplit
 	case holders.Len() >= t.Q:

@@ -372,6 +372,6 @@ func (s *refusedScene) acquireNow() (*Lease, error) {
 // recorded makes a resource one that was completed under a token.
 func recorded(token int64) func(r *testutil.Resource) {
 	return func(r *testutil.Resource) {
-		r.Record = &testutil.ResourceRecord{Ballot: token, Kept: time.Now().Add(time.Hour).UnixMilli(), Origin: token}
+		r.Record = &testutil.ResourceRecord{Ballot: token, KeptUntil: time.Now().Add(time.Hour).UnixMilli(), Origin: token}
 	}
 }

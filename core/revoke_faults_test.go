@@ -19,7 +19,7 @@ func TestRevokedHolderCompletesNothing(t *testing.T) {
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-		w.pass(r.Left + time.Second)
+		w.pass(r.Remaining + time.Second)
 		wantErr(t, lease.Complete(t.Context(), nil), ErrLost)
 		w.release(w.acquire(operator, "k"))
 	})
@@ -38,8 +38,8 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		extended := make(chan error, 1)
 		time.AfterFunc(250*time.Millisecond, func() { extended <- lease.Extend(7600 * time.Millisecond) })
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-		if err := <-extended; err != nil || r.Left < lease.remaining() {
-			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Left, lease.remaining())
+		if err := <-extended; err != nil || r.Remaining < lease.remaining() {
+			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Remaining, lease.remaining())
 		}
 		w.pass(operator.p.tombstone + 3800*time.Millisecond) // and what the operator saw to be left
 		if err := lease.Extend(10 * time.Second); err != nil {
@@ -59,7 +59,7 @@ func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 		operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
 		w.nodes[0].RestartEmpty() // its renewal brings the lease back there
-		time.Sleep(r.Left)
+		time.Sleep(r.Remaining)
 		wantReason(t, lease.Lost(), LossRevoked)
 	})
 }
@@ -192,8 +192,8 @@ func TestRevocationLeftWhereNodesForgot(t *testing.T) {
 		time.AfterFunc(250*time.Millisecond, w.nodes[0].Flush)
 		p.cut()
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-		if r.Left < lease.remaining() {
-			t.Errorf("%v was said, and the holder trusts its lease for %v", r.Left, lease.remaining())
+		if r.Remaining < lease.remaining() {
+			t.Errorf("%v was said, and the holder trusts its lease for %v", r.Remaining, lease.remaining())
 		}
 	})
 }

@@ -23,11 +23,11 @@ func TestRevoke(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.Holder.Token != lease.FencingToken() || r.Left < lease.remaining() || r.Left > p.p.ttl+time.Millisecond {
+		if r.Holder.Token != lease.FencingToken() || r.Remaining < lease.remaining() || r.Remaining > p.p.ttl+time.Millisecond {
 			t.Errorf("%+v, the holder trusts for %v", r, lease.remaining())
 		}
 		w.wantRefused(operator, "k", ErrHeld)
-		until := time.Now().Add(r.Left)
+		until := time.Now().Add(r.Remaining)
 		<-lease.Context().Done()
 		wantReason(t, lease.Lost(), LossRevoked)
 		if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {

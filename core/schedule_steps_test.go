@@ -102,10 +102,10 @@ func (w *world) wantFree(p *process, key string, nodes ...int) {
 func (p *process) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	e := p.e
-	if n := entries(e.localQueue, "m").Len(); n > 0 {
+	if n := entries(e.localQueue, "queues").Len(); n > 0 {
 		t.Errorf("%d turns are left", n)
 	}
-	if n := entries(&e.board, "byName").Len(); n > 0 {
+	if n := entries(&e.board, "waiters").Len(); n > 0 {
 		t.Errorf("%d waits are left", n)
 	}
 	e.watchdog.mu.Lock()
@@ -120,7 +120,7 @@ func entries(v any, field string) reflect.Value { return reflect.ValueOf(v).Elem
 
 // inLine is how many of p stand in line for a key, while none comes or goes.
 func (p *process) inLine(key string) int {
-	line := entries(p.e.localQueue, "m").MapIndex(reflect.ValueOf(p.e.Keys.Resource(key)))
+	line := entries(p.e.localQueue, "queues").MapIndex(reflect.ValueOf(p.e.Keys.Resource(key)))
 	return line.FieldByName("waiters").Len()
 }
 

@@ -77,16 +77,16 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 		return
 	}
 	s.count("revoked")
-	if r.Left > 2*s.longest() && s.steps() { // by a clock that is off
+	if r.Remaining > 2*s.longest() && s.steps() { // by a clock that is off
 		return
 	}
-	time.Sleep(r.Left)
+	time.Sleep(r.Remaining)
 	lease := s.operators.lease(hold)
 	lost, _ := errors.AsType[*OpError](lease.Lost())
 	switch {
 	case lease == nil: // its holder was told nothing, or died
 	case lease.Context().Err() == nil && s.operators.forgot.Load() == forgot && !s.steps():
-		s.t.Errorf("%+v\n%s is held with token %d although it was revoked %v ago", s.mixture, hold.key, hold.token, r.Left)
+		s.t.Errorf("%+v\n%s is held with token %d although it was revoked %v ago", s.mixture, hold.key, hold.token, r.Remaining)
 	case lost != nil && lost.Reason == LossRevoked:
 		s.count("told of revocation")
 	}

@@ -31,7 +31,7 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			}
 			w.release(c.lease)
 			w.pass(2*queue.MaxSilence + time.Second)
-			if n := entries(&p.e.board, "byName").Len(); n > 0 {
+			if n := entries(&p.e.board, "waiters").Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
 			before := calls("PING")
@@ -88,7 +88,7 @@ func TestSubscriptionThatNobodyNeeds(t *testing.T) {
 		w.release(c.lease)
 		w.nodes[2].Down()
 		w.pass(10 * queue.MaxSilence)
-		if n := entries(&c.p.e.board, "listening").Len(); n != 0 {
+		if n := entries(&c.p.e.board, "subscribed").Len(); n != 0 {
 			t.Errorf("%d subscriptions for nobody", n)
 		}
 		w.nodes[2].Up()

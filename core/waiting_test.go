@@ -133,7 +133,7 @@ func TestWokenAtOnce(t *testing.T) {
 			if q := w.queue(p, i, "k"); len(q) > 0 {
 				t.Errorf("still waits on node %d: %q", i, q)
 			}
-			if w.resource(p, i, "k").Waited {
+			if w.resource(p, i, "k").MayHaveWaiter {
 				t.Errorf("node %d goes on looking for who waits", i)
 			}
 		}

@@ -176,7 +176,7 @@ func TestPreviousBesideAnEndThatIsNotRecorded(t *testing.T) {
 				return nil
 			}
 			a.locks.Link.Cut()
-			time.AfterFunc(30*time.Second, a.locks.Link.Mend)
+			time.AfterFunc(30*time.Second, a.locks.Link.Restore)
 			return errors.New("no paper")
 		}})
 		till(2*time.Minute + 5*time.Second)

@@ -163,7 +163,7 @@ func (c *claim) checkRecords(ctx context.Context) error {
 	case err != nil:
 		return err
 	case state.Holder != nil:
-		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld, RetryAfter: state.Holder.Left}
+		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld, RetryAfter: state.Holder.Remaining}
 	case state.Unknown():
 		return &core.OpError{Op: core.OpAcquire, Key: j.runKey(), Err: core.ErrHeld}
 	}

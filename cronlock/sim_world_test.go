@@ -159,7 +159,7 @@ func (p *process) meets(do string, s sim.Step) {
 		p.mu.Unlock()
 		time.AfterFunc(s.For, func() {
 			p.sick()
-			p.locks.Link.Mend()
+			p.locks.Link.Restore()
 		})
 	case "lose":
 		p.locks.Link.Lose(s.N)

@@ -33,7 +33,7 @@ func TestEachOutageIsLogged(t *testing.T) {
 				till(began + 2*time.Minute + 30*time.Second)
 				b.locks.Link.Cut()
 				till(began + 5*time.Minute + 30*time.Second)
-				b.locks.Link.Mend()
+				b.locks.Link.Restore()
 				slow()
 				log.Want(t, outage+1, "a tick cannot start")
 			}

@@ -210,7 +210,7 @@ func rejectionFor(err error, heldKind core.EventKind) *rejection {
 	case ok && op.Held == core.HeldByCaller:
 		return misconfigured(
 			"the request runs under a lease on this key already, as in a function of core.Locker.Do: %w", err)
-	case ok && op.Held == core.HeldRests:
+	case ok && op.Held == core.HeldCooldown:
 		detail := fmt.Sprintf("Nobody works on it: the key rests for %ds. Try again after that.",
 			seconds(op.RetryAfter))
 		return &rejection{kind: heldKind, detail: detail, err: err}

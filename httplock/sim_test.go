@@ -318,7 +318,7 @@ func (p *replica) kill() {
 func (p *replica) cutOff(d time.Duration) {
 	p.of.note(-1, d+time.Second)
 	p.Link.Cut()
-	time.AfterFunc(d, p.Link.Mend)
+	time.AfterFunc(d, p.Link.Restore)
 }
 
 // shutDown shuts a replica down as the package document says.

@@ -51,7 +51,7 @@ func cooldownOf(err error) time.Duration {
 		return cooldown.d
 	}
 
-	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldRests {
+	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldCooldown {
 		return op.RetryAfter
 	}
 	return 0

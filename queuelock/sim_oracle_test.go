@@ -288,7 +288,7 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 
 // rests is for how long the nodes say that a key rests.
 func rests(err error) time.Duration {
-	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldRests {
+	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldCooldown {
 		return op.RetryAfter
 	}
 	return 0

@@ -239,11 +239,11 @@ func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
 	switch what {
 	case "cut locks":
 		p.locks.Link.Cut()
-		time.AfterFunc(long, p.locks.Link.Mend)
+		time.AfterFunc(long, p.locks.Link.Restore)
 	case "cut asynq":
 		p.s.loses(long)
 		p.link.Cut()
-		time.AfterFunc(long, p.link.Mend)
+		time.AfterFunc(long, p.link.Restore)
 	case "lose":
 		p.locks.Link.Lose(3)
 	case "end contexts":
@@ -317,13 +317,13 @@ func (p *simProcess) mend() {
 		p.scheduler.Shutdown()
 	}
 	if app := p.app.Load(); app.times > 0 || app.Err() != nil { // a restart takes last attempts out of their workers
-		p.link.Mend()
-		p.locks.Link.Mend()
+		p.link.Restore()
+		p.locks.Link.Restore()
 		p.ends(time.Second, p.shutdown)
 	}
 	if !p.over.Load() {
-		p.link.Mend()
-		p.locks.Link.Mend()
+		p.link.Restore()
+		p.locks.Link.Restore()
 		p.locks.Link.OnRequest(nil)
 	}
 }

@@ -25,7 +25,7 @@ func ExampleLink() {
 	}
 	link.Cut()
 	fmt.Println("cut:", ping(a), ping(b))
-	link.Mend()
+	link.Restore()
 	fmt.Println("mended:", ping(a), ping(b))
 	link.Lose(1)
 	fmt.Println("a reply lost:", ping(a), ping(a))

@@ -52,10 +52,10 @@ func (k *Link) Cut() {
 	}
 }
 
-// Mend ends Cut. It resets the connections that were cut, because bytes may be
+// Restore ends Cut. It resets the connections that were cut, because bytes may be
 // missing from them: requests that wait on them fail, and the client dials
 // again. Mend does nothing if the Link is not cut, or was killed.
-func (k *Link) Mend() {
+func (k *Link) Restore() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 

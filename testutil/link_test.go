@@ -53,8 +53,8 @@ func TestLinkCut(t *testing.T) {
 		if took := timed(func() { heeding.Get(ctx, "k") }); took != time.Second {
 			t.Errorf("a request whose context ended after 1s took %v", took)
 		}
-		k.Mend()
-		k.Mend()
+		k.Restore()
+		k.Restore()
 		n.Flush()
 		set(t, c, nil, 0)
 		time.Sleep(time.Minute)
@@ -68,7 +68,7 @@ func TestLinkCut(t *testing.T) {
 func TestLinkMendResetsIdleConnections(t *testing.T) {
 	linked(t, func(t *testing.T, _ *Node, k *Link, c, _ *redis.Client) {
 		k.Cut()
-		k.Mend()
+		k.Restore()
 		set(t, c, nil, 0)
 		if got := c.PoolStats(); got.StaleConns != 1 {
 			t.Errorf("%d connections were stale", got.StaleConns)
@@ -80,7 +80,7 @@ func TestLinkMendResetsIdleConnections(t *testing.T) {
 func TestLinkCutUnderWay(t *testing.T) {
 	for name, end := range map[string]func(k *Link){
 		"cut":    (*Link).Cut,
-		"mended": func(k *Link) { k.Cut(); time.Sleep(time.Millisecond); k.Mend() },
+		"mended": func(k *Link) { k.Cut(); time.Sleep(time.Millisecond); k.Restore() },
 		"killed": (*Link).Kill,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestLinkCutSubscriptions(t *testing.T) {
 		if took != time.Minute {
 			t.Errorf("took %v", took)
 		}
-		k.Mend()
+		k.Restore()
 		s = listen(t, c, "a")
 		publish(t, other, "a", "3")
 		if got := heard(t, s); got != "a: 3" {
@@ -143,9 +143,9 @@ func TestLinkKill(t *testing.T) {
 	linked(t, func(t *testing.T, n *Node, k *Link, c, other *redis.Client) {
 		k.Kill()
 		n.Flush()
-		k.Mend()
+		k.Restore()
 		k.Cut()
-		k.Mend()
+		k.Restore()
 		for start := time.Now(); time.Since(start) < time.Second; {
 			if err := c.Set(t.Context(), "k", 1, 0).Err(); !errors.Is(err, syscall.ECONNRESET) {
 				t.Fatal(err)
@@ -231,7 +231,7 @@ func TestLinkOnRequest(t *testing.T) {
 func TestLinkDroppedRequest(t *testing.T) {
 	for name, end := range map[string]func(k *Link, cancel func()){
 		"context": func(_ *Link, cancel func()) { cancel() },
-		"mend":    func(k *Link, _ func()) { k.Mend() },
+		"mend":    func(k *Link, _ func()) { k.Restore() },
 		"kill":    func(k *Link, _ func()) { k.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -268,10 +268,10 @@ func TestLinksInARow(t *testing.T) {
 		own.Cut()
 		set(t, both, os.ErrDeadlineExceeded, reads)
 		set(t, c, nil, 0)
-		own.Mend()
+		own.Restore()
 		k.Cut()
 		set(t, both, os.ErrDeadlineExceeded, reads)
-		k.Mend()
+		k.Restore()
 		set(t, both, nil, 0)
 	})
 }
@@ -294,7 +294,7 @@ func TestLinkToServer(t *testing.T) {
 	if err := get(); !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("cut: %v", err)
 	}
-	k.Mend()
+	k.Restore()
 	Await(t, "an answer", func() bool { return errors.Is(get(), redis.Nil) })
 	k.Kill()
 	if err := c.Get(t.Context(), "k").Err(); !errors.Is(err, syscall.ECONNRESET) {

@@ -10,22 +10,22 @@ import (
 // meaning of the fields, see resource.lua in core. Times are in ms, by the
 // server's clock.
 type Resource struct {
-	Expiry    int64  // of the lease; 0 = there is none, or it was ended
-	Counter   int64  // the last fencing token
-	Before    int64  // Counter before the owner was granted the lease; -1 = it was not granted
-	TurnUntil int64  // until then, Next may have the key next
-	Owner     string // the attempt that has the lease, or had it last
-	Next      string // the attempt that may have the key next
-	Carried   string // by the owner's holder
-	Waited    bool   // there may be a waiter for the key
-	Ended     int64  // if Waited: when the last hold ended, if it was released
-	Record    *ResourceRecord
+	Expiry        int64  // of the lease; 0 = there is none, or it was ended
+	Counter       int64  // the last fencing token
+	Before        int64  // Counter before the owner was granted the lease; -1 = it was not granted
+	TurnUntil     int64  // until then, Next may have the key next
+	Owner         string // the attempt that has the lease, or had it last
+	Next          string // the attempt that may have the key next
+	Metadata      string // by the owner's holder
+	MayHaveWaiter bool   // there may be a waiter for the key
+	Ended         int64  // if Waited: when the last hold ended, if it was released
+	Record        *ResourceRecord
 }
 
 // A ResourceRecord is a completion record on one node.
 type ResourceRecord struct {
-	Ballot, Kept, Origin int64
-	Result               string
+	Ballot, KeptUntil, Origin int64
+	Result                    string
 }
 
 // The first byte of a stored value: with waitedLayout, the field Ended is stored too.
@@ -39,8 +39,8 @@ func ParseResource(value string) (Resource, error) {
 		return r, nil
 	}
 
-	r.Waited = value[0] == waitedLayout
-	isKnown := value[0] == resourceLayout || r.Waited
+	r.MayHaveWaiter = value[0] == waitedLayout
+	isKnown := value[0] == resourceLayout || r.MayHaveWaiter
 	d := decoder{rest: value[1:]}
 	r.decode(&d)
 	if !isKnown || d.failed {
@@ -55,7 +55,7 @@ func (r *Resource) decode(d *decoder) {
 	r.Expiry = d.number()
 	r.Counter = d.number()
 	r.Before = d.number()
-	if r.Waited {
+	if r.MayHaveWaiter {
 		r.Ended = d.number()
 	}
 
@@ -66,14 +66,14 @@ func (r *Resource) decode(d *decoder) {
 
 	r.Next = d.text()
 	r.TurnUntil = d.number()
-	r.Carried = d.text()
+	r.Metadata = d.text()
 	if d.rest == "" {
 		return
 	}
 
 	r.Record = &ResourceRecord{}
 	r.Record.Ballot = d.number()
-	r.Record.Kept = d.number()
+	r.Record.KeptUntil = d.number()
 	r.Record.Origin = d.number()
 	r.Record.Result = d.rest
 }
@@ -117,25 +117,25 @@ func (d *decoder) text() string {
 // String returns the value to store.
 func (r Resource) String() string {
 	out := []byte{resourceLayout}
-	if r.Waited {
+	if r.MayHaveWaiter {
 		out[0] = waitedLayout
 	}
 
 	out = appendNumbers(out, r.Expiry, r.Counter, r.Before)
-	if r.Waited {
+	if r.MayHaveWaiter {
 		out = appendNumbers(out, r.Ended)
 	}
 
 	out = appendText(out, r.Owner)
-	if r.Next == "" && r.Carried == "" && r.Record == nil {
+	if r.Next == "" && r.Metadata == "" && r.Record == nil {
 		return string(out)
 	}
 
 	out = appendText(out, r.Next)
 	out = appendNumbers(out, r.TurnUntil)
-	out = appendText(out, r.Carried)
+	out = appendText(out, r.Metadata)
 	if r.Record != nil {
-		out = appendNumbers(out, r.Record.Ballot, r.Record.Kept, r.Record.Origin)
+		out = appendNumbers(out, r.Record.Ballot, r.Record.KeptUntil, r.Record.Origin)
 		out = append(out, r.Record.Result...)
 	}
 

@@ -120,12 +120,12 @@ type Revocation struct {
 
 	// Left is how long the old holder may still act as the holder if it is not notified, at most: until it looks at
 	// its lease's context, or until its next renewal is refused. Then the key is free.
-	Left  time.Duration
-	Nodes []core.NodeReply // Granted: it had the lease; Gone: it had not, and will refuse it; or why it did not answer
+	Remaining time.Duration
+	Nodes     []core.NodeReply // Granted: it had the lease; Gone: it had not, and will refuse it; or why it did not answer
 }
 
 // Revoke ends the lease on key that has this fencing token, so that it is not renewed any more. The key is free when
-// the last confirmed lease time has passed, after Revocation.Left at most. Thus the key is not granted while the old
+// the last confirmed lease time has passed, after Revocation.Remaining at most. Thus the key is not granted while the old
 // holder may still act on it. The holder's context ends at its next renewal, with reason [core.LossRevoked], when the
 // first node reports the revocation. Its release and completion are refused. The next fencing token is greater, as
 // always.
@@ -146,8 +146,8 @@ type Revocation struct {
 // logged, with the hash of the key. Observers are not called.
 //
 // A node that loses its memory forgets the revocation. Left is right as long as the nodes that have not confirmed it
-// and the nodes that forget it before Left has passed are no quorum together, and as the clocks of nodes are within
-// the clock window. If too few nodes have the lease to tell, Left is the max TTL.
+// and the nodes that forget it before Remaining has passed are no quorum together, and as the clocks of nodes are within
+// the clock window. If too few nodes have the lease to tell, Remaining is the max TTL.
 func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revocation, error) {
 	// The errors of Inspect become errors of this operation.
 	state, err := l.Inspect(ctx, key)
@@ -184,7 +184,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	// The key is free when the lease has run out on each node.
 	r := Revocation{Holder: *h, Nodes: q.Nodes}
 	for i := range q.Votes {
-		r.Left = max(r.Left, q.Votes[i].Remaining)
+		r.Remaining = max(r.Remaining, q.Votes[i].Remaining)
 	}
 
 	ended := q.Count(wire.Granted)
@@ -192,7 +192,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 	if tooFew {
 		// The quorum that confirmed the lease last may be nodes that have not reported its rest: they are away, or
 		// forgot it.
-		r.Left = max(r.Left, q.group.Head.Load().MaxTTL)
+		r.Remaining = max(r.Remaining, q.group.Head.Load().MaxTTL)
 	}
 
 	switch {
@@ -206,7 +206,7 @@ func Revoke(ctx context.Context, l *core.Locker, key string, token uint64) (Revo
 
 	q.group.Conf.Logger.Warn(
 		"lockkit: lease revoked",
-		"key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Left,
+		"key_hash", inside.KeyHash(key), "token", token, "holder", h.Note, "name", h.Name, "left", r.Remaining,
 	)
 	return r, nil
 }

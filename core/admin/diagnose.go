@@ -121,7 +121,7 @@ type Finding struct {
 	Severity string
 	Code     string
 	What     string // the problem, to be read after the name of the node
-	Mend     string // the fix
+	Fix      string // the fix
 }
 
 // A NodeDiagnosis has the problems of one server. If the server does not report a value, or the user may not read it,
@@ -175,7 +175,7 @@ func (d *diagnosis) checkServer(x *node.Examination) {
 	checkClock(x)
 	x.AddMissingRights()
 	if x.WriteRefusal != nil {
-		fix := cmp.Or(goredis.TroubleOf(x.WriteRefusal).Mend, "look at the server's log")
+		fix := cmp.Or(goredis.TroubleOf(x.WriteRefusal).Fix, "look at the server's log")
 		x.AddFlaw(SeverityFault, CodeWritesRefused, "takes no writes: "+x.WriteRefusal.Error(), fix)
 	}
 	checkGuard(x, d.inUse())

@@ -33,7 +33,7 @@ func ExampleDiagnose() {
 	}
 	for _, n := range found.Nodes {
 		for _, f := range n.Findings {
-			fmt.Printf("%s: node %d %s: %s\n", f.Severity, n.Node, f.What, f.Mend)
+			fmt.Printf("%s: node %d %s: %s\n", f.Severity, n.Node, f.What, f.Fix)
 		}
 	}
 	// Output:

@@ -124,7 +124,7 @@ func (j *doctorJSON) addFindings(node int, addr string, findings []admin.Finding
 			Node:     node,
 			Addr:     addr,
 			What:     f.What,
-			Mend:     f.Mend,
+			Mend:     f.Fix,
 		})
 
 		if f.Severity != admin.SeverityWarning {

@@ -82,7 +82,7 @@ func (f *fleet) newKeyState(key string, state core.KeyState) *keyState {
 	var cooldowns []time.Duration
 	for _, n := range s.Nodes {
 		if n.Holder == nil && n.Verdict == core.VerdictHeld {
-			cooldowns = append(cooldowns, n.Rest)
+			cooldowns = append(cooldowns, n.Remaining)
 		}
 	}
 
@@ -92,7 +92,7 @@ func (f *fleet) newKeyState(key string, state core.KeyState) *keyState {
 	switch {
 	case s.Holder != nil:
 		s.State = stateHeld
-		s.Left = s.Holder.Left
+		s.Left = s.Holder.Remaining
 	case answered < quorum || s.Unknown():
 		s.State = stateUnknown
 	case hasLeases:

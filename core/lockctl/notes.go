@@ -123,7 +123,7 @@ const operatorRightsHint = "lockctl needs the rights of the operator, which are 
 func (s *keyState) longestLease() (d time.Duration) {
 	for _, n := range s.Nodes {
 		if n.Verdict == core.VerdictHeld {
-			d = max(d, n.Rest)
+			d = max(d, n.Remaining)
 		}
 	}
 	return d

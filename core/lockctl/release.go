@@ -56,7 +56,7 @@ func (a *app) revoke(ctx context.Context, cmd *cli.Command, f *fleet, key string
 		return a.printJSON(&releaseJSON{
 			Key:         key,
 			Holder:      newHolderJSON(&r.Holder),
-			FreeInMS:    r.Left.Milliseconds(),
+			FreeInMS:    r.Remaining.Milliseconds(),
 			Unconfirmed: silent,
 		})
 	}
@@ -66,12 +66,12 @@ func (a *app) revoke(ctx context.Context, cmd *cli.Command, f *fleet, key string
 		holder = name + ", " + holder
 	}
 
-	if r.Left <= 0 {
+	if r.Remaining <= 0 {
 		a.printf("%s is free. The lease of its holder (%s) was over.", quoteIfNeeded(key), holder)
 	} else {
 		a.printf("%s is taken from its holder (%s), and free in %s: "+
 			"until then the old holder may still act, and the key is not granted.",
-			quoteIfNeeded(key), holder, formatDuration(r.Left))
+			quoteIfNeeded(key), holder, formatDuration(r.Remaining))
 	}
 
 	for _, n := range silent {

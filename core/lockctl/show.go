@@ -100,7 +100,7 @@ func (s *keyState) toJSON() showJSON {
 			Addr:    n.Addr,
 			Verdict: n.Verdict.String(),
 			Holder:  newHolderJSON(n.Holder),
-			LeftMS:  n.Rest.Milliseconds(),
+			LeftMS:  n.Remaining.Milliseconds(),
 			Record:  newRecordJSON(n.Record),
 			Waiters: s.Waiters[i],
 			SkewMS:  n.Skew.Milliseconds(),
@@ -168,8 +168,8 @@ func (s *keyState) nodeRow(i int) []string {
 	if n.Holder != nil {
 		token = tokenText(n.Holder)
 	}
-	if n.Rest > 0 {
-		left = formatDuration(n.Rest)
+	if n.Remaining > 0 {
+		left = formatDuration(n.Remaining)
 	}
 	if isSilent(n) {
 		waiting = "-"
@@ -194,7 +194,7 @@ func holderFacts(h *core.Holder) (rows [][]string) {
 		fact("since", fmt.Sprintf("%s, %s ago", formatTime(h.Since), formatDuration(max(0, time.Since(h.Since)))))
 	}
 
-	fact("left", formatDuration(h.Left)+", if nothing more is heard of the holder")
+	fact("left", formatDuration(h.Remaining)+", if nothing more is heard of the holder")
 	if h.Hint != "" {
 		fact("trace", quoteIfNeeded(h.Hint))
 	}

@@ -129,11 +129,11 @@ var disagreements = map[string]disagreement{
 	"a record on one": {func(d *desk) {
 		d.release(d.acquire(d.service(), "k"))
 		d.change(0, "k", func(r *testutil.Resource) {
-			r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
+			r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, KeptUntil: time.Now().Add(time.Hour).UnixMilli()}
 		})
 	}, exitOK, []string{"k is free.", "A completion record is on node 0 only"}},
 	"a record, and held": {rewritten(func(_ int, r *testutil.Resource) {
-		r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, Kept: time.Now().Add(time.Hour).UnixMilli()}
+		r.Record = &testutil.ResourceRecord{Ballot: 7, Origin: 7, KeptUntil: time.Now().Add(time.Hour).UnixMilli()}
 	}), exitOK, []string{"k is held.", "It is also recorded as completed, with token 7."}},
 	"another layout": {func(d *desk) { d.holds("k"); d.exec(1, "SET", "lockkit:{0}r:k", "\x01old") }, exitOK,
 		[]string{"k is held.", "was not written by this version of lockkit"}},

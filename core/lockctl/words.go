@@ -100,7 +100,7 @@ func newHolderJSON(h *core.Holder) *holderJSON {
 
 	j := &holderJSON{
 		Token:   h.Token,
-		LeftMS:  h.Left.Milliseconds(),
+		LeftMS:  h.Remaining.Milliseconds(),
 		Note:    h.Note,
 		Name:    h.Name,
 		Hint:    h.Hint,

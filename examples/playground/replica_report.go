@@ -122,7 +122,7 @@ func (r *reporter) heard(n core.NodeReply) {
 	s := &r.nodes[n.Node]
 	s.Verdict, s.RestMs = n.Verdict.String(), 0
 	if n.Verdict == core.VerdictQuarantined {
-		s.RestMs = inMillis(n.Rest)
+		s.RestMs = inMillis(n.Remaining)
 	}
 	if n.Verdict != core.VerdictCircuitOpen {
 		s.Ms += (inMillis(n.Latency) - s.Ms) / 8

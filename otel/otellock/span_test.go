@@ -117,7 +117,7 @@ func TestTraceContextIsOptional(t *testing.T) {
 					t.Fatal(err)
 				}
 				r, err := testutil.ParseResource(value.(string))
-				if err != nil || (r.Carried != "") != c.carries {
+				if err != nil || (r.Metadata != "") != c.carries {
 					t.Errorf("the lease is %+v (%v), carries a trace: want %v", r, err, c.carries)
 				}
 			})

@@ -105,8 +105,8 @@ func TestPartition(t *testing.T) {
 		if err := a.Do(t.Context(), "k", func(context.Context) error { return lease.Lost() }); !errors.Is(err, core.ErrLost) {
 			t.Errorf("the first holder, when the second has the key: %v", err)
 		}
-		b.Link.Mend()
-		b.Links[0].Mend()
+		b.Link.Restore()
+		b.Links[0].Restore()
 		if err := b.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 			t.Errorf("mended: %v", err)
 		}

@@ -16,7 +16,7 @@ func (reply) RedisError()     {}
 // An error says once how its trouble is mended, however many look at it on its way.
 func TestLastingSaysOnceHowToMend(t *testing.T) {
 	sent := reply("MOVED 1 127.0.0.1:7000")
-	mend, once := TroubleOf(sent).Mend, AsLasting(sent)
+	mend, once := TroubleOf(sent).Fix, AsLasting(sent)
 	if mend == "" || once == nil {
 		t.Fatalf("%v lasts, and is mended so: %q", once, mend)
 	}

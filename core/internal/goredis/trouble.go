@@ -13,7 +13,7 @@ import (
 type trouble struct {
 	replies []string // how the reply may begin
 	Kind    string   // "credentials", "tls", or empty
-	Mend    string   // how to fix it; empty if unknown
+	Fix     string   // how to fix it; empty if unknown
 	passes  bool     // it may pass on its own (BUSY, LOADING, MASTERDOWN, no connection), or while the server is a node
 
 	// MayHaveMoved is set if the server is the wrong one, or cannot serve. The name or the topology by which it was
@@ -36,60 +36,60 @@ var troubles = []trouble{
 	{
 		replies:      badLogin,
 		Kind:         "credentials",
-		Mend:         "give the client the server's user and password",
+		Fix:          "give the client the server's user and password",
 		MayHaveMoved: true,
 	},
 	{
 		replies:      []string{"DB index is out of range", "invalid DB index", "SELECT is not allowed in cluster mode"},
-		Mend:         "give the client a database that the server has",
+		Fix:          "give the client a database that the server has",
 		MayHaveMoved: true,
 	},
 	{
 		replies: []string{"MOVED"},
-		Mend: "the server belongs to a Redis Cluster: " +
+		Fix: "the server belongs to a Redis Cluster: " +
 			"pass one redis.ClusterClient, or one URL of redis-cluster://, for all of the Cluster",
 		MayHaveMoved: true,
 	},
 	{
 		replies: []string{"This instance has cluster support disabled"},
-		Mend: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: " +
+		Fix: "the client takes it for a Redis Cluster, as redis.NewUniversalClient does with several addresses: " +
 			"pass a redis.Client for each server, or a URL of redis://",
 		MayHaveMoved: true,
 	},
 	{
 		replies:      []string{"LUA lacks"},
-		Mend:         "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey",
+		Fix:          "its Lua is not that of Redis, and lockkit's scripts cannot run in it: use Redis, or Valkey",
 		MayHaveMoved: true,
 	},
 	{
 		replies:      []string{"READONLY"},
-		Mend:         "the server is a replica; a node must be a master of its own",
+		Fix:          "the server is a replica; a node must be a master of its own",
 		MayHaveMoved: true,
 	},
 	{
 		replies:      []string{"unknown command"},
-		Mend:         "the server (a Sentinel, a proxy?) does not know a command that lockkit needs",
+		Fix:          "the server (a Sentinel, a proxy?) does not know a command that lockkit needs",
 		MayHaveMoved: true,
 	},
 	{
 		replies: denials,
-		Mend:    "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use",
+		Fix:     "its user lacks a right: give it the ACL of docs/operations.md, with the key prefix in use",
 	},
 	{
 		replies: []string{"OOM"},
-		Mend: "raise maxmemory, or find out who fills it: " +
+		Fix: "raise maxmemory, or find out who fills it: " +
 			"lockkit's own keys go by themselves, do not delete them",
 		passes: true,
 	},
 	{
 		replies:      []string{"NOREPLICAS"},
-		Mend:         "bring its replicas back: min-replicas-to-write keeps it from serving without them",
+		Fix:          "bring its replicas back: min-replicas-to-write keeps it from serving without them",
 		passes:       true,
 		MayHaveMoved: true,
 	},
 	{
 		replies:      []string{"MISCONF"},
-		Mend:         "it cannot save to its disk: look at the disk, and at the server's log",
+		Fix:          "it cannot save to its disk: look at the disk, and at the server's log",
 		passes:       true,
 		MayHaveMoved: true,
 	},
@@ -106,7 +106,7 @@ func TroubleOf(err error) trouble {
 		return trouble{
 			Kind:   "tls",
 			passes: !lasts,
-			Mend: "check the server's certificate and port, and the CA and name that the client asks for " +
+			Fix: "check the server's certificate and port, and the CA and name that the client asks for " +
 				"(WithTLS; lockctl --ca, --server-name); it may ask for the client's, too (--cert)",
 		}
 	}
@@ -130,11 +130,11 @@ func sentinelTrouble(err error) (t trouble, known bool) {
 
 	switch {
 	case errors.Is(err, redis.Nil):
-		return trouble{Mend: "no Sentinel knows a primary of that name: check master_name"}, true
+		return trouble{Fix: "no Sentinel knows a primary of that name: check master_name"}, true
 	case HasReplyPrefix(err, badLogin...):
 		return trouble{
 			Kind: "credentials",
-			Mend: "give the client the Sentinels' user and password, which are not the server's: " +
+			Fix: "give the client the Sentinels' user and password, which are not the server's: " +
 				"SentinelUsername and SentinelPassword, or before the host of a redis-sentinel:// URL",
 		}, true
 	}
@@ -171,7 +171,7 @@ func AsLasting(err error) error {
 		return lasting
 	}
 	if t := TroubleOf(err); !t.passes {
-		return &lastingError{err, t.Mend}
+		return &lastingError{err, t.Fix}
 	}
 	return nil
 }

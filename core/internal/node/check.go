@@ -178,7 +178,7 @@ func (g *Group) examine(n *Node) (runID string, fault, err error) {
 
 	for _, f := range x.Flaws {
 		if f.Severity == severe {
-			fault = errors.Join(fault, fmt.Errorf("%s: %s", f.What, f.Mend))
+			fault = errors.Join(fault, fmt.Errorf("%s: %s", f.What, f.Fix))
 		}
 	}
 

@@ -373,5 +373,5 @@ func (x *Examination) addNoAnswer() {
 	}
 
 	known := goredis.TroubleOf(x.Err)
-	x.AddFlaw(severe, cmp.Or(known.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(known.Mend, fix))
+	x.AddFlaw(severe, cmp.Or(known.Kind, code), "does not answer: "+x.Err.Error(), cmp.Or(known.Fix, fix))
 }

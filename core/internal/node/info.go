@@ -13,7 +13,7 @@ import (
 type Flaw struct {
 	Severity, Code string
 	What           string // follows the name of the node in a message
-	Mend           string // how to fix it
+	Fix            string // how to fix it
 }
 
 // Severities and codes of flaws.

@@ -198,22 +198,22 @@ func (d *differential) value(owner string) string {
 		v.Counter = 0
 	}
 	if d.rarely(3) && v.Expiry > 0 && !(d.easy && d.focus%4 == 0) {
-		v.Carried = Holder{Note: "note", Hint: "hint"}.Carried()
+		v.Metadata = Holder{Note: "note", Hint: "hint"}.Carried()
 	}
 	if d.odd(8) { // another's, whose name begins like that of the first, or who carries it
-		v.Carried, v.Owner = Holder{Note: owner}.Carried(), one(d.r, attempts[0], attempts[1], owner+"0")
+		v.Metadata, v.Owner = Holder{Note: owner}.Carried(), one(d.r, attempts[0], attempts[1], owner+"0")
 	}
 	if d.odd(8) {
 		v.Next, v.TurnUntil = one(d.r, attempts...), now+one(d.r, int64(-1), 0, 1000)
 		if v.Next == attempts[0] && d.rarely(2) { // whose name ends where the length of what is carried would stand, and like it
-			v.Carried = Holder{Note: strings.Repeat("n", int('1')-len(v.Next)-3)}.Carried()
+			v.Metadata = Holder{Note: strings.Repeat("n", int('1')-len(v.Next)-3)}.Carried()
 		}
 	}
 	if d.odd(8) {
-		v.Record = &testutil.ResourceRecord{Ballot: d.token(), Kept: now + one(d.r, int64(-1), 0, 1, 100_000), Origin: d.token(), Result: one(d.r, "", "done")}
+		v.Record = &testutil.ResourceRecord{Ballot: d.token(), KeptUntil: now + one(d.r, int64(-1), 0, 1, 100_000), Origin: d.token(), Result: one(d.r, "", "done")}
 	}
 	if d.odd(10) {
-		v.Waited, v.Ended = true, one(d.r, 0, now-20, now-1000)
+		v.MayHaveWaiter, v.Ended = true, one(d.r, 0, now-20, now-1000)
 	}
 	text := v.String()
 	if d.odd(10) {
