@@ -20,11 +20,11 @@ type call struct {
 	e            *engine
 	p            *policy
 	key          string
-	resource     string // the key's name in Redis, and in the local queue
-	parent       context.Context
+	resource     string          // the key's name in Redis, and in the local queue
+	parent       context.Context // the caller's
 	tryOnly      bool
 	metadata     string        // the note, name and hint that the lease carries
-	waitingSince time.Time     // when the call began; zero if it never had to wait in the local queue
+	waitingSince time.Time     // when the call joined the local queue; zero if it got the turn at once
 	waiter       *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
 	// callbacks orders the background calls of the observer for all attempts and for the lease. It is nil until there
@@ -120,8 +120,8 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 		return nil, a.stopError(ctx)
 	}
 
-	// leaveLocalQueue is deferred, because the caller's context is user code and may panic.
-	defer func() { a.leaveLocalQueue(ctx, lease != nil) }()
+	// endWait is deferred, because the caller's context is user code and may panic.
+	defer func() { a.endWait(ctx, lease != nil) }()
 	return a.contend(ctx, waitCtx)
 }
 
@@ -142,8 +142,8 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	began := e.Clock.Now()
 	a.waitingSince = time.Now()
 
-	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call and not a
-	// itself, because then a would be allocated on the heap.
+	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call, so that the
+	// acquisition stays on the stack.
 	next := a.call
 	turn := &queue.Turn{Request: func(release *node.Round) {
 		next.prefetched = next.newAttempt()
@@ -163,8 +163,9 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	return entered
 }
 
-// leaveLocalQueue ends the wait. A lease keeps the turn in this process; its release passes the turn on.
-func (a *acquisition) leaveLocalQueue(ctx context.Context, leased bool) {
+// endWait removes the call from the queues of the nodes. It also passes the turn in this process on, unless there is a lease,
+// which keeps the turn until its release.
+func (a *acquisition) endWait(ctx context.Context, leased bool) {
 	e := a.e
 	if a.waiter != nil {
 		a.waiter.End()
@@ -177,9 +178,9 @@ func (a *acquisition) leaveLocalQueue(ctx context.Context, leased bool) {
 	// The call does not wait until the nodes have removed it from their queues. If a node does not remove it, later
 	// waiters wait once for a turn that is not used.
 	if a.waiter != nil {
-		last := a.newAttempt()
-		last.leaveQueues()
-		last.releaseAll(ctx)
+		leaving := a.newAttempt() // asks for nothing; its release carries the name of the waiter
+		leaving.leaveQueues()
+		leaving.releaseAll(ctx)
 	}
 	e.localQueue.PassOn(a.resource)
 }
@@ -231,20 +232,22 @@ func (a *acquisition) contend(ctx, waitCtx context.Context) (*Lease, error) {
 	}
 }
 
-// try makes one attempt. Unless it succeeds, it leaves nothing behind on the nodes.
+// try makes one attempt. Unless it succeeds, the nodes that granted it the key are released; the call may keep its place in
+// their queues.
 //
 // The protocol requires the order of the steps. Trust starts before the first request is sent. The token is the
 // greatest that a granting node gave, and counts only once a quorum stores it while the lease is on those nodes. The
 // clock is read last, after every wait.
 func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
-	// The round begins here, and trust with it: the nodes count the TTL from a later moment.
+	// Trust begins with the round, which the release of the previous holder may have sent already: the nodes count the TTL
+	// from a later moment.
 	own, r := a.startRound(ctx)
 	r.Wait(waitCtx)
 
 	// The token must be settled before the lease starts, because the lease must not show a token that a later holder
 	// could get, too. Writing it to the nodes may take a round, and may show that a node does not have the lease any
 	// more.
-	won, lostVotes := own.settleToken(ctx, waitCtx, r)
+	settled, lostVotes := own.settleToken(ctx, waitCtx, r)
 
 	t := &r.Tally
 	outcome := t.AcquireOutcome()
@@ -254,11 +257,11 @@ func (a *acquisition) try(ctx, waitCtx context.Context) (*Lease, refusal) {
 		_, rec := t.CountDone()
 		rec = rec.Aged(a.e.Clock.Now().Since(r.Sent))
 		return nil, a.refuseDone(ctx, own, t, rec)
-	case won && outcome == quorum.Unsettled && a.recovering && a.trustsGrants(r.Sent):
+	case settled && outcome == quorum.Unsettled && a.recovering && a.trustsGrants(r.Sent):
 		// Only a quorum of grants that are still trusted may settle a record.
 		return nil, a.adoptRecord(ctx, waitCtx, own, r)
-	case won && outcome == quorum.Won && waitCtx.Err() == nil:
-		// start reads the clock after all waits, and fails if no trusted time is left.
+	case settled && outcome == quorum.Won && waitCtx.Err() == nil:
+		// start reads the clock after all waits. It fails if no trusted time is left, or if the Locker is closing.
 		started := own.lease.start(t, r.Sent)
 		if !started {
 			break

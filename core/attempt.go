@@ -138,9 +138,9 @@ func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 // greater. If no quorum stores the token, lostVotes are the votes of nodes that do not have the lease any more or
 // have not answered.
 //
-// A node that had forgotten the longest max TTL may have voted too soon. Its grant does not count if the request did
-// not name that TTL.
-func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (won bool, lostVotes []node.Reply) {
+// A node that had forgotten the longest max TTL may have voted too soon. If this process has learned of a longer one since
+// the requests left, none of the grants counts.
+func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (settled bool, lostVotes []node.Reply) {
 	t := &asked.Tally
 	_, _, same := t.SameServer()
 	isWorthless := same || asked.IsOutdated()

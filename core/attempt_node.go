@@ -29,18 +29,20 @@ type nodeState struct {
 
 // A releaseDebt is the release that a node must still be sent, besides those in flight.
 //
-//	                  release confirmed   refused, or not answered   late grant
+//	                  release confirmed   failed, or not answered    late grant
 //	nothingOwed       releaseDone         releaseRetryDue            stays: a release follows it
 //	releasePostponed  releaseDone         stays                      stays; the release is sent at once
 //	releaseRetryDue   releaseDone         stays                      stays
 //	releaseRetrying   releaseDone         releaseFailed              stays
 //	releaseFailed     releaseDone         releaseRetryDue            releaseRetryDue; the release is sent at once
 //	releaseDone       stays               stays                      stays
+//
+// An answer that the node does not have the lease changes nothing.
 type releaseDebt uint8
 
 const (
 	nothingOwed      releaseDebt = iota
-	releasePostponed             // a release is sent later, unless the node refuses the key by then
+	releasePostponed             // a release is sent later, unless the node answers by then that it did not grant the key
 	releaseRetryDue              // a second release is sent later, because the node has not confirmed the first
 	releaseRetrying              // the second release is in flight
 	releaseFailed                // no release is sent any more, unless the node turns out to have the lease
@@ -66,8 +68,9 @@ func (s *nodeState) addUnanswered(op wire.Op, delta int32) {
 	}
 }
 
-// hasArrived reports whether no request of the attempt can arrive at the node any more once a release has found the
-// lease there.
+// hasArrived reports whether no request of the attempt can arrive at the node any more once a release has found the lease
+// there. If only the acquisition is unanswered, the lease found there shows that it has arrived, and an acquisition is sent
+// once.
 func (s *nodeState) hasArrived() bool { return s.unanswered == 0 || !s.sentOther }
 
 // recordGrant records that the node granted the key. A grant that is received after a renewal adds nothing.
@@ -107,9 +110,9 @@ func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, sl
 	return true, slept
 }
 
-// lateGrant handles the news that the node has the lease of an attempt that has ended: a late grant, or a reply that
-// names the attempt as the holder. It returns the release that the node is owed, and reports whether to send it now: if
-// it was postponed, or if all earlier releases failed.
+// lateGrant returns the release that the node is owed if it has the lease of an attempt that has ended, as a late grant
+// shows, or a reply that names the attempt as the holder. It reports whether to send the release now: if it was postponed,
+// or if all earlier releases failed.
 func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
 	if s.debt == releaseFailed {
 		return releaseRetryDue, true

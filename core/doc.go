@@ -114,7 +114,7 @@
 //	                                              │        │               │
 //	                                    context ends   end of validity   key is free
 //
-// A background goroutine, the watchdog, renews the lease every third of the TTL. A renewal also brings the lease back
+// The watchdog renews the lease in the background, every third of the TTL. A renewal also brings the lease back
 // to nodes that lost it or were away, so a lease survives if nodes are restarted one after another. Waiters are
 // queued on the nodes, ordered by when they started waiting; a release notifies the first two by pub/sub, and a
 // waiter that is not notified asks again on its own.

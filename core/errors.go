@@ -39,7 +39,7 @@ const (
 	LossExpired LossReason = "expired" // no quorum confirmed a renewal in time, or Complete came too late
 	LossTaken   LossReason = "taken"   // a quorum can no longer confirm it: nodes forgot it, or it was taken over
 	// LossForgotten: too many nodes lost their memory since they last confirmed the lease in time to tell whether the
-	// key was granted to another caller. Only Complete returns it.
+	// key was granted to another caller. It is the reason of a Complete that failed, and of the Release after that.
 	LossForgotten LossReason = "forgotten"
 	LossClock     LossReason = "clock"    // this machine's clock stood still: the lease is older than it seems
 	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it

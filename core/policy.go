@@ -93,7 +93,7 @@ type policy struct {
 	timing
 	tombstone time.Duration
 	nodes     int
-	validity  time.Duration // from sending a request until its lease is not trusted any more
+	validity  time.Duration // from sending a request until the nodes may grant the key to another caller
 	margin    time.Duration // the context ends this long before the end of validity
 
 	// Arguments of requests, boxed once to save allocations.

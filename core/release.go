@@ -54,7 +54,7 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 // release was not confirmed before the Locker was closed. An error matching ErrInvalid changes nothing: the lease
 // goes on.
 func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
-	keep, err := cooldownOf(opts)
+	cooldown, err := cooldownOf(opts)
 	err = cmp.Or(lease.checkCall(ctx), err)
 	if err != nil {
 		return err
@@ -80,13 +80,13 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	// If an earlier Release or Complete was confirmed, its result is returned without a request. Otherwise the nodes
 	// are asked again.
 	e := lease.attempt.e
-	isOver := life.releaseConfirmed || life.completed
+	isConfirmed := life.releaseConfirmed || life.completed
 	switch {
-	case life.completed && keep > 0:
+	case life.completed && cooldown > 0:
 		return &OpError{Op: OpRelease, Key: lease.Key(), Err: ErrReleased}
-	case isOver && life.knownLoss() != "":
+	case isConfirmed && life.knownLoss() != "":
 		return lease.lostError(OpRelease, life.knownLoss())
-	case isOver:
+	case isConfirmed:
 		return nil
 	}
 
@@ -106,8 +106,8 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 	ctx, end := lease.attempt.p.observe(ctx, OpRelease, lease.Key(), false, lease.FencingToken())
 
 	// The cooldown starts before the round is made, because the round carries the rest of it.
-	nodes := lease.markReleased(keep)
-	cooldown := lease.cooldownLeft()
+	nodes := lease.markReleased(cooldown)
+	cooldown = lease.cooldownLeft()
 	r := lease.attempt.newReleaseRound(cooldown)
 	r.Begin(ctx, nodes)
 
@@ -133,13 +133,13 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
 
 // markReleased records the release and starts the cooldown, unless there was a release before. It returns the nodes
 // to ask.
-func (lease *Lease) markReleased(keep time.Duration) quorum.Set {
+func (lease *Lease) markReleased(cooldown time.Duration) quorum.Set {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
 
 	begins := lease.recordRelease()
-	if begins && keep > 0 {
-		lease.startCooldown(keep)
+	if begins && cooldown > 0 {
+		lease.startCooldown(cooldown)
 	}
 	return lease.askedNodes
 }

@@ -15,15 +15,15 @@ import (
 type renewal struct {
 	node.Round
 	lease    *Lease
-	margin   time.Duration // the lease's trusted time when the round began
+	trusted  time.Duration // the lease's remaining time when the round began
 	observed bool          // the observer is called for this round
 
 	// observerEnd is the function that Observer.Start returned. Only the callback queue of the lease uses it.
 	observerEnd func(Outcome)
 
-	// expiresAt is the timeout of the round; Never until the round has been sent, and after the timeout. The lease's
+	// timeoutAt is the timeout of the round; Never until the round has been sent, and after the timeout. The lease's
 	// lock guards it.
-	expiresAt clock.Instant
+	timeoutAt clock.Instant
 }
 
 // isRenewable reports whether the lease needs a renewal to live on, and its holder's context is live. The lease's
@@ -37,7 +37,7 @@ func (lease *Lease) isRenewable() bool {
 func (lease *Lease) schedule() {
 	at := lease.liveUntil.Load()
 	if r := lease.renewal; r != nil {
-		at = min(at, r.expiresAt)
+		at = min(at, r.timeoutAt)
 	} else if lease.isRenewable() {
 		at = min(at, lease.renewAt)
 	}
@@ -45,8 +45,8 @@ func (lease *Lease) schedule() {
 }
 
 // inspect expires the lease if its time is over, ends a renewal that has timed out, and returns the renewal to send
-// if one is due by then.
-func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
+// if one is due by until.
+func (lease *Lease) inspect(now, until clock.Instant) (due *renewal) {
 	// A lease whose time is over ends before anything else, even if its renewal could still be confirmed.
 	lease.expire()
 
@@ -59,10 +59,10 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 	var late *renewal
 	r := lease.renewal
 	switch {
-	case r != nil && now >= r.expiresAt:
+	case r != nil && now >= r.timeoutAt:
 		late = r
-		r.expiresAt = clock.Never
-	case r == nil && then >= lease.renewAt && lease.isRenewable():
+		r.timeoutAt = clock.Never
+	case r == nil && until >= lease.renewAt && lease.isRenewable():
 		due = lease.beginRenewal()
 		lease.renewal = due
 	}
@@ -71,17 +71,17 @@ func (lease *Lease) inspect(now, then clock.Instant) (due *renewal) {
 	lease.schedule()
 	lease.attempt.mu.Unlock()
 
-	// Expire is called without the lock, because it concludes the renewal, which takes the lock and schedules the
+	// TimeOut is called without the lock, because it concludes the renewal, which takes the lock and schedules the
 	// next one.
 	if late != nil {
-		late.Expire()
+		late.TimeOut()
 	}
 	return due
 }
 
 // beginRenewal returns a new renewal. From now on a release must reach all nodes. The lease's lock must be held.
 func (lease *Lease) beginRenewal() *renewal {
-	r := &renewal{lease: lease, expiresAt: clock.Never}
+	r := &renewal{lease: lease, timeoutAt: clock.Never}
 	lease.attempt.initRenewRound(&r.Round)
 	lease.askedNodes = quorum.All(len(lease.attempt.nodes))
 	return r
@@ -89,6 +89,7 @@ func (lease *Lease) beginRenewal() *renewal {
 
 // start sends the round. It does not wait for the observer, because the watchdog's timer calls it.
 func (r *renewal) start() {
+	// Once the Locker's tasks are closed, the lease has ended, and needs no renewal.
 	entered := r.Tasks.Enter()
 	if !entered {
 		return
@@ -126,7 +127,7 @@ func (r *renewal) observeEnd(out Outcome) {
 // process may have been busy or paused in between.
 func (r *renewal) sendRound() {
 	lease := r.lease
-	r.margin = lease.remaining()
+	r.trusted = lease.remaining()
 	r.Send(lease.ctx.parent, quorum.All(len(r.Group.Nodes)))
 
 	// The round may be over already. Then onRenewalOver has scheduled the next one.
@@ -135,7 +136,7 @@ func (r *renewal) sendRound() {
 
 	isCurrent := lease.renewal == r && lease.state == leaseHeld
 	if isCurrent {
-		r.expiresAt = r.Sent.Add(r.Timeout)
+		r.timeoutAt = r.Sent.Add(r.Timeout)
 		lease.schedule()
 	}
 }
@@ -161,7 +162,7 @@ func (r *renewal) conclude() {
 	out := Outcome{
 		Reason: reason,
 		Token:  lease.FencingToken(),
-		Margin: r.margin,
+		Margin: r.trusted,
 		Nodes:  replies(lease.attempt.e.Group, t),
 	}
 	out.Err = outcomeError(OpRenew, lease.Key(), outcome, out.Nodes)

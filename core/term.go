@@ -43,7 +43,7 @@ func (t *term) endsAt() clock.Instant {
 	return min(t.trustedUntil, t.holdUntil)
 }
 
-// outlivesTrust reports whether a renewal can make the lease live longer.
+// outlivesTrust reports whether a renewal can make the lease live longer: MaxHold ends it later than its trust does.
 func (t *term) outlivesTrust() bool { return t.trustedUntil < t.holdUntil }
 
 // refineReason returns LossMaxHold in place of LossExpired if the lease has reached the end that MaxHold has set.
@@ -54,7 +54,7 @@ func (t *term) refineReason(reason LossReason) LossReason {
 	return reason
 }
 
-// remaining returns the time for which the lease can still be trusted.
+// remaining returns the time until the context ends: until the end of trust, or of MaxHold if that is earlier.
 func (t *term) remaining() time.Duration {
 	return t.liveUntil.Load().Since(t.clock.Now())
 }

@@ -309,7 +309,7 @@ func TestLossesStartAtZero(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.locks(w.observer()), "k").Release(t.Context())
 		points := w.points()
-		for _, reason := range []core.LossReason{core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossRevoked, core.LossClosed} {
+		for _, reason := range lossReasons {
 			if n, ok := points[fmt.Sprintf("losses{error.type=%s,name=jobs}", reason)]; !ok || n != 0 {
 				t.Errorf("%s: %v, %v", reason, n, ok)
 			}

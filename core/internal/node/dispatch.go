@@ -14,8 +14,8 @@ func (r *Round) Send(ctx context.Context, to quorum.Set) {
 	Dispatch(r)
 }
 
-// Dispatch sends the requests of rounds about one key. The requests to one node leave in one batch, in the order of
-// the rounds.
+// Dispatch sends the requests of rounds about one key. It queues the requests to a node together, so that they leave in
+// one batch if there is room. A release goes before an acquisition, because lanes send releases first.
 func Dispatch(rounds ...*Round) {
 	for i := range rounds[0].Nodes {
 		var room [2]request // spares an allocation

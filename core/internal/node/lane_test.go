@@ -222,7 +222,7 @@ func (m *mayEnd) StartSend(wire.Op, int) bool { return !m.ended }
 // attempt has ended, is left out: nobody would release what it grants.
 func TestNotEveryRequestBoards(t *testing.T) {
 	for name, meanwhile := range map[string]func(r *Round, a *mayEnd){
-		"it was counted as not sent": func(r *Round, _ *mayEnd) { r.Expire() },
+		"it was counted as not sent": func(r *Round, _ *mayEnd) { r.TimeOut() },
 		"its attempt has ended":      func(_ *Round, a *mayEnd) { a.ended = true },
 		"it is too old":              func(r *Round, _ *mayEnd) { time.Sleep(r.Timeout + 1) },
 	} {

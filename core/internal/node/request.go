@@ -93,8 +93,8 @@ func (r *Round) startSend(node int, now clock.Instant) bool {
 	return true
 }
 
-// endsAttempt reports whether the requests are sent even after the round is over, because they end an attempt. This
-// is true of all operations except acquisition and renewal.
+// endsAttempt reports whether the requests are sent even after the round is over, because they end an attempt.
+// Requests that belong to no attempt count as such, too: only an acquisition and a renewal are pointless by then.
 func (r *Round) endsAttempt() bool {
 	return r.op != wire.OpAcquire && r.op != wire.OpRenew
 }

@@ -32,28 +32,28 @@ type Round struct {
 	OnOver      func()            // called once, without the lock, when the round is over; nil if Wait is used
 
 	nodeContext
-	Sent clock.Instant // when the round began: a lease is trusted from this moment
+	Sent clock.Instant // when the round began, before any request left: a lease is trusted from this moment
 
 	// mu guards the fields below. It is held while the asker records a request or a reply. When the round is over, its
 	// votes do not change any more, and the caller may read them without mu.
 	mu sync.Mutex
 	quorum.Tally
-	queued     quorum.Set // nodes to which the request was not sent yet
+	queued     quorum.Set // nodes whose request still waits in a lane
 	over       bool
-	waiter     *waiter        // nil if no caller waits
+	waiter     *waiter        // for the round; nil if no caller waits for it
 	singleVote [1]quorum.Vote // room for the vote of a single node
 }
 
 // An Asker is the owner of a round. It receives each reply, even after the round is over. All rounds of an attempt
 // and its lease have the same Asker.
 type Asker interface {
-	// Sends records that a request is about to be sent to a node, and reports whether it may be: the attempt or the
+	// StartSend records that a request is about to be sent to a node, and reports whether it may be: the attempt or the
 	// lease may have ended since the round began.
 	StartSend(op wire.Op, node int) bool
-	// Hear records a reply. It returns the verdict in the light of the requests that the node was sent before, and
+	// OnReply records a reply. It returns the verdict in the light of the requests that the node was sent before, and
 	// whether the reply shows that this machine's clock stood still.
 	OnReply(op wire.Op, got Reply) (v wire.Verdict, slept bool)
-	// Callbacks returns the queue for calls of the observer about replies. It is not called if there is no observer.
+	// ReplyCallbacks returns the queue for calls of the observer about replies. It is not called if there is no observer.
 	ReplyCallbacks() *callback.Queue
 }
 
@@ -61,7 +61,7 @@ type Asker interface {
 type Reply struct {
 	quorum.Vote
 	Node int
-	Sent clock.Instant
+	Sent clock.Instant // when the request left, which may be later than Round.Sent
 }
 
 // Init sets the bucket and the operation of the round. asker may be nil if only the caller that waits for the round
@@ -152,8 +152,8 @@ func (r *Round) Abandon() {
 	r.finish()
 }
 
-// Expire ends the round, and counts the missing votes as timeouts.
-func (r *Round) Expire() {
+// TimeOut ends the round, and counts the missing votes as timeouts.
+func (r *Round) TimeOut() {
 	r.mu.Lock()
 	defer r.unlock()
 	if r.over {

@@ -39,7 +39,7 @@ func (r *Round) Wait(ctx context.Context) bool {
 	select {
 	case <-w.done:
 	case <-w.timer.C:
-		r.Expire()
+		r.TimeOut()
 		<-w.done
 	case <-ctx.Done():
 		r.Abandon()
