@@ -1,30 +1,31 @@
--- Accepts a completion record and ends the attempt, in one step.
--- remembered: what the node remembered when it last vouched for the attempt, '-' = it did not
--- retention: keep the record for (ms)   by: token that completed   buried: life of the tombstone (ms)
--- decided = the record is known to be   wait that is over; '' = none
+-- Stores a completion record and ends the attempt, in one step.
+-- remembered: the node's memory when it last vouched for the attempt, '-' = it never did, or it has no guard
+-- retention: keep the record for (ms)   by: token of the lease that completed   buried: life of the tombstone (ms)
+-- decided = a quorum has the record   wait: a waiter that leaves the queue, '' = none
 -- Replies  OK now   DONE now ballot rest origin: a record with a greater ballot stands   LOST now
---          FORGOT now: the node may have forgotten a greater promise   WAIT now   REVOKED now, see revoke.lua
---          CLOCK us | REPLICA now | NOGUARD now
+--          FORGOT now: the node may have forgotten a greater promise   REVOKED now, see revoke.lua
+--          WAIT now: the previous primary may still be serving   CLOCK us | REPLICA now | NOGUARD now
 local e, f, p, i, r, u, c, d = load(resource)
 local accepted, kept, origin = 0, 0
 if d ~= '' then
   accepted, kept, origin = record(d)
-  -- Whoever only brings what is decided does not make it last: not here, whether or not it is over.
+  -- An expired record does not count, except if this request brings the same record as decided: a decided record is
+  -- never extended.
   if now >= kept and not (decided and accepted == ballot) then accepted, kept = 0, 0 end
 end
 local others = i ~= '' and i ~= id and now <= e
--- How the attempt has ended here before: while it owns the resource it has no tombstone.
+-- How the attempt ended here before, if it did. While it owns the resource it has no tombstone.
 local tomb = i ~= id and call('GET', tombstone)
 if i == id and e == 0 or i == '~' .. id then tomb = RELEASED end
 local revoked = tomb == REVOKED and not decided
 local changed, recorded
--- However it ends, the attempt is over here: a late request of it must not take the resource.  What it was refused for
--- it hears, also from a server that takes no writes.
+-- Ends the attempt, with any reply: a late request of it must not take the resource. A refusal is returned even if the
+-- server takes no writes.
 local function over(reply)
   local taken, ended = reply == 'OK ', i == id and e > 0
   local how = (taken or reply == 'DONE ' and origin == by) and COMPLETED or REFUSED
   if tomb == RELEASED then how = RELEASED end
-  -- A spent owner goes too: its write-back must not count on a node that accepted past it.
+  -- A recorded completion also removes an owner whose lease is over: its write-back must not count here any more.
   if i ~= '' and (i == id or taken and not others) then e, i, c, p, changed = 0, '', '', -1, true end
   if r == id then r, u, changed = '', 0, true end
   local first
@@ -49,7 +50,8 @@ local function over(reply)
 end
 if accepted > ballot then
   if revoked and origin ~= by then return over('REVOKED ') end
-  -- Somebody has settled the holder's own record: the holder, who is told only now, is promised all of the retention.
+  -- Another client has completed the holder's own record. The holder learns of it only now, and is promised the whole
+  -- retention.
   if origin == by and ballot == by and not decided and now + retention > kept then
     kept, recorded = now + retention, true
     d = pack('<ddd', accepted, kept, origin) .. sub(d, 25)
@@ -57,7 +59,7 @@ if accepted > ballot then
   return over('DONE ') .. ' ' .. int(accepted) .. ' ' .. int(kept - now) .. ' ' .. int(origin)
 end
 if accepted == ballot then
-  -- Again: who is told only now that it is recorded is promised all of the retention.
+  -- A repeated request. Its sender learns only now that the record is stored, and is promised the whole retention.
   if decided or now + retention <= kept then return over('OK ') end
   d = pack('<ddd', ballot, now + retention, origin) .. sub(d, 25)
 else
@@ -65,7 +67,7 @@ else
     if revoked then return over('REVOKED ') end
     if others or f > ballot then return over('LOST ') end
     if doubled then return 'WAIT ' .. clock end
-    -- Whoever owns the resource: it may be a snapshot that says so.
+    -- An attempt that owns the resource is refused, too: the owner may come from a snapshot.
     if remembered ~= memory then return over('FORGOT ') end
   end
   f = math.max(f, ballot)

@@ -1,6 +1,7 @@
--- How long Redis keeps a resource (ms, as SET takes it) that is taken until e, with a counter at f and a record until
--- kept: 0 = nothing of that.  Scripts judge them by their own times.  Redis keeps what is taken for a day more, and the
--- others for 2h (in idle, for the counter), so that a clock that jumps ahead by less, and back, drops none.
+-- Returns how long Redis keeps a resource (ms, as text for SET) that is taken until e, and has a counter at f and a
+-- record until kept; each 0 if there is none. Scripts judge all three by their own times. Redis keeps a taken resource
+-- for a day more, and the others for 2h (in idle, for the counter), so that a clock that jumps ahead by less, and back,
+-- drops none.
 local lifeOf, lifeText
 function life(e, f, kept)
   local ms = idle

@@ -1,11 +1,11 @@
--- Lowers the longest lease in use that the node knows of.  An operator marks all nodes, looks at all leases, checks that all
--- nodes are marked still, and then lowers the value on those that are.  See docs/models/maxttl.pml.
+-- Lowers the longest lease in use that a node knows of. An operator marks all nodes, looks at all leases, checks that
+-- all nodes are still marked, and then lowers the value on those that are. See docs/models/maxttl.pml.
 -- KEYS 1 guard record
 -- ARGV 1 client wall clock (us)  2 clock window (ms, 0 = off)  3 longest lease in use (ms)  4 replica lag (ms)
---      5 'mark' | 'check' | 'lower' | 'unmark' = take away what mark there is  6 to what it is lowered (ms)
+--      5 'mark' | 'check' | 'lower' | 'unmark' = remove any mark  6 the new value (ms)
 --      7 of check and lower: the mark
--- Replies  MARKED now mark   OK now = mark: the value is no longer; check: it is marked so; lower, unmark: it is done
---          GONE now = it is not marked so any more   QUARANTINED now rest = it may have forgotten a lease
+-- Replies  MARKED now mark   OK now = mark: the value is not greater; check: the mark stands; lower, unmark: done
+--          GONE now = the mark is gone   QUARANTINED now rest = the node may have forgotten a lease
 --          CLOCK us | REPLICA now | NOGUARD now
 local refusal, us, now, h = asked(tonumber(ARGV[1]), tonumber(ARGV[2]))
 if refusal then return refusal end

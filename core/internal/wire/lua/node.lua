@@ -1,6 +1,6 @@
--- Who answers, for the scripts of an operator: the clock of the server (us and ms) and its replication history, or a refusal.
--- wall, window: as everywhere, the client's wall clock (us) and the clock window (ms, 0 = off)
--- The role comes before the clock: a server that is not the node any more says so even if its clock is off.
+-- For the scripts of operators: returns the server's clock (us and ms) and its replication history, or a refusal.
+-- wall: the client's wall clock (us)   window: the clock window (ms, 0 = off)
+-- The role comes before the clock: a server that is no longer the node says so even if its clock is off.
 local function asked(wall, window) -- refusal or nil, us, now, history
   local t = redis.call('TIME')
   local us = t[1] * 1000000 + t[2]

@@ -1,4 +1,4 @@
--- One acquisition, where it is plain: see 'A' in run.lua, which follows.  script.go takes it apart.
+-- Runs a lone acquisition if it is plain: see 'A' in run.lua, which follows. script.go puts the unpacking before it.
 local us, tried = false, true
 do
   local call, KEYS, struct = redis.pcall, KEYS, struct
@@ -16,7 +16,7 @@ do
     if ok and line then
       ok = now >= votes and call('GET', KEYS[3]) == known
       local info = ok and call('INFO', 'replication') or ''
-      ok = #info > 26 and info:byte(21) == 109 and info:find(line, 27, true) -- 109: role:master
+      ok = #info > 26 and info:byte(21) == 109 and info:find(line, 27, true) -- 109: the m of role:master
     end
     if ok and token - us <= near and us - token <= near and call('EXISTS', KEYS[2]) == 0
       and not call('SET', resource, struct.pack('<BdddBc0c0', 4, now + lease, token, f, #id, id, behind), 'PX', life).err then

@@ -1,4 +1,4 @@
--- One release, where it is plain: see 'E' in run.lua, which follows.
+-- Runs a lone release if it is plain: see 'E' in run.lua, which follows.
 local us, tried = false, true
 do
   local call, resource, struct = redis.pcall, KEYS[1], struct

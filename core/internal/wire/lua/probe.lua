@@ -1,9 +1,9 @@
--- Calls what the other scripts call, but INFO, and leaves nothing behind: whoever may run it may run them.
+-- Calls what the other scripts call, except INFO, and leaves nothing behind: a user that may run it may run them.
 -- KEYS 1 a key under the prefix that nothing else uses
--- ARGV 1 how to publish  2 a channel under the prefix that nobody listens to
--- Replies  OK, and each command that is denied, followed by '~' if it is the key that is denied, by '&' if it is the channel
---          or the server's error where a command is allowed and fails
---          or 'LUA' as an error, and what scripts call and the server's Lua does not have, or has otherwise
+-- ARGV 1 the command that publishes  2 a channel under the prefix that has no subscriber
+-- Replies  OK, and each denied command, followed by '~' if the key is denied, by '&' if the channel is
+--          or the server's error if no command is denied and one fails
+--          or 'LUA' as an error, and what scripts call that the server's Lua lacks or has in another form
 local lacks = ''
 local function need(what, f)
   local has, got = pcall(f)
@@ -54,7 +54,7 @@ local function try(command, ...)
   if string.find(err, 'access .* ?key') then of = '~' elseif string.find(err, 'channel', 1, true) then of = '&' end
   denied = denied .. ' ' .. string.lower(command) .. of
 end
-try('DEL', key) -- what a probe left that could not be finished
+try('DEL', key) -- left by a probe that was cut short
 try('TIME')
 try('ZADD', key, '1', 'p')
 try('ZCARD', key)

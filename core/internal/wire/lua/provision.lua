@@ -1,13 +1,14 @@
--- Declares a node that never granted anything to be new: it votes at once.  Twice: first each node is claimed,
--- which starts its quarantine; then, if all nodes are new, they are declared so.
--- KEYS 1 guard record (see the head of the other scripts)
+-- Declares a node new if it has never granted anything, so that it votes at once. This takes two steps: first each
+-- node is claimed, which starts its quarantine; then, if all nodes are new, they are declared so.
+-- KEYS 1 guard record (see guard.lua)
 -- ARGV 1 a fresh claim  2 client wall clock (us)  3 clock window (ms, 0 = off)  4 longest lease in use (ms)
---      5 replica lag (ms)  6 the claim found before, '-' = only look
--- Replies  OK memory = it votes, and may have granted something   UNUSED memory claim = it votes, and has granted nothing
+--      5 replica lag (ms)  6 the claim found before, '-' = only claim
+-- Replies  OK memory = it votes, and may have granted something
+--          UNUSED memory claim = it votes, and has granted nothing
 --          NEW claim = it has granted nothing, and does not vote yet
 --          QUARANTINED now rest = it may have forgotten something: it does not vote yet
 --          CLOCK us | REPLICA now | NOGUARD now
--- A claim notes when the node's memory begins, so the clock must be right.
+-- A claim stores when the node's memory begins, so the clock must be right.
 local refusal, _, now, h = asked(tonumber(ARGV[2]), tonumber(ARGV[3]))
 if refusal then return refusal end
 local g = redis.call('GET', KEYS[1])

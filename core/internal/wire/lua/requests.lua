@@ -1,11 +1,11 @@
--- Takes a request apart, and runs it as if it were alone.  An error is its own answer: '-' and the error.
+-- Unpacks a request, and runs it as if it were alone. An error is the reply to its request: '-' and the error.
 -- Beside the kinds of run.lua, each alone:
---   'a' as 'A', to settle a record, then '<d' lease    'r' as 'R', then '<ddBc0' lease, granted, remembered
---   'e' as 'E', then '<dBBc0d' cooldown, 1 = undo + 2 = again, wait, ticket    't' nothing, for touch.lua
+--   'a' like 'A', to complete a record, then '<d' lease    'r' like 'R', then '<ddBc0' lease, granted, remembered
+--   'e' like 'E', then '<dBBc0d' cooldown, 1 = undo + 2 = again, wait, ticket    't' nothing, for touch.lua
 --   'c' '<dBc0Bc0dddBBc0dc0' ballot, attempt, remembered, retention, by, buried, 1 = decided, wait, result
 -- KEYS resource and tombstone; for 't' the resource
 local asked, refused
-local kind, k, count, lease -- of the request that runs
+local kind, k, count, lease -- of the current request
 local function failure(err)
   local text = type(err) == 'table' and err.err or tostring(err)
   return '-' .. string.gsub(text, '^@?user_script: ?%d+: %-?', '')
@@ -25,7 +25,7 @@ local function serve(at, run, ...)
   end
   return reply, at, us
 end
--- The tombstone of an attempt, where none is named: plain requests need none.
+-- Returns the tombstone of an attempt, for plain renewals and releases, whose KEYS do not contain it.
 local function over(id)
   local _, at = string.find(KEYS[k], '}r:', 1, true)
   return sub(KEYS[k], 1, at - 2) .. 'x:' .. id

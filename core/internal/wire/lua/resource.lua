@@ -1,18 +1,18 @@
 -- A resource is one string, packed: e = logical expiry of the lease (server ms, 0 = it was ended)
---   f = fencing counter (last token handed out)
---   p = what f was before the owner was granted, -1 = it was not granted, it renewed
+--   f = fencing counter (last token granted)
+--   p = what f was before the owner was granted, -1 = none: a renewal brought the lease, or it has ended
 --   i = attempt that owns it, '' = none
 -- and, unless all of them are missing:
 --   r = attempt that may have the resource next, '' = none   u = until then (server ms)
---   c = what the owner's holder carries   d = completion record, '' = none
--- Its first byte marks the layout: 4, or 5 while somebody may wait, and then z stands before i: when the last hold ended
--- here (server ms).  What has another mark, or another type, is refused: it may be a lease.
--- A tombstone is one byte: how its attempt ended on this node.  Every later request of the attempt is answered by it.
+--   c = texts of the owner's holder   d = completion record, '' = none
+-- Its first byte marks the layout: 4, or 5 while a call may wait, and then z stands before i: when the last hold ended
+-- here (server ms). A value with another mark, or of another type, is refused: it may be a lease.
+-- A tombstone is one byte: how its attempt ended on this node. All later requests of the attempt are answered by it.
 --   RELEASED   a release ended it, or may have
 --   COMPLETED  a completion ended it, and its record is here
 --   REFUSED    a completion was refused, or the first release did not find the attempt
---   REVOKED    somebody ended it in its holder's stead
--- Whatever comes later does not change RELEASED and REVOKED.  Of several completions the last one counts.
+--   REVOKED    a revocation ended it
+-- Later requests never change RELEASED and REVOKED. Of several completions the last one counts.
 local RELEASED, COMPLETED, REFUSED, REVOKED = '1', '2', '3', '4'
 local call, pack, unpack, sub = redis.call, struct.pack, struct.unpack, string.sub
 local waited, z -- of the resource loaded last
@@ -40,8 +40,8 @@ local function packed(e, f, p, i, r, u, c, d)
   if r == '' and c == '' and d == '' then return v end
   return v .. pack('<Bc0dBc0', #r, r, u, #c, c) .. d
 end
--- SET with these arguments, for what must get through: what keeps a lease that was granted, and what ends one.  A server
--- that is out of memory refuses it, unless the script has written before.
+-- SET with these arguments, for a write that must succeed because it keeps a granted lease or ends one. A server that
+-- is out of memory refuses a SET, unless the script has written before: the DEL is such a write.
 -- nothing: a key that may be deleted for that
 local function press(nothing, ...)
   if not redis.pcall('SET', ...).err then return end

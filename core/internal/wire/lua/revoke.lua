@@ -1,7 +1,8 @@
--- Ends an attempt in its holder's stead: whatever it still sends is refused.  What a release has ended here stays released.
+-- Ends an attempt of another process: its later requests are refused. An attempt that a release has ended here stays
+-- released.
 -- KEYS 1 resource  2 tombstone of the attempt
 -- ARGV 1 attempt  2 life of the tombstone (ms)  3 life of an idle fencing counter (ms)
--- Replies  ENDED rest: the attempt had the resource, for so long   GONE = it did not have it
+-- Replies  ENDED rest: the attempt had the resource, which stays taken for (ms)   GONE = it did not have it
 local e, f, p, i, r, u, c, d = load(KEYS[1])
 idle = tonumber(ARGV[3])
 local t = call('TIME')
@@ -11,7 +12,7 @@ local released = i == ARGV[1] and e == 0 or i == '~' .. ARGV[1]
 if ended then
   rest = math.max(e + 1 - now, 0)
   p, c = -1, ''
-  i = '~' -- no attempt is called that, so nobody can extend what stays
+  i = '~' -- no attempt has this name, so none can extend it
   if waited then
     z = math.min(now, e)
     first = queues().heads(KEYS[1])
