@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
-// Answers has the answers of a node to a command, in the order of its requests.
+// Answers holds the answers of a node to the requests of a command, in their order.
 type Answers struct {
 	memory string
 	clock  int64 // the answer to all requests that are not in others: the node's clock in ms, or 1 if it was not read
@@ -42,7 +42,7 @@ func (a *Answers) Next(r Request) (Reply, error) {
 		return r.decodePlain(a.clock, a.memory)
 	}
 
-	text, _ := a.others[1].(string) // empty if it is no text: then Decode fails
+	text, _ := a.others[1].(string) // empty if it is not a string, so that Decode fails
 	a.others = a.others[2:]
 
 	if reason, failed := strings.CutPrefix(text, "-"); failed {

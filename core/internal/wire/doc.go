@@ -1,13 +1,13 @@
-// Package wire has the requests to a node and its replies: a type for each of them, their encoding, the names of
+// Package wire defines the requests to a node and its replies: a type for each of them, their encoding, the names of
 // keys, and the scripts that run on the nodes. It reads no clock and does no I/O.
 //
-// A [Keyspace] names keys, and a [Lock] names an attempt to get a key. The methods of both make a [Request]. A [Preamble]
-// has the settings of the Locker that all requests contain; its method Encode makes a command of one or several
-// requests. [Request.Decode] reads a reply.
+// A [Keyspace] names keys, and a [Lock] names an attempt to get a key. The methods of both make a [Request]. A
+// [Preamble] has the settings of the Locker that all requests contain; its method Encode makes a command of one or
+// several requests. [Request.Decode] reads a reply.
 //
 // # Scripts
 //
-// The scripts in lua are the whole protocol on a node. Each begins with its contract. These rules keep them safe:
+// The scripts in lua implement the whole protocol on a node. Each begins with its contract. These rules keep them safe:
 //
 //   - A lease's expiry is logical, a number in the value of a key; Redis's own expiry only cleans up.
 //   - A script first compares the node's clock with the client's, and refuses if they differ by more than the clock

@@ -195,13 +195,14 @@ func (h *Preamble) appendTo(b []byte, wall time.Time, guarded bool, memory strin
 		return b
 	}
 
-	// The script compares the node with one that has this memory, is not claimed, and knows of no longer lease: the
-	// line of INFO with its replication history, its guard record, and when its quarantine ends.
+	// The script expects a node that has this memory, is not claimed, and knows of no lease longer than h.maxTTL. Such
+	// a node is described by the line of INFO with its replication history, by its guard record, and by the end of its
+	// quarantine.
 	history, since, declared := parseMemory(memory)
 	votes := float64(since + h.maxTTL + h.lag)
 	switch {
 	case since < 0:
-		votes = math.Inf(1) // the client does not know the memory: never
+		votes = math.Inf(1) // never: the client does not know the memory
 	case declared:
 		votes = 0
 	}

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// What nodes are told, word for word: a change of this is a change of the protocol between releases. Numbers stand as text
-// between braces, and what is text behind its length as it is: "5:hello".
+// Requests are encoded exactly like this: a change here changes the protocol between releases. Numbers are written as
+// text between braces, and texts with their length: "5:hello".
 var argumentLists = map[string]string{
 	"acquire":                     "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {0}",
 	"acquire, carrying":           "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {17} 0: {0} 7:\x00\x00\x04hint {0}",
@@ -38,7 +38,7 @@ var argumentLists = map[string]string{
 	"probe":                       "p{0}p | publish p{0}c:",
 }
 
-// The heads of commands with the guard record, and of those without.
+// The heads of commands with and without a guard record.
 const (
 	argumentHead = "1 {7000001} {500} {20000} {1000} {10800000} 22:master_replid:0123abcd 17:0123abcd.77+20000 {21077}"
 	argumentBare = "0 {7000001} {500} {20000} {1000} {10800000}"
@@ -89,7 +89,7 @@ func TestArgumentLists(t *testing.T) {
 	}
 }
 
-// written is a command without the name of its script: keys, and what follows.
+// written returns a command without the name of its script: the keys, then the arguments.
 func written(args []any) string {
 	keys := args[2].(int)
 	var words []string
@@ -111,8 +111,8 @@ func written(args []any) string {
 	return strings.Join(words, " ")
 }
 
-// The formats of what follows a kind, and of each request in it: B is a byte, d a number, s a text behind its length, and S
-// one behind a number.
+// The formats of the head of each kind of group, and of each request in it: B is a byte, d a number, s a text preceded
+// by its length in a byte, and S a text preceded by its length as a number.
 var packedFormats = map[byte][2]string{
 	'A': {"Bdddds", "dsTW"}, 'R': {"Bdddds", "dsdds"}, 'E': {"Bs", "sdd"}, 'a': {"", "dsTWd"}, 'r': {"", "dsddsdds"},
 	'e': {"", "sdddBsd"}, 'c': {"", "dssdddBsS"}, 't': {"", ""},
@@ -170,7 +170,7 @@ func unpacked(text []byte) (words []string) {
 	return words
 }
 
-// A batch says what its requests have in common once, keeps their order, and stamps them all with one time.
+// A batch contains common arguments once, keeps the order of its requests, and stamps them all with one time.
 func TestBatches(t *testing.T) {
 	t.Parallel()
 	k := NewKeyspace("p", 1, true)

@@ -2,8 +2,8 @@ package wire
 
 import "maps"
 
-// A grammar has the replies of a script. For each first word it has the verdict and the fields that follow, as the
-// head of the .lua file lists them.
+// A grammar lists the replies of a script. It maps the first word of a reply to the verdict and to the fields that
+// follow, as the head of the .lua file lists them.
 type grammar map[string]struct {
 	verdict Verdict
 	follows string
@@ -15,7 +15,7 @@ const (
 	refusedWord = "REFUSED"
 )
 
-// grammars has the replies to requests, by operation.
+// grammars lists the replies to requests, by operation.
 var grammars = [...]grammar{
 	OpAcquire: withChecks(grammar{
 		"OK":          {Granted, "now token expiry memory [record]"},

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Guard is the content of a guard record. Calls that only read from a node parse the record here: a script would
-// begin the quarantine.
+// A Guard is the content of a guard record. Calls that only read from a node parse the record here, because a script
+// would begin the quarantine.
 type Guard struct {
 	State     GuardState
 	Fresh     bool          // Provision has claimed the node, and not declared it new yet
@@ -25,8 +25,8 @@ const (
 	GuardMissing     // there is no record: the next request for a lock begins the quarantine
 )
 
-// ParseGuard parses a guard record, see lua/guard.lua. history and now are those of the node, maxTTL and lag those of
-// the Locker.
+// ParseGuard parses a guard record, see lua/guard.lua. history and now belong to the node, maxTTL and lag to the
+// Locker.
 func ParseGuard(record, history string, now NodeTime, maxTTL, lag time.Duration) Guard {
 	memory, rest, _ := strings.Cut(record, " ")
 	of, since, declared := parseMemory(memory)
@@ -74,8 +74,8 @@ func LongestOf(record string) time.Duration {
 	return time.Duration(ms) * time.Millisecond
 }
 
-// LongestSince returns since when the guard record of a node has its longest lease in use. note is the value of the
-// key beside the record, see lua/guard.lua.
+// LongestSince returns the time since which the guard record of a node has its longest lease in use. note is the value
+// of the key beside the record, see lua/guard.lua.
 func LongestSince(record, note string) NodeTime {
 	value, at, _ := strings.Cut(note, " ")
 	longest := LongestOf(record)

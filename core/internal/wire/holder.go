@@ -2,8 +2,8 @@ package wire
 
 import "strings"
 
-// A Holder has the texts about its holder that a lease carries. It is stored as three texts, each behind its length,
-// or as an empty string if all three are empty.
+// A Holder describes the holder of a lease by three texts, which the lease carries. It is stored as the three texts,
+// each preceded by its length, or as an empty string if all three are empty.
 type Holder struct{ Note, Name, Hint string }
 
 // Carried packs the texts for a request. It truncates a name that is too long.

@@ -16,7 +16,7 @@ import (
 //	<prefix>{<bucket>}x:<attempt>  tombstone of an attempt
 //	<prefix>{<bucket>}g            guard record of the node
 //	<prefix>{<bucket>}m            since when the node knows the longest max TTL, if that has changed
-//	<prefix>{<bucket>}p            never stored for long: the start-up checks try their rights on it
+//	<prefix>{<bucket>}p            used by the start-up checks to try their rights, and never stored for long
 //
 // <prefix>{<bucket>}c:<process> is the channel that notifies a process that its turn has come.
 //
@@ -161,7 +161,7 @@ func (l *Lock) Resource() string {
 	return l.resource.(string)
 }
 
-// keyKinds has the kind of a Redis key, by the letters behind its tag. A guard record, and the note beside it, have
+// keyKinds maps the letters behind the tag of a Redis key to its kind. A guard record, and the note beside it, have
 // no expiry on purpose.
 var keyKinds = map[string]string{
 	"r:": "lock",

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Each name is what it was made for, and nothing else under the prefix is.
+// Kind recognizes every Redis key that a Keyspace names, and calls all other names foreign.
 func TestKind(t *testing.T) {
 	t.Parallel()
 	for _, buckets := range []int{1, Buckets} {
@@ -37,7 +37,7 @@ func TestKind(t *testing.T) {
 	}
 }
 
-// Globs find what is under the prefix, also where that is one itself, and no other's.
+// Globs match all keys under the prefix, even if the prefix looks like a glob, and no others.
 func TestPatterns(t *testing.T) {
 	t.Parallel()
 	found := func(n *testutil.Node, pattern string) (names []string) {
@@ -85,7 +85,7 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// What another wrote is not taken for more than it is.
+// A value that another program wrote is not mistaken for a value of this package.
 func TestCarriedByAnother(t *testing.T) {
 	t.Parallel()
 	all := Holder{"note", "name", "hint"}
@@ -100,7 +100,7 @@ func TestCarriedByAnother(t *testing.T) {
 	}
 }
 
-// No time wraps around, whatever a node or a caller says.
+// No time overflows, whatever values a node or a caller passes.
 func TestTimesSaturate(t *testing.T) {
 	const centuries = 290 * 365 * 24 * time.Hour
 	last := nodeMillis(maxNumber)

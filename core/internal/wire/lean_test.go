@@ -19,8 +19,8 @@ import (
 
 var leanStates = flag.Int("lean.states", 3000, "how many states TestPlainIsComplete tries on each kind of node")
 
-// What is plain is answered, and leaves behind, what the complete code would: on random states, for random requests, alone and
-// in batches. Both run at one time, which stands still.
+// The plain code replies and stores the same as the complete code, on random states, for random requests, alone and in
+// batches. Both run at the same time of a stopped clock.
 func TestPlainIsComplete(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		race.SkipSweep(t)
@@ -53,30 +53,30 @@ func plainIsComplete(t *testing.T, client redis.UniversalClient) {
 type differential struct {
 	*testing.T
 	c       redis.UniversalClient
-	us      int64 // when all happens
+	us      int64 // the time of the stopped clock
 	history string
 	r       *rand.Rand
-	easy    bool           // states and requests are such as mostly go together,
-	spiced  bool           // but for one thing or another
-	focus   int            // what is mostly asked
-	plain   map[string]int // commands that were answered by the clock alone
+	easy    bool           // states and requests that mostly fit together,
+	spiced  bool           // except for a detail or two
+	focus   int            // the most frequent kind of request
+	plain   map[string]int // number of commands that were answered by the clock alone, by kind
 }
 
-// A side is where one of both runs: under a prefix of its own.
+// A side is the place of one of both runs: each has its own prefix.
 type side struct {
 	k     *Keyspace
 	locks map[string]*Lock
-	names []string // of all that may be there
+	names []string // of all Redis keys that may exist
 	reply any
 	err   error
 }
 
-// one returns one of those.
+// one returns one of the values.
 func one[T any](r *rand.Rand, of ...T) T { return of[r.IntN(len(of))] }
 
 func (d *differential) rarely(n int) bool { return d.r.IntN(n) == 0 }
 
-// odd is rarely; where it is easy, seldom or never.
+// odd reports true once in n times; less often, or never, if d is easy.
 func (d *differential) odd(n int) bool { return d.rarely(n) && (!d.easy || d.spiced && d.rarely(3)) }
 
 func (d *differential) try(seed uint64) {
@@ -135,7 +135,7 @@ func (d *differential) try(seed uint64) {
 	d.compare(seed, sides, requests[0], memory)
 }
 
-// note counts what was plain.
+// note counts the commands that were answered by the clock alone.
 func (d *differential) note(guarded bool, requests []Request, reply any) {
 	if _, plain := reply.(int64); !plain {
 		return
@@ -150,7 +150,7 @@ func (d *differential) note(guarded bool, requests []Request, reply any) {
 	d.plain[kind]++
 }
 
-// stoppedClock is Lua by which the server's clock stands still.
+// stoppedClock returns Lua code that stops the server's clock.
 func stoppedClock(us int64) string {
 	return fmt.Sprintf(`local real = redis
 local function stopped(call) return function(c, ...) if c == 'TIME' then return {'%d', '%d'} end return call(c, ...) end end
@@ -158,14 +158,14 @@ local redis = {call = stopped(real.call), pcall = stopped(real.pcall)}
 `, us/1e6, us%1e6)
 }
 
-var attempts = []string{"attempt-1", "attempt-2", "attempt-3", "x", "y", "z"} // the first three have the keys where it is easy
+var attempts = []string{"attempt-1", "attempt-2", "attempt-3", "x", "y", "z"} // the first three own the keys if d is easy
 
-// guard is what the client takes the node to remember, and the guard record; "" = there is none.
+// guard returns the memory that the client assumes, and the guard record; "" = none.
 func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) {
 	now := d.us / 1000
 	since := now - (maxTTL + lag).Milliseconds() - one(d.r, int64(0), 0, 1, -1, 1000, 100_000)
 	memory = d.history + "." + strconv.FormatInt(since, 10) + one(d.r, "", "", "!")
-	if d.odd(6) { // of another history than the server's
+	if d.odd(6) { // a history that is not the server's
 		memory = strings.Repeat("ab", 20) + "." + strconv.FormatInt(since, 10)
 	}
 	record = memory + " " + strconv.FormatInt(maxTTL.Milliseconds(), 10)
@@ -178,7 +178,7 @@ func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) 
 	return memory, record
 }
 
-// value is what is stored for a key; "" = nothing, "hash" = something of another type. owner has it where it is easy.
+// value returns the stored value of a key; "" = none, "hash" = a value of another type. owner owns it if d is easy.
 func (d *differential) value(owner string) string {
 	now := d.us / 1000
 	v := testutil.Resource{
@@ -200,12 +200,12 @@ func (d *differential) value(owner string) string {
 	if d.rarely(3) && v.Expiry > 0 && !(d.easy && d.focus%4 == 0) {
 		v.Metadata = Holder{Note: "note", Hint: "hint"}.Carried()
 	}
-	if d.odd(8) { // another's, whose name begins like that of the first, or who carries it
+	if d.odd(8) { // another owner, whose name begins with that of the first or whose note is that name
 		v.Metadata, v.Owner = Holder{Note: owner}.Carried(), one(d.r, attempts[0], attempts[1], owner+"0")
 	}
 	if d.odd(8) {
 		v.Next, v.TurnUntil = one(d.r, attempts...), now+one(d.r, int64(-1), 0, 1000)
-		if v.Next == attempts[0] && d.rarely(2) { // whose name ends where the length of what is carried would stand, and like it
+		if v.Next == attempts[0] && d.rarely(2) { // a name that ends where the length of the carried texts would stand, with the same byte
 			v.Metadata = Holder{Note: strings.Repeat("n", int('1')-len(v.Next)-3)}.Carried()
 		}
 	}
@@ -225,12 +225,12 @@ func (d *differential) value(owner string) string {
 	return text
 }
 
-// token is one near the clock.
+// token returns a token near the clock.
 func (d *differential) token() int64 {
 	return d.us + one(d.r, int64(-300), -300, -301, -299, -1_000_000_000, -2_499_999, -2_500_000, -2_500_001, 2_500_000, 2_500_001, 1_000_000, 60_000_000_000)
 }
 
-// request is the i-th of a command.
+// request returns the i-th request of a command.
 func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	key, id, focus := one(d.r, "k", "k", "k", "j", "i"), one(d.r, attempts...), d.focus
 	if d.easy {
@@ -287,7 +287,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	return l.Complete(1, func(int) Complete { return c })(0)
 }
 
-// put writes what a node stores, in the place of what was there.
+// put replaces the contents of a node.
 func (s *side) put(d *differential, values, tombs map[string]string, record string) {
 	ctx := context.Background()
 	_, err := d.c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -323,7 +323,7 @@ func (s *side) put(d *differential, values, tombs map[string]string, record stri
 	}
 }
 
-// dump is what a node stores: values, and how long they live, within what a busy machine makes of it.
+// dump returns the values that a node stores, and their remaining lives, which a busy machine may shorten.
 func (s *side) dump(d *differential) (all []string, lives []time.Duration) {
 	ctx := context.Background()
 	cmds, err := d.c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -355,12 +355,12 @@ func (s *side) dump(d *differential) (all []string, lives []time.Duration) {
 	return all, lives
 }
 
-// neutral is a text without the prefix of a side.
+// neutral returns text without the prefix of the side.
 func (s *side) neutral(text string) string {
 	return strings.ReplaceAll(text, strings.TrimSuffix(s.k.Guard(0), "g"), "{0}")
 }
 
-// compare demands equal answers and equal stores.
+// compare fails the test unless both sides have equal answers and equal contents.
 func (d *differential) compare(seed uint64, sides [2]*side, requests []Request, memory string) {
 	if a, b := fmt.Sprint(sides[0].err), fmt.Sprint(sides[1].err); a != b {
 		d.Fatalf("seed %d: %v, the complete code: %v", seed, a, b)

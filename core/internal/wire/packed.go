@@ -37,14 +37,14 @@ func (u *unpacker) number() uint64 {
 	return uint64(f)
 }
 
-// text reads a text behind its length.
+// text reads a text that is preceded by its length.
 func (u *unpacker) text() string {
 	size := u.take(1)[0]
 	return u.take(int(size))
 }
 
-// These functions append values in the formats of Lua's struct.unpack: a number ('d'), a text behind its length in a
-// byte ('Bc0'), and 0 or 1 ('B').
+// These functions append values in the formats of Lua's struct.unpack: a number ('d'), a text preceded by its length
+// in a byte ('Bc0'), and 0 or 1 ('B').
 
 func appendFloat(b []byte, f float64) []byte {
 	return binary.LittleEndian.AppendUint64(b, math.Float64bits(f))

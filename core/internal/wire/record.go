@@ -10,7 +10,7 @@ type Record struct {
 	Result    []byte
 }
 
-// Aged returns a copy of a record whose reply belongs to a request that was sent that long ago.
+// Aged returns a copy of r whose retention is shorter by ago, the time since its request was sent, but at least 1 ms.
 func (r Record) Aged(ago time.Duration) *Record {
 	r.Retention = max(r.Retention-ago, time.Millisecond)
 	return &r

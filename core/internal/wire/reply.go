@@ -93,7 +93,7 @@ func (v *Reply) read(name string, f *replyReader) {
 // A replyReader reads the words of a reply. A word that cannot be read is zero, and sets invalid.
 type replyReader struct {
 	rest    string
-	spaced  bool // a space follows the last word, so the reply has a rest, even if that is empty
+	spaced  bool // a space follows the last word, and then the rest, which may be empty
 	invalid bool
 }
 

@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 			"NOGUARD 5":                                        {Verdict: Unguarded, Clock: 5000},
 			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {Verdict: Held, Owner: "abc-1", Clock: 5000, Remaining: 7000 * ms},
 		}, []string{
-			// What another script says, or none, is no grant; least of all one with token 0.
+			// A reply of another script, or of none, is no grant, least of all one with token 0.
 			"OK", "OK 5", "OK 5 6", "AGAIN", "GONE", "+OK", "HEALED 5 9 -", "PASSED 5 9 -", "WAIT 5", "FORGOT 5", "NEW x",
 			"OK 5 0 15 -", "OK 0 6 15 -", "OK 5 6 4 -", "OK 5 9007199254740992 15 -", "OK 5 9223372036854775807 15 -", "OK 5 6 15",
 			"OK 5 6 15 ", "OK 5 6 x -", "OK 5 x 15 -", "OK 5 -6 15 -", "OK 5 1.7951808857046e+15 15 -", "OK 5: 6 15 -", "OK 5:x 6 15 -",
@@ -114,8 +114,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// said is what the heads of the .lua files promise: # is a number, @ what a node remembers. So reading a reply and
-// matching it must agree, but for what only the numbers' values show.
+// said lists the replies that the heads of the .lua files promise: # is a number, @ the name of a memory. Decode must
+// accept the replies that match, except for those with impossible numbers.
 var said = map[Op]*regexp.Regexp{
 	OpTouch: forms(`OK ~ @`, `QUARANTINED ~ #( # # # (?s:.*))?`, `(REPLICA|NOGUARD) ~`, `CLOCK #`),
 	OpAcquire: forms(`OK ~ # # @( # # # (?s:.*))?`, `HELD ~ # [^ ]+ #( (?s:.*))?`, `RESERVED ~ # #`, `DONE ~ # # # (?s:.*)`, `QUARANTINED ~ #( # # # (?s:.*))?`,
@@ -133,7 +133,7 @@ func forms(forms ...string) *regexp.Regexp {
 	return regexp.MustCompile(strings.NewReplacer("#", "[0-9]+", "@", "[^ ]+", "~", "[0-9]+(:[0-9]+)?").Replace(`^(` + strings.Join(forms, "|") + `) ?$`))
 }
 
-// FuzzParse: whatever a server answers, reading it does not panic; and what the script cannot have said is no vote.
+// FuzzParse checks that Decode panics on no reply, and accepts only replies that the script can have sent.
 func FuzzParse(f *testing.F) {
 	for _, reply := range []string{"OK", "OK 5", "OK 5 6", "OK 5 6 15 -", "OK 5:9 6 15 0123abcd.1 4 1000 3 result \x00 1 2", "HELD 5 7 abc-1 0", "RESERVED 5 7 1",
 		"QUARANTINED 5 6", "DONE 5 4 1000 3 ", "DONE 5 4 1000 3", "HEALED 5 9 -", "HEALED 0 0 0", "LOST 5", "CLOCK 5", "REPLICA", "AGAIN", "NOSCRIPT", "HELD 5", "OK x",
@@ -158,10 +158,10 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requestOf is a request for op, to read its reply.
+// requestOf returns a request for op, which decodes its replies.
 func requestOf(op Op) Request { return Request{op: op} }
 
-// wantWellFormed checks that what a reply says is in range.
+// wantWellFormed checks that the fields of a reply are in range.
 func wantWellFormed(t *testing.T, op Op, reply string, v Reply) {
 	if v.Token > maxNumber || v.Expiry > maxNumber || v.Remaining < 0 || v.Longest < 0 || v.Clock < 0 || v.Record != nil && v.Record.Retention < 0 {
 		t.Fatalf("%v: %q: out of range: %+v", op, reply, v)
@@ -184,7 +184,7 @@ func oddNumbers(reply string) bool {
 	return !slices.IsSorted(all)
 }
 
-// What each script says is what is read of it, word for word.
+// The first words of each script's replies are exactly those of its grammar.
 func TestGrammarOfEveryScript(t *testing.T) {
 	t.Parallel()
 	said := map[Op]string{OpAcquire: sources("acquire", "head"), OpRenew: sources("renew", "head"), OpRelease: sources("release"), OpComplete: sources("complete", "head"),

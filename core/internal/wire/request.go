@@ -40,7 +40,7 @@ type Waiter struct {
 	Ticket Stamp // when the call began
 }
 
-// Waiter returns the name in the queues of the nodes of a call whose first attempt this is.
+// Waiter returns the Waiter of a call whose first attempt is l.
 func (l *Lock) Waiter() Waiter {
 	return Waiter{Name: l.id}
 }
@@ -141,7 +141,7 @@ func (l *Lock) Renew(lease Millis, n int, arguments func(node int) Renew) Reques
 	return func(i int) Request { return all[i] }
 }
 
-// An RequestOf returns the request to a node.
+// A RequestOf returns the request to a node.
 type RequestOf func(node int) Request
 
 // A Complete has the arguments of a request that stores a completion record and ends the attempt.
@@ -183,13 +183,13 @@ func (l *Lock) Complete(n int, arguments func(node int) Complete) RequestOf {
 // A Release has the arguments of a request that ends an attempt.
 type Release struct {
 	TombstoneLife  Millis        // how long the tombstone is kept
-	Arrived        bool          // no tombstone is needed if the node has the lease: no other request can arrive after that
+	Arrived        bool          // no tombstone is needed if the node has the lease: no other request can arrive later
 	Cooldown       time.Duration // how long the key is not granted; rounded up to whole milliseconds
 	DropBelow      uint64        // drops a completion record with a smaller ballot
 	Repeated       bool          // another release of the attempt was sent before
 	RestoreCounter bool          // the token has not been shown to a caller, so the node may grant it again
 	Channel        Channel
-	Waiter         Waiter // goes on waiting if it has a Ticket, otherwise leaves the queues; zero if the call does not wait
+	Waiter         Waiter // goes on waiting if it has a Ticket, otherwise leaves the queues; zero if no call waits
 }
 
 // Release returns a request that ends the attempt.

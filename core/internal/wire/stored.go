@@ -20,8 +20,8 @@ func (s *Stored) Granted() time.Time {
 	return time.UnixMicro(int64(s.Counter))
 }
 
-// CooldownPrefix is the first byte of the owner of a key in cooldown. The name of the released attempt follows, or nothing
-// after a revocation. No name of an attempt begins with this byte.
+// CooldownPrefix is the first byte of the owner of a key in cooldown. The name of the released attempt follows, or
+// nothing after a revocation. No name of an attempt begins with this byte.
 const CooldownPrefix = "~"
 
 // The first byte of the value of a key is the number of its layout. It changes with the layout of any key that

@@ -19,7 +19,8 @@ local sub, byte, find = string.sub, string.byte, string.find
 -- at: position in ARGV 1   k: index in KEYS   q: number of the request   left: how many of its group follow it
 -- vouched = the node is as the client expects   fine = the head would refuse nothing
 -- odd: the reply, if not all requests are plain
--- tomb: how many attempts of the group have a tombstone   values, seen: resources of the group, and which were used already
+-- tomb: how many attempts of the group have a tombstone
+-- values, seen: resources of the group, and which were used already
 local at, k, q, left, due, complete = 42, 1, 0, 0, {}, nil
 local line, known, votes, vouched, fine, now, ends, kind, count, lo, hi, near, lease, life, tomb, values, seen, odd
 if byte(a, 1) == 1 then line, known, votes, at = unpack('<Bc0Bc0d', a, 42) end
