@@ -1,4 +1,4 @@
--- Grants the resource to the attempt if nobody holds it and no completion is recorded.
+-- Grants the resource to the attempt if no attempt holds it and no completion is recorded.
 -- proposed: token that the client proposes, the same to all nodes, so that they agree in one round (its wall clock, us)
 -- settle = grant despite a record, and show the record, so that the client can complete it
 -- carried: texts of the holder, shown to the callers that it keeps waiting and to Inspect; '' = none
