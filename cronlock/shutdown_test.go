@@ -22,14 +22,24 @@ type candidate struct {
 	elector *leader.Elector
 }
 
-func (w *world) candidate() *candidate {
+func (w *world) candidate(opts ...core.Option) *candidate {
 	w.t.Helper()
-	locks := w.first.Replica()
-	e, err := leader.New(locks.Locker, "group")
+	return w.candidateOn(w.first.Replica(opts...).Locker)
+}
+
+// candidateWith starts a candidate whose elector has options.
+func (w *world) candidateWith(opts ...leader.Option) *candidate {
+	w.t.Helper()
+	return w.candidateOn(w.first.Replica().Locker, opts...)
+}
+
+func (w *world) candidateOn(locker *core.Locker, opts ...leader.Option) *candidate {
+	w.t.Helper()
+	e, err := leader.New(locker, "group", opts...)
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	s, err := New(locks.Locker, "service", WithElector(e))
+	s, err := New(locker, "service", WithElector(e))
 	if err != nil {
 		w.t.Fatal(err)
 	}

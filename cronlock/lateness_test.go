@@ -1,0 +1,58 @@
+package cronlock
+
+import (
+	"errors"
+	"testing"
+	"time"
+)
+
+// Whether a tick is too late is decided by the instant at which its look begins, which is the call: a tick starts if the
+// grace ends while the call waits for other looks, or for slow nodes. A call after the end of the grace starts nothing.
+func TestLatenessIsThatOfTheCall(t *testing.T) {
+	const grace = 11 * time.Second
+	for name, c := range map[string]struct {
+		after time.Duration // of the call, after the tick
+		trip  time.Duration // of each request
+		turn  time.Duration // until the call has its turn among those of all jobs
+		own   bool          // another call of the job is looking until then
+		want  error
+	}{
+		"slow nodes":                {after: grace - 500*time.Millisecond, trip: 800 * time.Millisecond},
+		"other jobs have the turns": {after: grace - 500*time.Millisecond, turn: 3 * time.Second},
+		"another call has the turn": {after: grace - 500*time.Millisecond, turn: 3 * time.Second, own: true},
+		"too late":                  {after: grace + 200*time.Millisecond, want: ErrMissed},
+		"too late, and slow nodes":  {after: grace + 200*time.Millisecond, trip: 800 * time.Millisecond, want: ErrMissed},
+	} {
+		bubbleOf(t, name, time.Minute, func(t *testing.T, w *world) {
+			const tick = 3 * time.Minute
+			r := w.replica("a", plan{schedule: At(at(time.Minute), at(tick)), job: append([]JobOption{WithGrace(grace)}, uncalled...)})
+			if err := r.RunDue(t.Context()); err != nil { // the replica knows its ticks from now on
+				t.Fatal(err)
+			}
+			till(tick + c.after)
+			r.far(c.trip)
+			switch {
+			case c.own:
+				r.turn <- struct{}{}
+				time.AfterFunc(c.turn, func() { <-r.turn })
+			case c.turn > 0:
+				r.takeTurns()
+				time.AfterFunc(c.turn, func() { <-r.service.turns })
+			}
+
+			if err := r.RunDue(t.Context()); !errors.Is(err, c.want) {
+				t.Errorf("RunDue: %v, want %v", err, c.want)
+			}
+			r.locks.Link.OnRequest(nil)
+			if c.want == nil {
+				runs := w.ran()
+				if len(runs) != 2 || runs[1].start.Before(at(tick+grace)) {
+					t.Errorf("ran %+v, want the second run after the end of the grace", runs)
+				}
+				return
+			}
+			time.Sleep(time.Minute)
+			w.want(at(time.Minute))
+		})
+	}
+}
