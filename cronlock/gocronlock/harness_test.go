@@ -45,18 +45,26 @@ type replica struct {
 // replica starts one.
 func (w *world) replica(schedule cronlock.Schedule, scheduler []gocron.SchedulerOption, opts ...Option) *replica {
 	w.t.Helper()
+	r := w.idleReplica(scheduler...)
+	var err error
+	if r.Job, err = Add(r.scheduler, r.service, "job", schedule, w.work, opts...); err != nil {
+		w.t.Fatal(err)
+	}
+	r.scheduler.Start()
+	return r
+}
+
+// idleReplica starts one without a job, whose scheduler is not started.
+func (w *world) idleReplica(opts ...gocron.SchedulerOption) *replica {
+	w.t.Helper()
 	r := &replica{}
 	var err error
 	if r.service, err = cronlock.New(w.first.Replica().Locker, "service"); err != nil {
 		w.t.Fatal(err)
 	}
-	if r.scheduler, err = gocron.NewScheduler(scheduler...); err != nil {
+	if r.scheduler, err = gocron.NewScheduler(opts...); err != nil {
 		w.t.Fatal(err)
 	}
-	if r.Job, err = Add(r.scheduler, r.service, "job", schedule, w.work, opts...); err != nil {
-		w.t.Fatal(err)
-	}
-	r.scheduler.Start()
 	w.t.Cleanup(func() {
 		if err := r.scheduler.Shutdown(); err != nil {
 			w.t.Error(err)
