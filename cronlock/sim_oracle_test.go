@@ -18,15 +18,16 @@ import (
 // An oracle knows what the nodes were asked to record and what ran, and says what may run by the rules of the package
 // document. It is guarded by world.mu, but for the spans.
 type oracle struct {
-	ticks   map[int64]*tick // that were started, or may have been
-	last    *visit          // the latest run of a tick
-	visits  []*visit        // all runs
-	runs    sim.Exclusion
-	others  map[time.Time]int // starts of the ticks of the second service
-	emptied bool              // a node has lost its memory
-	token   uint64
-	reign       // of who was elected last
-	fewest  int // starts that any replica allows
+	ticks       map[int64]*tick // that were started, or may have been
+	last        *visit          // the latest run of a tick
+	visits      []*visit        // all runs
+	runs        sim.Exclusion
+	others      map[time.Time]int // starts of the ticks of the second service
+	otherStarts []time.Time       // of runs of that job
+	emptied     bool              // a node has lost its memory
+	token       uint64
+	reign           // of who was elected last
+	fewest      int // starts that any replica allows
 	spans
 }
 
@@ -537,14 +538,55 @@ func (p *process) other(ctx context.Context) error {
 	}
 	leave := p.runs.Enter(p.Trial, ctx, secondJob, p.name+" "+clock(run.Tick))
 	p.others[run.Tick]++
+	p.otherStarts = append(p.otherStarts, time.Now())
 	if n := p.others[run.Tick]; n > 2 && !p.emptied {
 		p.Violation("tick %s of the second service is started %d times", clock(run.Tick), n)
 	}
-	long := time.Duration(p.rng.IntN(4000)) * time.Millisecond
+	long := time.Duration(p.rng.Int64N(int64(otherTakes)))
 	p.mu.Unlock()
 	defer leave()
 	if !pause.For(ctx, long) {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// otherPeriod is the period of the job of the second service.
+func otherPeriod(p sim.Program) time.Duration { return max(3*time.Second, period(p)) }
+
+// otherTakes is how long a run of that job takes at most.
+const otherTakes = 4 * time.Second
+
+// judgeSecond judges the progress of the second service in a program in which nothing goes wrong: after each run, the next
+// tick starts in time.
+func (w *world) judgeSecond() {
+	if w.Is("second") == 0 || !w.quiet(w.Began) {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.Count("progress of the second service")
+	last := w.Began.Add(w.tail()) // the nodes vote, and their clocks are known
+	for _, start := range append(slices.Clone(w.otherStarts), time.Now()) {
+		if wait := start.Sub(last); wait > otherTakes+otherPeriod(w.Program)+bound {
+			w.Violation("the second service has started nothing from %s to %s", clock(last), clock(start))
+		}
+		last = start
+	}
+}
+
+// looksBegin judges that a look asks for the lease of the job while no other one does.
+func (w *world) looksBegin(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.taking++
+	if p.taking > 1 && !p.removed {
+		w.Violation("%s: %d looks ask for the lease of the job at once", p.name, p.taking)
+	}
+}
+
+func (w *world) looksEnd(p *process) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.taking--
 }

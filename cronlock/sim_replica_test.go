@@ -62,6 +62,8 @@ type process struct {
 	listened      int       // runs that gocron's listeners were told of, beyond those that began
 	reigns        int       // calls of OnElected that go on
 	answers       int       // runs by hand, and what else may have become of one
+	taking        int       // requests of looks for the lease of the job that are under way
+	removed       bool      // the job was removed, so that looks of two jobs may meet
 	asked         bool      // to resign
 	resigned      time.Time // the last time
 	termEnded     time.Time // also by a loss
@@ -104,7 +106,7 @@ func (p *process) launch() {
 		p.Count("second service")
 		p.second, err = cronlock.New(p.locks.Locker, "second")
 		w.must(err)
-		_, err = p.second.Add(secondJob, cronlock.Every(max(3*time.Second, period(w.Program))), p.other, cronlock.AtLeastOnce(2), cronlock.WithGrace(w.ttl+2*time.Second))
+		_, err = p.second.Add(secondJob, cronlock.Every(otherPeriod(w.Program)), p.other, cronlock.AtLeastOnce(2), cronlock.WithGrace(w.ttl+2*time.Second))
 		w.must(err)
 	}
 	if off := w.off().Abs(); off > 0 { // which it knows when a node has answered
@@ -140,6 +142,9 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.p.now().Add(time.Duration(s.p.looks.Add(1))) }
 
+// tag is that of the job in gocron.
+const tag = "nightly"
+
 // add adds the job. It is called with the lock.
 func (p *process) add() {
 	p.starts = max(1, p.Is("starts"))
@@ -159,7 +164,7 @@ func (p *process) add() {
 	switch p.Is(fmt.Sprint("host ", p.who)) {
 	case 1:
 		p.Count("gocron")
-		p.under, err = gocronlock.Add(p.scheduler, p.service, "job", p.schedule, p.work, gocronlock.Policy(opts...), gocronlock.Listeners(
+		p.under, err = gocronlock.Add(p.scheduler, p.service, "job", p.schedule, p.work, gocronlock.Policy(opts...), gocronlock.Tags(tag), gocronlock.Listeners(
 			gocron.BeforeJobRunsSkipIfBeforeFuncErrors(p.listener),
 			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { p.told(nil, err) }),
 			gocron.AfterJobRunsWithPanic(func(uuid.UUID, string, any) {})))
@@ -364,15 +369,22 @@ func (p *process) remove(s sim.Step) {
 		return
 	}
 	p.absent(p)
+	p.removed = true
 	p.job, p.under = nil, nil
 	p.leaves(p)
 	p.trouble(time.Duration(p.Is("elector"))*s.For, "removed") // nobody else leads meanwhile
 	p.mu.Unlock()
 	if under != nil {
 		now := time.Now()
-		if s.N == 1 {
+		switch s.N {
+		case 1:
 			p.removeListed()
-		} else {
+		case 2: // with the calls that wait and those that run
+			p.Count("removed by its tag")
+			p.scheduler.RemoveByTags(tag)
+			time.Sleep(time.Millisecond)
+			p.stopped(p, now)
+		default:
 			p.must(under.Remove())
 			time.Sleep(time.Millisecond) // gocron does it when it comes to it
 			p.stopped(p, now)

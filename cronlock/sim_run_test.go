@@ -99,10 +99,48 @@ func (w *world) busy(since time.Time) bool {
 		slices.ContainsFunc(w.visits, func(v *visit) bool { return v.over.IsZero() || v.over.After(since) })
 }
 
-// operation is what the observer of the process is told: it is where faults hit that chance would not.
+// operation is the Start of the observer of the process.
 func (p *process) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+	ctx, end := p.follow(ctx, op)
+	if p.Is("observer") == 0 {
+		return ctx, end
+	}
+	if end == nil || p.Is("observer") == 1 { // after a panic, the end of the operation is not observed
+		p.disturb("an operation that begins")
+	}
+	return ctx, func(out core.Outcome) {
+		if end != nil {
+			end(out)
+		}
+		p.disturb("an operation that ends")
+	}
+}
+
+// disturb does what an observer of the program does beside its work: it takes its time, or it panics.
+func (p *process) disturb(where string) {
+	switch p.Is("observer") {
+	case 1:
+		p.Count("slow observer of " + where)
+		time.Sleep(time.Millisecond)
+	case 2:
+		p.mu.Lock()
+		panics := p.rng.IntN(3) == 0
+		p.mu.Unlock()
+		if panics {
+			p.Count("observer panics at " + where)
+			panic("observer")
+		}
+	}
+}
+
+// follow judges the operations of the process, and makes faults hit where chance would not.
+func (p *process) follow(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	what, tick, attempt := parse(op.Key)
 	switch {
+	case what == "run" && op.Kind == core.OpAcquire && op.Try: // a look; a run by hand waits
+		p.looksBegin(p)
+		p.reach("asking", p)
+		return ctx, func(core.Outcome) { p.looksEnd(p) }
 	case what == "run" && op.Kind == core.OpAcquire:
 		p.reach("asking", p)
 	case what == "start" && op.Kind == core.OpAcquire: // the first request of a record

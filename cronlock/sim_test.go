@@ -22,7 +22,10 @@ func TestSimulation(t *testing.T) {
 var mustReach = []string{
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "storm",
 	"cut", "kill", "close", "remove", "run now", "resign", "revoke", "jump", "call", "host sleeps",
-	"far", "empty in turn", "short outage@", "removed by the scheduler", "slow observer", "observer panics", "second service",
+	"far", "empty in turn", "removed by the scheduler", "removed by its tag", "second service", "progress of the second service",
+	"short outage of all nodes", "short outage of a quorum", "short outage of a quorum, of which a node hangs",
+	"slow observer", "slow observer of an operation that begins", "slow observer of an operation that ends",
+	"observer panics", "observer panics at an operation that begins", "observer panics at an operation that ends",
 	"tick_run", "tick_rerun", "tick_superseded", "tick_held", "tick_done", "tick_missed", "tick_not_leader", "tick_unavailable",
 	"tick_refused", "run_lost", "run_unrecorded", "leader_elected", "leader_lost", "leader_resigned",
 	"engine", "gocron", "host", "schedule 0", "schedule 1", "schedule 2", "schedule 3", "schedule 4",
@@ -134,8 +137,8 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	if s.Do == "empty in turn" && r.IntN(2) == 0 {
 		s.Do = "empty in turn@running"
 	}
-	if do, _, later := strings.Cut(s.Do, "@"); later && do == "remove" {
-		s.N = r.IntN(2)
+	if do, _, later := strings.Cut(s.Do, "@"); later && (do == "remove" || do == "short outage") {
+		s.N = r.IntN(3)
 	}
 	switch s.Do {
 	case "slow":
@@ -144,8 +147,10 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 		s.N = 1 + r.IntN(8)
 	case "step clock", "jump":
 		s.N = sim.Pick(r, -1, 1) * int(sim.Between(r, 10*time.Millisecond, time.Minute).Milliseconds())
-	case "close", "kill", "remove", "revoke":
+	case "close", "kill", "revoke":
 		s.N = r.IntN(2)
+	case "remove":
+		s.N = r.IntN(3)
 	}
 	return s
 }

@@ -80,6 +80,7 @@ func (w *world) off() time.Duration {
 // finish ends the program, and judges it as a whole.
 func (w *world) finish() {
 	w.judgeProgress()
+	w.judgeSecond()
 	w.judgeHistory()
 	w.judgeElection()
 	w.mu.Lock()
@@ -195,12 +196,34 @@ func (p *process) meets(do string, s sim.Step) {
 		p.far(s)
 	case "empty in turn":
 		p.tasks.Go(p.emptyInTurn)
-	case "no nodes", "short outage":
+	case "short outage":
+		p.shortOutage(s)
+	case "no nodes":
 		for i := range p.nodes {
 			p.Strike(p.nodes, sim.Step{Do: "down", Who: i, For: s.For})
 		}
 		p.trouble(s.For, "no nodes")
 	}
+}
+
+// shortOutage takes a quorum of the nodes away for a moment, or all nodes.
+func (w *world) shortOutage(s sim.Step) {
+	nodes, hangs, what := len(w.nodes), false, "short outage of all nodes"
+	switch s.N {
+	case 1:
+		nodes, what = len(w.nodes)/2+1, "short outage of a quorum"
+	case 2:
+		nodes, hangs, what = len(w.nodes)/2+1, true, "short outage of a quorum, of which a node hangs"
+	}
+	w.Count(what)
+	for i := range nodes {
+		do := "down"
+		if hangs && i == 0 {
+			do = "hang"
+		}
+		w.Strike(w.nodes, sim.Step{Do: do, Who: i, For: s.For})
+	}
+	w.trouble(s.For, "short outage")
 }
 
 // storm makes messages of all processes late and lost for a time.
