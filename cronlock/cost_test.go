@@ -33,7 +33,7 @@ func TestRequestsPerTick(t *testing.T) {
 			time.Sleep(n * time.Minute)
 			w.want(ticks(at(time.Minute), time.Minute, 15)...)
 			each := (w.requests() - before) / n
-			if t.Logf("%d requests for each tick", each); each > 180 {
+			if t.Logf("%d requests for each tick", each); each > 155 {
 				t.Error("too many")
 			}
 		})

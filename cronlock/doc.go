@@ -26,7 +26,7 @@
 //  4. With AtLeastOnce, a tick that was started but not completed is started again, at least a second after that start
 //     was recorded, before any later tick and regardless of its age. It is given up after n starts, or when 100 later
 //     ticks are due. A replica never restarts a tick that it has completed itself, even if the nodes have lost the
-//     record.
+//     record, until the job is removed.
 //  5. A run holds the job's lease, so no two runs overlap. The run's context ends with the lease. If the run began in a
 //     call of [Job.RunDue] or [Job.RunNow], its context also ends with the context passed to the call. With an elector,
 //     the context also ends when the leadership is lost, except in runs by hand (RunNow). A leader that resigns
@@ -116,11 +116,11 @@
 // A replica runs at most one poll of a job at a time. A poll begins when a tick is due, when a run has ended, and when
 // the leadership begins. After a failure it begins after a second at the earliest, and in any case not within 50 ms of
 // the last poll. So a replica polls a job at most 60 times a minute, beside the polls for ticks and after runs. A poll
-// sends each node about five requests, because a replica does not request facts that it knows, and at most 40. Slow
+// sends each node about five requests, because a replica does not request facts that it knows, and at most 120. Slow
 // nodes, and an observer whose Start is slow, make polls rarer.
 //
 // So a job that is due every minute usually costs a node about 10 requests a minute from each replica, at most 300 if
-// each poll fails, and at most 2400 in the worst case. In addition, a replica that does not know a job yet, or was
+// each poll fails, and at most 7200 in the worst case. In addition, a replica that does not know a job yet, or was
 // without nodes for many ticks, reads the records of those ticks once, before it acquires the job's lease: at most 100
 // ticks with two records each. A poll lasts for at most a TTL, and the next poll continues its work.
 //

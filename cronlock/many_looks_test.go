@@ -235,7 +235,7 @@ func (r *slowReplica) slow(trip time.Duration) {
 const (
 	mostLooks     = 60
 	quietRequests = 15
-	lookRequests  = 100
+	lookRequests  = 120
 	worstRequests = 2400
 )
 
