@@ -11,6 +11,7 @@ type entry struct {
 	state       state     // tickFree, tickOrphaned or tickOver; a started tick is tickFree until evaluate has run
 	start, end  *record   // the latest start, or the start that completed the tick; the end
 	startLimit  int       // number of starts that the tick may have
+	isUnbegun   bool      // start is on record, and this process has not begun its run
 	unstartedAt time.Time // for a tick that was passed over: when it was found not started
 }
 
@@ -35,10 +36,14 @@ func (e entry) lastCompleted() time.Time {
 
 // nextAttempt returns the number of the next start.
 func (e entry) nextAttempt() int {
-	if e.start == nil {
+	switch {
+	case e.start == nil:
 		return 1
+	case e.isUnbegun:
+		return e.start.Attempt
+	default:
+		return e.start.Attempt + 1
 	}
-	return e.start.Attempt + 1
 }
 
 // readEntries reads the first start and the end of each tick, all at the same time. The entries must still be
@@ -78,10 +83,14 @@ func (j *Job) evaluate(ctx context.Context, wait time.Duration, e *entry) error 
 		return err
 	}
 
-	// A start whose run this process has not begun counts as not made.
+	// A start whose run this process has not begun counts as not made. But if the tick may start again, other replicas take
+	// such a tick for one that did not complete, and so does this process.
 	isUnbegun := j.isUnbegun(e.start, startID{e.tick, e.start.Attempt})
 	switch {
 	case e.end != nil:
+	case isUnbegun && beforeLatest == nil && e.startLimit > 1:
+		e.isUnbegun = true
+		e.state = tickOrphaned
 	case isUnbegun && beforeLatest == nil:
 		e.start = nil
 	case isUnbegun:

@@ -277,7 +277,7 @@ func (w *world) judgeInstant(v *visit) {
 	if v.began.Add(ahead + slack).Before(v.Tick) {
 		w.Violation("tick %s starts %v early", clock(v.Tick), v.Tick.Sub(v.began.Add(ahead)))
 	}
-	if v.Attempt > 1 {
+	if v.Attempt > 1 || v.unbegun() {
 		return
 	}
 	if late := v.p.granted.Add(behind - w.ttl).Sub(v.Tick); late > w.grace+slack { // a look lasts for a TTL at most
@@ -288,6 +288,13 @@ func (w *world) judgeInstant(v *visit) {
 	if !v.Next.IsZero() && v.Next.Before(v.p.granted.Add(behind-slack)) {
 		w.Violation("tick %s starts, and %s was due when the lease was granted", clock(v.Tick), clock(v.Next))
 	}
+}
+
+// unbegun reports whether the first start of the tick may have been recorded by an earlier claim of this job, which did not
+// begin the run. With AtLeastOnce, that start counts as one that did not complete.
+func (v *visit) unbegun() bool {
+	t := v.tick
+	return v.p.starts > 1 && slices.Contains(t.asked, v.job) && len(t.when) > 0 && t.when[0].Before(v.p.granted)
 }
 
 // endedBefore reports whether the end of the tick was on record when a later run could see it. An end that was recorded only

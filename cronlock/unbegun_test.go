@@ -1,0 +1,64 @@
+package cronlock
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A start that is on record, but whose run could not begin, counts as one that did not complete: with AtLeastOnce, the tick is
+// started before any later tick and whatever its age, as another replica would start it. Without AtLeastOnce, such a tick
+// is missed when its grace has passed.
+func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
+	const tick, later = 2 * time.Minute, 2*time.Minute + 30*time.Second
+	for name, c := range map[string]struct {
+		starts   int
+		schedule Schedule
+		want     []time.Duration
+		err      error
+	}{
+		"at least once":                   {2, At(at(tick)), []time.Duration{tick}, nil},
+		"at least once, and a later tick": {2, At(at(tick), at(later)), []time.Duration{tick, later}, nil},
+		"at most once":                    {1, At(at(tick)), nil, ErrMissed},
+	} {
+		bubbleOf(t, name, time.Minute+30*time.Second, func(t *testing.T, w *world) {
+			var r *replica
+			ctx, stop := context.WithCancel(t.Context())
+			observer := core.Observer{Start: func(c context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+				if op.Kind == core.OpComplete && op.Key == r.startKey(at(tick), 1) {
+					return c, func(core.Outcome) { stop() }
+				}
+				return c, nil
+			}}
+			job := append([]JobOption{AtLeastOnce(c.starts), WithGrace(15 * time.Second)}, uncalled...)
+			r = w.replica("a", plan{schedule: c.schedule, job: job, core: []core.Option{core.WithObserver(observer)}})
+			till(tick)
+			if err := r.RunDue(ctx); !errors.Is(err, context.Canceled) || len(w.ran()) > 0 {
+				t.Fatalf("RunDue: %v, %d runs", err, len(w.ran()))
+			}
+
+			till(later + time.Second)
+			var want []time.Time
+			for _, tick := range c.want {
+				want = append(want, at(tick))
+				if err := r.RunDue(t.Context()); err != nil {
+					t.Errorf("RunDue: %v", err)
+				}
+			}
+			if c.err != nil {
+				if err := r.RunDue(t.Context()); !errors.Is(err, c.err) {
+					t.Errorf("RunDue: %v, want %v", err, c.err)
+				}
+			}
+			w.want(want...)
+			for _, run := range w.ran() {
+				if run.Attempt != 1 {
+					t.Errorf("%+v", run)
+				}
+			}
+		})
+	}
+}
