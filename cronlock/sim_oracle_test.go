@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -564,22 +565,34 @@ func otherPeriod(p sim.Program) time.Duration { return max(3*time.Second, period
 // otherTakes is how long a run of that job takes at most.
 const otherTakes = 4 * time.Second
 
-// judgeSecond judges the progress of the second service in a program in which nothing goes wrong: after each run, the next
-// tick starts in time.
+// judgeSecond judges the progress of the second service: after each run, the next tick starts in time, unless something was
+// wrong in between. It judges only programs whose processes live from the beginning to the end.
 func (w *world) judgeSecond() {
-	if w.Is("second") == 0 || !w.quiet(w.Began) {
+	ends := func(s sim.Step) bool { return strings.HasPrefix(s.Do, "close") || strings.HasPrefix(s.Do, "kill") }
+	if w.Is("second") == 0 || slices.ContainsFunc(w.Steps, ends) {
 		return
 	}
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.Count("progress of the second service")
+	starts := append(slices.Clone(w.otherStarts), time.Now())
+	w.mu.Unlock()
 	last := w.Began.Add(w.tail()) // the nodes vote, and their clocks are known
-	for _, start := range append(slices.Clone(w.otherStarts), time.Now()) {
-		if wait := start.Sub(last); wait > otherTakes+otherPeriod(w.Program)+bound {
-			w.Violation("the second service has started nothing from %s to %s", clock(last), clock(start))
+	for _, start := range starts {
+		if w.calm(last, start) {
+			w.Count("progress of the second service")
+			if start.Sub(last) > otherTakes+otherPeriod(w.Program)+bound {
+				w.Violation("the second service has started nothing from %s to %s", clock(last), clock(start))
+			}
 		}
 		last = start
 	}
+}
+
+// calm reports whether nothing was wrong anywhere between two instants.
+func (w *world) calm(from, to time.Time) bool {
+	w.spansMu.Lock()
+	defer w.spansMu.Unlock()
+	wrong := func(s span) bool { return s.from.Before(to) && s.to.After(from) }
+	return !slices.ContainsFunc(w.troubles, wrong) && !slices.ContainsFunc(w.nodesIll, wrong) && !slices.ContainsFunc(w.replicasIll, wrong)
 }
 
 // looksBegin judges that a look asks for the lease of the job while no other one does.
