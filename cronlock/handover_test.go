@@ -14,7 +14,7 @@ import (
 // its time. That work is not told to stop. When it has ended, another process leads at once, although the run of the job
 // goes on.
 func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	const work = 15 * time.Second // longer than a TTL
 	cases := map[string]func(t *testing.T, c *candidate, elected chan struct{}) (leave func()){
 		"Enter": func(t *testing.T, c *candidate, elected chan struct{}) func() {

@@ -33,11 +33,11 @@ func TestLatenessIsThatOfTheCall(t *testing.T) {
 			r.far(c.trip)
 			switch {
 			case c.own:
-				r.turn <- struct{}{}
-				time.AfterFunc(c.turn, func() { <-r.turn })
+				r.pollSlot <- struct{}{}
+				time.AfterFunc(c.turn, func() { <-r.pollSlot })
 			case c.turn > 0:
 				r.takeTurns()
-				time.AfterFunc(c.turn, func() { <-r.service.turns })
+				time.AfterFunc(c.turn, func() { <-r.service.pollSlots })
 			}
 
 			if err := r.RunDue(t.Context()); !errors.Is(err, c.want) {

@@ -22,7 +22,7 @@ func TestSchedulesAreRefusedAlike(t *testing.T) {
 		_, err := service.Add("job", cronlock.Crontab(expression, in), func(context.Context) error { return nil })
 		return reason(t, err, fmt.Sprintf("cronlock: job %q: crontab %q: ", "job", expression))
 	}
-	m, client := must(New(testLocker(t))), asynq.NewClientFromRedisClient(&stage{})
+	m, client := must(New(testLocker(t))), asynq.NewClientFromRedisClient(&dryRunRedis{})
 
 	s := must(m.NewScheduler(client, "billing", time.UTC))
 	defer s.Shutdown()

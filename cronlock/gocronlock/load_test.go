@@ -45,7 +45,7 @@ func (r *replica) add(t *testing.T, jobs int, schedule cronlock.Schedule, opts .
 // A scheduler that stands still for hours, because it was never started or was stopped, gathers neither jobs nor goroutines,
 // and runs the jobs when it is started.
 func TestSchedulerStandsStill(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	const jobs = 10
 	for name, started := range map[string]bool{"never started": false, "stopped": true} {
 		bubbleAlone(t, name, time.Second, func(t *testing.T, w *world) {
@@ -138,7 +138,7 @@ func TestRunsByHandThatWait(t *testing.T) {
 
 // Jobs that wait for hours for a slot of the scheduler's limit gather no goroutines.
 func TestGoroutinesOfJobsThatWait(t *testing.T) {
-	race.Campaign(t)
+	race.SkipSweep(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
 		bubbleAlone(t, name, 61*time.Second, func(t *testing.T, w *world) {
 			r := w.idleReplica(gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait))
