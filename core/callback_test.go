@@ -316,7 +316,7 @@ func TestCloseWhileAnObserverBlocks(t *testing.T) {
 // An observer that derives no context leaves the operation its own.
 func TestObserverDerivesNoContext(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.process(WithObserver(Observer{Start: func(context.Context, Op) (context.Context, func(Outcome)) { return nil, nil }})) //nolint:staticcheck // what it must not do
+		p := w.process(WithObserver(Observer{Start: func(context.Context, Op) (context.Context, func(Outcome)) { return nil, nil }}))
 		lease := w.acquire(p, "k")
 		w.pass(5 * time.Second)
 		w.release(lease)

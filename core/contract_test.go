@@ -135,7 +135,7 @@ func TestErrIsExactlyOneOfTheSentinels(t *testing.T) {
 		if !ok {
 			t.Fatalf("%v is no OpError", err)
 		}
-		if op.Err != c.want { //nolint:errorlint // as a switch would
+		if op.Err != c.want {
 			t.Errorf("Err of %v is %#v", err, op.Err)
 		}
 		if op.Detail != nil && !errors.Is(op.Detail, op.Err) {

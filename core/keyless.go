@@ -62,6 +62,7 @@ func hideKeys(a slog.Attr) slog.Attr {
 		if keys := keysIn(err); keys != nil {
 			return slog.String(a.Key, textWithoutKeys(err, keys))
 		}
+	default: // has no error in it
 	}
 	return slog.Attr{Key: a.Key, Value: v}
 }

@@ -168,8 +168,8 @@ func (lease *Lease) Lost() error {
 
 	// The loss of another lease counts only if the context given to Acquire ran under that lease: the cause of any
 	// other context may match ErrLost, too.
-	op, isOpError := cause.(*OpError) //nolint:errorlint // the cause itself
-	isOwn := isOpError && error(op) != context.Cause(outer)
+	op, isOpError := cause.(*OpError)                       //nolint:errorlint // the cause itself
+	isOwn := isOpError && error(op) != context.Cause(outer) //nolint:errorlint // the very same error
 	around, _ := FromContext(outer)
 	if isOwn || around.Lost() != nil {
 		return cause

@@ -53,7 +53,7 @@ func cooldownOf(opts []ReleaseOption) (time.Duration, error) {
 // The key may stay taken until its TTL ends, and the release is still being tried in the background. ErrClosed: the
 // release was not confirmed before the Locker was closed. An error matching ErrInvalid changes nothing: the lease
 // goes on.
-func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error {
+func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error { //nolint:funlen // the order of its steps is its contract
 	cooldown, err := cooldownOf(opts)
 	err = cmp.Or(lease.checkCall(ctx), err)
 	if err != nil {

@@ -187,8 +187,9 @@ func isRetryable(err error) bool {
 	switch core.ClassOf(err) {
 	case core.ClassHeld, core.ClassUnavailable, core.ClassLost:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // isAbandoned reports whether Close of the elector has stopped waiting for the run.

@@ -21,28 +21,13 @@ const maxTicksPerRead = maxConcurrentReads / 2
 // lease, or no replica held it when the reading began.
 func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unstarted int, err error) {
 	began := time.Now()
-	read := map[int64]entry{} // by this call
+	reader := tickReader{job: j, read: map[int64]entry{}, batchSize: 1}
 
 	at := due
-	batchSize := 1 // grows, because usually one of the latest ticks was started
 	for unstarted < maxLookback && !at.IsZero() {
-		e, found := read[at.UnixNano()]
-		if !found {
-			e, found = j.recall(at)
-			found = found && e.state == tickOver
-		}
-
-		if !found {
-			batch := j.unknownTicks(at, min(batchSize, maxLookback-unstarted))
-			entries, err := j.readEntries(ctx, maxKeyWait, batch...)
-			if err != nil {
-				return entry{}, 0, err
-			}
-			for _, one := range entries {
-				read[one.tick.UnixNano()] = one
-			}
-			e = entries[0]
-			batchSize = min(10*batchSize, maxTicksPerRead)
+		e, err := reader.entryOf(ctx, at, maxLookback-unstarted)
+		if err != nil {
+			return entry{}, 0, err
 		}
 
 		// Only the latest tick that was started needs its further starts. If this process has not begun its only start,
@@ -66,6 +51,37 @@ func (j *Job) lastStarted(ctx context.Context, due time.Time) (last entry, unsta
 		at, _ = latest(j.schedule, at.Add(-1))
 	}
 	return entry{}, unstarted, nil
+}
+
+// A tickReader returns the entries of ticks, from the latest one back. It reads those that the memory does not know, in
+// batches that grow, because usually one of the latest ticks was started.
+type tickReader struct {
+	job       *Job
+	read      map[int64]entry // by tick, in nanoseconds since 1970
+	batchSize int
+}
+
+// entryOf returns the entry of a tick. If it must be read, up to limit unknown ticks before it are read with it.
+func (r *tickReader) entryOf(ctx context.Context, tick time.Time, limit int) (entry, error) {
+	e, found := r.read[tick.UnixNano()]
+	if found {
+		return e, nil
+	}
+	e, found = r.job.recall(tick)
+	if found && e.state == tickOver {
+		return e, nil
+	}
+
+	batch := r.job.unknownTicks(tick, min(r.batchSize, limit))
+	entries, err := r.job.readEntries(ctx, maxKeyWait, batch...)
+	if err != nil {
+		return entry{}, err
+	}
+	for _, one := range entries {
+		r.read[one.tick.UnixNano()] = one
+	}
+	r.batchSize = min(10*r.batchSize, maxTicksPerRead)
+	return entries[0], nil
 }
 
 // supersededMargin is the time after a tick from which the earlier one counts as superseded for good. It exceeds the

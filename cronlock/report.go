@@ -28,7 +28,7 @@ func (j *Job) event(ctx context.Context, kind core.EventKind) {
 func (j *Job) log(level slog.Level, message string, attrs ...any) {
 	locker := j.service.locker
 	callback.BackgroundOf(locker).Post(&j.logLines, func() {
-		locker.Logger().With("job", j.name).Log(context.Background(), level, message, attrs...)
+		locker.Logger().With("job", j.name).Log(context.Background(), level, message, attrs...) //nolint:forbidigo // no caller waits for it
 	})
 }
 

@@ -55,7 +55,7 @@ func TestOutcomes(t *testing.T) {
 
 // What was no whole answer is no outcome: a panic, a loss, an answer that was cut short. If its handler has said that the
 // effect stands, only the status is recorded, except after a loss.
-func TestOutcomesOfWhatWentWrong(t *testing.T) {
+func TestOutcomesOfWhatWentWrong(t *testing.T) { //nolint:gocognit // cases in cases
 	for name, wrong := range map[string]func(c *gin.Context){
 		"panic":                func(*gin.Context) { panic("wrong") },
 		"panic after a status": func(c *gin.Context) { c.Status(201); panic("wrong") },

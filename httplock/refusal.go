@@ -234,6 +234,7 @@ func rejectionFor(err error, heldKind core.EventKind) *rejection {
 		}
 	case core.ClassUnavailable:
 		return &rejection{kind: EventUnavailable, err: err}
+	default: // the wait has ended
 	}
 
 	if errors.Is(err, context.DeadlineExceeded) { // no quorum has answered in time

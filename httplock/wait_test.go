@@ -150,7 +150,7 @@ func TestWaitCountsFromTheArrival(t *testing.T) {
 		for _, once := range []bool{false, true} {
 			bubbleOf(t, fmt.Sprintf("Arrived %v, once %v", arrived, once), 1, func(w *world) {
 				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWait(time.Minute))
-				var h http.Handler = mount(func(c *gin.Context) {
+				h := mount(func(c *gin.Context) {
 					time.Sleep(7 * time.Second) // authentication, by another service
 					c.Next()
 				}, m.Lock, text("ran"))

@@ -34,7 +34,7 @@ func TestChangingCommands(t *testing.T) {
 }
 
 // However a command ends that may have changed something, its error does not hide that.
-func TestChangesThatEndEarly(t *testing.T) {
+func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 	for name, c := range changing {
 		for _, interrupted := range []bool{false, true} {
 			for after := 100 * time.Millisecond; after <= 700*time.Millisecond; after += 50 * time.Millisecond {

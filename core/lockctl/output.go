@@ -62,6 +62,7 @@ func makeLossless(v reflect.Value) {
 		}
 	case reflect.String:
 		v.SetString(lossless(v.String()))
+	default: // has no text in it
 	}
 }
 

@@ -214,7 +214,7 @@ func removedWhileACallWaits(t *testing.T) {
 }
 
 // Jobs that wait for a slot of the scheduler's limit have one call in its queue each, and all run when the slot is free.
-func TestJobsThatWaitForASlot(t *testing.T) {
+func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in cases
 	race.SkipSweep(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
 		t.Run(name, func(t *testing.T) {

@@ -36,7 +36,7 @@ func parts(err error) []error {
 	}
 
 	// An error that has its own text must keep it, even if it wraps several.
-	joined, isJoin := err.(interface{ Unwrap() []error }) //nolint:errorlint // this error, and none within
+	joined, isJoin := err.(interface{ Unwrap() []error })
 	if isJoin && errors.Join(joined.Unwrap()...).Error() == err.Error() {
 		return joined.Unwrap()
 	}

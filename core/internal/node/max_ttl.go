@@ -7,7 +7,7 @@ import "time"
 // each process learns the value from the nodes.
 
 // LearnMaxTTL stores the longest max TTL in use, as a node reported it. All later requests carry it, so nodes that have
-// forgotten the value observe it, too. Learn reports whether this process learns of a longer max TTL than its own
+// forgotten the value observe it, too. LearnMaxTTL reports whether this process learns of a longer max TTL than its own
 // for the first time, so that an operator must be notified.
 func (g *Group) LearnMaxTTL(longest time.Duration) (first bool) {
 	g.mu.Lock()

@@ -366,10 +366,10 @@ func replicate(ctx context.Context, s, of *testutil.Server) error {
 	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
 	defer client.Close()
 	if of == nil {
-		return client.SlaveOf(ctx, "no", "one").Err()
+		return client.ReplicaOf(ctx, "no", "one").Err()
 	}
 	host, port := "127.0.0.1", of.Addr()[len("127.0.0.1:"):]
-	if err := client.SlaveOf(ctx, host, port).Err(); err != nil {
+	if err := client.ReplicaOf(ctx, host, port).Err(); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
