@@ -163,8 +163,8 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	return entered
 }
 
-// endWait removes the call from the queues of the nodes. It also passes the turn in this process on, unless there is a lease,
-// which keeps the turn until its release.
+// endWait ends the waiting. Without a lease, it also removes the call from the queues of the nodes and passes the turn in this
+// process on. A lease does both with its release.
 func (a *acquisition) endWait(ctx context.Context, leased bool) {
 	e := a.e
 	if a.waiter != nil {
@@ -296,7 +296,7 @@ func (a *acquisition) startRound(ctx context.Context) (*attempt, *node.Round) {
 }
 
 // endFailed ends an attempt that did not get the key, and returns the refusal. lostVotes replace the grants of nodes
-// that no longer have the lease.
+// that no longer have the lease, or may not have it.
 func (a *acquisition) endFailed(
 	ctx, waitCtx context.Context, own *attempt, r *node.Round, lostVotes []node.Reply,
 ) refusal {

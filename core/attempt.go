@@ -134,12 +134,12 @@ func (a *attempt) newAcquireRound(recovering bool) *node.Round {
 // lease.
 //
 // The token is the greatest that a node granted, once a quorum stores it. A node that granted a smaller one is asked
-// to raise its counter. Its answer counts only while the lease is on it, because only then must its next grant be
-// greater. If no quorum stores the token, lostVotes are the votes of nodes that do not have the lease any more or
-// have not answered.
+// to raise its counter to the token. The answer counts only while the node has the lease, because only then must the
+// next token that the node grants be greater. If no quorum stores the token, lostVotes are the votes of the nodes that
+// no longer have the lease, or have not answered this request.
 //
 // A node that had forgotten the longest max TTL may have voted too soon. If this process has learned of a longer one since
-// the requests left, none of the grants counts.
+// the round began, none of the grants counts.
 func (a *attempt) settleToken(ctx, waitCtx context.Context, asked *node.Round) (settled bool, lostVotes []node.Reply) {
 	t := &asked.Tally
 	_, _, same := t.SameServer()

@@ -54,8 +54,8 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 	}
 }
 
-// postponeRelease returns the nodes that need no release now. They have refused the key, or most likely will. A node
-// that has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be
+// postponeRelease postpones the releases to nodes that have not answered, and returns the nodes that need no release now.
+// They have refused the key, or most likely will. A node that has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be
 // held.
 func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
@@ -131,7 +131,7 @@ func (a *attempt) newReleaseRound(cooldown time.Duration) *node.Round {
 func (a *attempt) newRelease(cooldown time.Duration) (end wire.Release, arrived quorum.Set) {
 	for i := range a.nodes {
 		clientRepeats := a.e.Nodes[i].MayRetry
-		if a.nodes[i].hasArrived() && !clientRepeats {
+		if a.nodes[i].needsNoTombstone() && !clientRepeats {
 			arrived = arrived.With(i)
 		}
 	}
@@ -176,8 +176,8 @@ func (a *attempt) scheduleRelease(i int, debt releaseDebt, after time.Duration) 
 	}
 }
 
-// sendScheduledRelease sends a node the release that the attempt still owes it, if any. If this one is not confirmed
-// either, the lease runs out on the node, unless the node names the attempt as a holder before. The clock window
+// sendScheduledRelease sends a node the release that the attempt still owes it, if any. If a second
+// release is not confirmed either, the lease runs out on the node, unless the node names the attempt as a holder before. The clock window
 // rejects requests that are still in flight.
 func (a *attempt) sendScheduledRelease(node int) {
 	a.mu.Lock()

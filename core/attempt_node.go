@@ -37,7 +37,8 @@ type nodeState struct {
 //	releaseFailed     releaseDone         releaseRetryDue            releaseRetryDue; the release is sent at once
 //	releaseDone       stays               stays                      stays
 //
-// An answer that the node does not have the lease changes nothing.
+// An answer that the node does not have the lease counts as a confirmation if an earlier release may have ended the attempt
+// there. Otherwise it changes nothing.
 type releaseDebt uint8
 
 const (
@@ -68,10 +69,10 @@ func (s *nodeState) addUnanswered(op wire.Op, delta int32) {
 	}
 }
 
-// hasArrived reports whether no request of the attempt can arrive at the node any more once a release has found the lease
-// there. If only the acquisition is unanswered, the lease found there shows that it has arrived, and an acquisition is sent
-// once.
-func (s *nodeState) hasArrived() bool { return s.unanswered == 0 || !s.sentOther }
+// needsNoTombstone reports whether a release that finds the lease on the node may leave nothing behind: no other request of
+// the attempt can still arrive there. If only the acquisition is unanswered, the lease shows that it has arrived, and an
+// acquisition is sent once.
+func (s *nodeState) needsNoTombstone() bool { return s.unanswered == 0 || !s.sentOther }
 
 // recordGrant records that the node granted the key. A grant that is received after a renewal adds nothing.
 func (s *nodeState) recordGrant(got node.Reply) {
@@ -110,10 +111,10 @@ func (s *nodeState) recordRenewal(got node.Reply, window time.Duration) (has, sl
 	return true, slept
 }
 
-// lateGrant returns the release that the node is owed if it has the lease of an attempt that has ended, as a late grant
-// shows, or a reply that names the attempt as the holder. It reports whether to send the release now: if it was postponed,
-// or if all earlier releases failed.
-func (s *nodeState) lateGrant() (debt releaseDebt, now bool) {
+// debtIfGranted returns the debt to a node that turns out to have the lease of an attempt that has ended: its grant came late,
+// or its reply names the attempt as the holder. It reports whether to send a release now: if it was postponed, or if all
+// earlier releases failed. It changes nothing.
+func (s *nodeState) debtIfGranted() (debt releaseDebt, now bool) {
 	if s.debt == releaseFailed {
 		return releaseRetryDue, true
 	}
@@ -161,7 +162,7 @@ func (s *nodeState) mayHaveEnded(got node.Reply, cooldown bool) bool {
 }
 
 // takeDue takes the release that is due for a node. It reports whether to send it, which is the case if the node may
-// have the lease or may still receive it, and whether it is the node's first release.
+// have the lease, or a request of the attempt may still arrive there, and whether it is the node's first release.
 func (s *nodeState) takeDue() (isDue, isFirst bool) {
 	isFirst = s.debt == releasePostponed
 	mayHaveLease := s.unanswered > 0 || s.expiry != 0

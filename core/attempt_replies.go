@@ -79,7 +79,7 @@ func (a *attempt) onAcquireReply(n *nodeState, got node.Reply) {
 	n.recordGrant(got)
 
 	// The attempt may have ended without releasing this node.
-	debt, now := n.lateGrant()
+	debt, now := n.debtIfGranted()
 	if now && a.phase == attemptOver {
 		a.scheduleRelease(got.Node, debt, 0)
 	}

@@ -217,7 +217,7 @@ func (lease *Lease) Extend(d time.Duration) error {
 	return nil
 }
 
-// isTrusted reports whether the lease is held and has trusted time left. The lease's lock must be held.
+// isTrusted reports whether the lease is held and neither its trust nor MaxHold has ended. The lease's lock must be held.
 func (lease *Lease) isTrusted() bool {
 	return lease.state == leaseHeld && lease.remaining() > 0
 }

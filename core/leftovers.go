@@ -63,7 +63,7 @@ func (e *engine) releaseLeftover(got node.Reply) {
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	debt, now := a.nodes[got.Node].lateGrant()
+	debt, now := a.nodes[got.Node].debtIfGranted()
 	if now {
 		a.scheduleRelease(got.Node, debt, 0)
 	}

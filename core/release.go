@@ -145,7 +145,7 @@ func (lease *Lease) markReleased(cooldown time.Duration) quorum.Set {
 }
 
 // handOver sends the release together with the request of the next caller in this process, so that the key changes
-// hands in one round trip and one batch. Both obey the queues of the nodes like any other requests. On a contended
+// hands in one round trip, and mostly in one batch. Both obey the queues of the nodes like any other requests. On a contended
 // key this is worth 1.3 times the holds per second if the nodes are close, and twice as many over a network.
 //
 // The next caller must wake up even if making its request panics, because that uses the caller's context.

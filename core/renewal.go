@@ -179,10 +179,10 @@ func (lease *Lease) onRenewalOver(sent clock.Instant, ok, occupied bool) {
 		return
 	}
 
-	// The time that counts is when the request was sent, and not when the replies arrived.
 	soon := lease.attempt.e.Clock.Now().Add(lease.attempt.p.renewalPause)
 	confirmed := ok && lease.remaining() > 0 // a reply that comes after the end of trust extends nothing
 	if confirmed {
+		// Trust counts from when the round began, and not from when the replies arrived.
 		lease.extendTrust(sent, lease.attempt.p)
 	}
 	period := sent.Add(lease.renewalPeriod())

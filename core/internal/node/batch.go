@@ -131,8 +131,8 @@ func (b *batch) takeQueued(now clock.Instant) {
 
 	l.urgent = b.load(l.urgent, now)
 
-	// The urgent requests for which this batch needed no slot may have left with another one. Then it must not carry
-	// acquisitions.
+	// A batch that has no slot was made for urgent requests. If another batch has taken all of them meanwhile, this one
+	// must not carry acquisitions: they need a slot.
 	if len(b.requests) > 0 || b.slots != nil {
 		l.acquires = b.load(l.acquires, now)
 	}

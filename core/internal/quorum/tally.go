@@ -12,7 +12,7 @@ import (
 // A Tally counts the votes of one round.
 type Tally struct {
 	Q       int    // how many nodes are a quorum
-	Asked   Set    // the nodes that the round is for; the vote of one that was not sent its request is CircuitOpen
+	Asked   Set    // the nodes that the round is for; one that was not sent its request votes CircuitOpen
 	Votes   []Vote // by node; the verdict is Pending if the node has not answered, or was not asked
 	Pending int    // how many of the asked nodes have not answered
 }
