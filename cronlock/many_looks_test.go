@@ -72,7 +72,7 @@ func goroutines() (n int) {
 
 // If each look takes longer than the period of the job, because the nodes and the observer are slow, a job still has one
 // look under way. When the nodes are quick again, all is as before.
-func TestLooksThatOutlastThePeriod(t *testing.T) {
+func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in cases
 	race.SkipSweep(t)
 	for name, c := range map[string]struct {
 		period   time.Duration
