@@ -326,9 +326,14 @@ func (a *acquisition) endFailed(
 	return refusalOf(a.e.Group, t)
 }
 
-// refuseDone returns the refusal of a completed key, and sends the record to nodes that lack it.
+// refuseDone returns the refusal of a completed key, and sends the record to nodes that lack it. These nodes may have queued
+// the call. Unless endWait removes it from their queues, this request does.
 func (a *acquisition) refuseDone(ctx context.Context, own *attempt, t *quorum.Tally, rec *wire.Record) refusal {
-	own.markOver()
+	if a.waiter == nil && !a.tryOnly {
+		own.leaveQueues()
+	} else {
+		own.markOver()
+	}
 
 	lacking := t.Lacking(rec)
 	if lacking != 0 {

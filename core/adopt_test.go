@@ -235,3 +235,18 @@ func TestReadRepair(t *testing.T) {
 		w.wantDoneEverywhere("k", want)
 	})
 }
+
+// A call that finds the key done leaves the queue of a node that does not know so yet.
+func TestDoneLeavesTheQueues(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p, other := w.process(), w.process()
+		w.completeBarely(p, "k") // node 2 still has the lease
+
+		_, err := other.Acquire(t.Context(), "k")
+		wantErr(t, err, ErrDone)
+		time.Sleep(time.Second)
+		if in := w.queue(other, 2, "k"); len(in) != 0 {
+			t.Errorf("node 2 has in its queue: %v", in)
+		}
+	})
+}
