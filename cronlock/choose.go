@@ -274,18 +274,24 @@ func (c *claim) chooseTick(ctx context.Context) error {
 
 // findPrevious returns the last tick, at most that of e, that is known to have completed without an error. The end of
 // the tick may have been recorded since e was read, so findPrevious reads it again.
+//
+// This process may know more than the records: the end of its own run, which it could not record. The replica that
+// started e then did not know of it either.
 func (j *Job) findPrevious(ctx context.Context, e entry) (time.Time, error) {
 	isEndKnown := e.end != nil || !e.isFinal()
-	if isEndKnown {
-		return e.lastCompleted(), nil
+	if !isEndKnown {
+		end, err := j.readRecords(ctx, maxKeyWait, j.endKey(e.tick))
+		if err != nil {
+			return time.Time{}, err
+		}
+		e.end = end[0]
+		j.memory.add(e)
 	}
 
-	end, err := j.readRecords(ctx, maxKeyWait, j.endKey(e.tick))
-	if err != nil {
-		return time.Time{}, err
+	recorded := e.lastCompleted()
+	known := j.memory.lastCompleted(e.tick)
+	if known.After(recorded) {
+		return known, nil
 	}
-
-	e.end = end[0]
-	j.memory.add(e)
-	return e.lastCompleted(), nil
+	return recorded, nil
 }

@@ -69,6 +69,20 @@ func (m *memory) lookup(tick time.Time) (e entry, known bool) {
 	return e, known
 }
 
+// lastCompleted returns the latest tick, up to and including the given one, that is known to have completed without an
+// error, or the zero time.
+func (m *memory) lastCompleted(upTo time.Time) (last time.Time) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, e := range m.entries {
+		isCompleted := e.end != nil && e.end.Error == ""
+		if isCompleted && e.tick.After(last) && !e.tick.After(upTo) {
+			last = e.tick
+		}
+	}
+	return last
+}
+
 // setPending stores the start that this process is about to record, and reports whether it was already pending.
 func (m *memory) setPending(s startID) (isRepeated bool) {
 	m.mu.Lock()

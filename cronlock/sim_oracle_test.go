@@ -384,7 +384,7 @@ func (w *world) judgeOrder(v *visit) {
 	if v.tick == before.tick || between >= 99 {
 		return
 	}
-	if !doubt && v.p.running == 1 && v.Attempt == 1 {
+	if !doubt && v.p.running == 1 && v.Attempt == 1 && !v.unbegun() { // an earlier claim would have told of them
 		v.p.between[len(v.p.between)-1] = between
 	}
 }
