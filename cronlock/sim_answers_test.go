@@ -53,7 +53,10 @@ func (p *process) told(job *cronlock.Job, err error) {
 			p.Violation("%s: %v, without an elector", p.name, err)
 		}
 	case errors.Is(err, cronlock.ErrMissed):
-		if late := time.Now().Add(ahead).Sub(refused.Tick); t != nil && t.sure > 0 && !t.forgotten || late < p.grace-time.Second {
+		late := time.Now().Add(ahead).Sub(refused.Tick)
+		// A start on record whose run did not begin counts as not made, unless the job may start again.
+		isStarted := t != nil && t.sure > 0 && !t.forgotten && !p.neverRan(t, p.job)
+		if isStarted || late < p.grace-time.Second {
 			p.Violation("%s: %v, which is %v late", p.name, err, late)
 		}
 		if len(p.oracle.ticks) == 0 && !p.arrived.IsZero() && refused.Tick.Before(p.arrived.Add(min(0, behind))) {

@@ -101,9 +101,14 @@ func (w *world) recording(p *process, at time.Time, attempt int) {
 
 // unbegun reports whether a tick has a start on record that can only be one job's, which was not told so and has not begun it.
 func (w *world) unbegun(t *tick, job *cronlock.Job) bool {
+	return t.sure == 0 && w.neverRan(t, job) && w.onNodes(startKey(t.at, 1))
+}
+
+// neverRan reports whether only one job has asked for a start of the tick, and no run of it has begun.
+func (w *world) neverRan(t *tick, job *cronlock.Job) bool {
 	others := slices.ContainsFunc(t.asked, func(j *cronlock.Job) bool { return j != job })
 	runs := slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t })
-	return len(t.asked) > 0 && t.sure == 0 && !others && !runs && w.onNodes(startKey(t.at, 1))
+	return len(t.asked) > 0 && !others && !runs
 }
 
 func (w *world) recorded(p *process, at time.Time, attempt int) {
