@@ -98,11 +98,16 @@ func (r *report) print(lines ...string) {
 	}
 }
 
-// onPass discards the output of a test or package that passed, except for the package's verdict.
+// onPass discards the output of a test or package that passed, except for the package's verdict, and for a data race: a race
+// that is detected while no test runs fails the package, and stands in the output of a test that passed.
 func (r *report) onPass(p *testedPackage, e event) {
 	delete(p.running, e.Test)
 
 	isPackage := e.Test == ""
+	output := strings.Join(p.output[e.Test], "")
+	if !isPackage && strings.Contains(output, "WARNING: DATA RACE") {
+		p.output[""] = append(p.output[""], output)
+	}
 	if isPackage && !r.verbose {
 		for _, line := range p.output[""] {
 			isVerdict := strings.HasPrefix(line, "ok ") || strings.HasPrefix(line, "? ")

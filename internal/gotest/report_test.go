@@ -38,6 +38,13 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"m/c","Output":"ok  \tm/c\t0.1s\n"}
 {"Action":"pass","Package":"m/c"}
 `
+	const racing = `{"Action":"run","Package":"m/e","Test":"TestR"}
+{"Action":"output","Package":"m/e","Test":"TestR","Output":"WARNING: DATA RACE\n"}
+{"Action":"output","Package":"m/e","Test":"TestR","Output":"Read at e.go:7\n"}
+{"Action":"pass","Package":"m/e","Test":"TestR"}
+{"Action":"output","Package":"m/e","Output":"testing: race detected outside of test execution\n"}
+{"Action":"fail","Package":"m/e"}
+`
 	for _, c := range []struct {
 		what              string
 		verbose           bool
@@ -53,6 +60,7 @@ func TestReport(t *testing.T) {
 			hidden:   "quiet", unlisted: "m/a TestX\n"},
 		{what: "a process that ends", events: ended,
 			prints: []string{"panic: test timed out"}, failures: []string{"m/b: the process ended while these ran: TestZ\n", "go test -count=1 m/b"}},
+		{what: "a race outside of tests", events: racing, prints: []string{"Read at e.go:7", "race detected outside"}, failures: []string{"m/e: "}},
 		{what: "no failure", events: passing, prints: []string{"ok  \tm/c"}, hidden: "PASS", nothingHasToBeRun: true},
 		{what: "with -v", verbose: true, events: failing, prints: []string{"quiet", "broken"}, hidden: "=== RUN", failures: []string{"TestX/one"}},
 		{what: "a package that is not built", events: `{"Action":"build-output","ImportPath":"m/d","Output":"d.go:1: undefined\n"}
