@@ -124,6 +124,7 @@ func (r *report) onPass(p *testedPackage, e event) {
 // tests does; then only the test is recorded.
 func (r *report) onFail(p *testedPackage, e event) {
 	delete(p.running, e.Test)
+	output := strings.Join(p.output[e.Test], "")
 	if !r.verbose {
 		r.print(p.output[e.Test]...)
 	}
@@ -139,7 +140,7 @@ func (r *report) onFail(p *testedPackage, e event) {
 		return
 	}
 
-	// No test failed, so the package did: it was not built, or the process ended under its tests.
+	// No test failed, so the package did: it was not built, the process ended under its tests, or there was a race.
 	names := slices.Sorted(maps.Keys(p.running))
 	if !r.verbose {
 		for _, name := range names {
@@ -148,8 +149,11 @@ func (r *report) onFail(p *testedPackage, e event) {
 	}
 
 	reason := "it was not built, or ended before its first test"
-	if len(names) > 0 {
+	switch {
+	case len(names) > 0:
 		reason = "the process ended while these ran: " + strings.Join(names, ", ")
+	case strings.Contains(output, "race detected outside of test execution"):
+		reason = "a data race was detected after its test had passed"
 	}
 
 	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, reason: reason})

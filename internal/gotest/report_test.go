@@ -60,7 +60,7 @@ func TestReport(t *testing.T) {
 			hidden:   "quiet", unlisted: "m/a TestX\n"},
 		{what: "a process that ends", events: ended,
 			prints: []string{"panic: test timed out"}, failures: []string{"m/b: the process ended while these ran: TestZ\n", "go test -count=1 m/b"}},
-		{what: "a race outside of tests", events: racing, prints: []string{"Read at e.go:7", "race detected outside"}, failures: []string{"m/e: "}},
+		{what: "a race outside of tests", events: racing, prints: []string{"Read at e.go:7", "race detected outside"}, failures: []string{"m/e: a data race was detected after its test had passed\n"}},
 		{what: "no failure", events: passing, prints: []string{"ok  \tm/c"}, hidden: "PASS", nothingHasToBeRun: true},
 		{what: "with -v", verbose: true, events: failing, prints: []string{"quiet", "broken"}, hidden: "=== RUN", failures: []string{"TestX/one"}},
 		{what: "a package that is not built", events: `{"Action":"build-output","ImportPath":"m/d","Output":"d.go:1: undefined\n"}
