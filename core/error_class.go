@@ -53,3 +53,11 @@ var classTable = []struct {
 	{ClassCancelled, context.Canceled},
 	{ClassCancelled, context.DeadlineExceeded},
 }
+
+// wordAt returns the word at index k, or "unknown".
+func wordAt[K ~uint8](k K, words ...string) string {
+	if int(k) < len(words) {
+		return words[k]
+	}
+	return "unknown"
+}

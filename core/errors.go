@@ -60,8 +60,6 @@ func recordOf(r *wire.Record) *Record {
 }
 
 var (
-	errNoLocker   = fmt.Errorf("lockkit: %w: the Locker was not made by New, Open or With", ErrInvalid)
-	errNoLease    = fmt.Errorf("lockkit: %w: the Lease was not made by Acquire", ErrInvalid)
 	errNoContext  = fmt.Errorf("lockkit: %w: the context is nil", ErrInvalid)
 	errNoFunction = fmt.Errorf("lockkit: %w: the function is nil", ErrInvalid)
 )

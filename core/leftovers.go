@@ -1,11 +1,6 @@
 package core
 
-import (
-	"sync"
-
-	"github.com/lockkit/lockkit/core/internal/node"
-	"github.com/lockkit/lockkit/core/internal/wire"
-)
+import "sync"
 
 // A node that has confirmed no release of an attempt may keep the key for it until the TTL is over, which may be hours.
 // The node is not asked repeatedly until then. But if it names such an attempt as the holder of a key, the release is
@@ -48,23 +43,4 @@ func (l *leftovers) named(name string) *attempt {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.byName[name]
-}
-
-// releaseLeftover sends the release of an attempt again to a node that names the attempt as the holder. It does nothing
-// if the node has confirmed a release or if one is in flight.
-func (e *engine) releaseLeftover(got node.Reply) {
-	if got.Verdict != wire.Held {
-		return
-	}
-	a := e.leftovers.named(got.Owner)
-	if a == nil {
-		return
-	}
-
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	debt, now := a.nodes[got.Node].debtIfGranted()
-	if now {
-		a.scheduleRelease(got.Node, debt, 0)
-	}
 }

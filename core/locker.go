@@ -89,6 +89,8 @@ func (l *Locker) With(opts ...CallOption) (*Locker, error) {
 	return &Locker{l.e, *p}, nil
 }
 
+var errNoLocker = fmt.Errorf("lockkit: %w: the Locker was not made by New, Open or With", ErrInvalid)
+
 // checkCall returns an error if l was not made by New, Open or With, or if the context is nil.
 func (l *Locker) checkCall(ctx context.Context) error {
 	return checkCall(ctx, l.valid(), errNoLocker)

@@ -19,8 +19,8 @@ type NodeReply struct {
 	Err       error         // Failed, TimedOut, CircuitOpen: the cause, and the node's earlier failure if known
 
 	// Only for Observer.Node, so that an observer of several Lockers can tell their nodes apart.
-	Locker uint64 // a number for the Locker, unique in the process; Lockers derived by With share it
-	Of     int    // the number of nodes of the Locker
+	LockerID uint64 // a number of the Locker, unique in the process; Lockers derived by With share it
+	Of       int    // the number of nodes of the Locker
 }
 
 // String describes the reply for a log line.

@@ -128,14 +128,6 @@ func (k OpKind) String() string {
 	return wordAt(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
 }
 
-// wordAt returns the word at index k, or "unknown".
-func wordAt[K ~uint8](k K, words ...string) string {
-	if int(k) < len(words) {
-		return words[k]
-	}
-	return "unknown"
-}
-
 // newOpError returns the error of an operation that failed with err, which wraps a sentinel or is the error of a
 // context.
 func newOpError(op OpKind, key string, err error) *OpError {

@@ -172,7 +172,7 @@ func (p *policy) containPanics() {
 			return
 		}
 		reply := replyOf(n, v)
-		reply.Locker = locker
+		reply.LockerID = locker
 		reply.Of = p.nodes
 		observe(ctx, opKinds[op], reply)
 	}

@@ -43,12 +43,12 @@ func (o *observer) node(ctx context.Context, kind core.OpKind, r core.NodeReply)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	id := lockerNode{r.Locker, labels}
+	id := lockerNode{r.LockerID, labels}
 	s := o.nodes[id]
 	if s == nil {
 		s = &nodeState{}
 		o.nodes[id] = s
-		o.lockerSizes[r.Locker] = r.Of
+		o.lockerSizes[r.LockerID] = r.Of
 	}
 
 	s.lastReport = time.Now()

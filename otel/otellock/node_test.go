@@ -286,7 +286,7 @@ func TestNodesToSpare(t *testing.T) {
 	g := newGauge(t)
 	o := g.observer()
 	say := func(locker uint64, of, node int, v core.Verdict) {
-		o.Node(t.Context(), core.OpAcquire, core.NodeReply{Locker: locker, Of: of, Node: node, Addr: fmt.Sprint(locker, "-", node), Verdict: v})
+		o.Node(t.Context(), core.OpAcquire, core.NodeReply{LockerID: locker, Of: of, Node: node, Addr: fmt.Sprint(locker, "-", node), Verdict: v})
 	}
 	spare := func(want string) {
 		t.Helper()
