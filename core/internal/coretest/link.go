@@ -160,6 +160,13 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			next(ctx, redis.NewCmd(ctx, cmd.Args()...))
 		}
 
+		// The client gives up before the request has arrived.
+		if f.Delay > Patience {
+			late := redis.NewCmd(ctx, cmd.Args()...)
+			time.AfterFunc(f.Delay, func() { _ = next(context.WithoutCancel(ctx), late) })
+			return Unanswered(cmd, wake)
+		}
+
 		time.Sleep(f.Delay)
 		err := next(ctx, cmd)
 		time.Sleep(f.ReplyDelay)
