@@ -43,8 +43,13 @@ func (j *Job) History(ctx context.Context, n int) (past []Past, err error) {
 
 	laterStarted := false
 	for _, e := range entries {
-		if err := j.evaluate(ctx, 0, &e); err != nil {
-			return nil, &Error{Job: j.name, Err: err}
+		// Only the records count, so that all replicas tell the same history. This process may also know that the run of a
+		// recorded start did not begin.
+		if e.start != nil {
+			_, err := j.readFurtherStarts(ctx, 0, &e)
+			if err != nil {
+				return nil, &Error{Job: j.name, Err: err}
+			}
 		}
 
 		p := Past{Tick: e.tick, Superseded: !e.isStarted() && laterStarted}

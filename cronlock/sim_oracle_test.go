@@ -53,6 +53,7 @@ type visit struct {
 	cronlock.Run
 	p           *process
 	job         *cronlock.Job
+	starts      int   // how many the process allowed when the run began
 	tick        *tick // nil: by hand
 	ctx         context.Context
 	leave       func()
@@ -228,7 +229,7 @@ func (w *world) begin(p *process, ctx context.Context, run cronlock.Run) *visit 
 	if p.dead {
 		return nil
 	}
-	v := &visit{Run: run, p: p, job: p.job, ctx: ctx, began: time.Now()}
+	v := &visit{Run: run, p: p, job: p.job, starts: p.starts, ctx: ctx, began: time.Now()}
 	w.Tracef("%s runs %s, attempt %d, previous %s", p.name, clock(run.Tick), run.Attempt, clock(run.Previous))
 	p.running++
 	p.between = append(p.between, -1)
@@ -323,7 +324,7 @@ func (w *world) judgeStarts(v *visit) {
 		w.Count("excused: forgotten")
 		return
 	}
-	if slices.ContainsFunc(earlier, func(b *visit) bool { return b.tick == t && v.Attempt > b.p.starts }) {
+	if slices.ContainsFunc(earlier, func(b *visit) bool { return b.tick == t && v.Attempt > b.starts }) {
 		w.Violation("tick %s: start %d, and a replica that started it allows fewer", clock(v.Tick), v.Attempt)
 	}
 	if v.Attempt > v.p.starts || v.Attempt > 1 && v.Attempt > t.most || v.Attempt < 1 {

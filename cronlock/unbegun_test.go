@@ -62,3 +62,37 @@ func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 		})
 	}
 }
+
+// A start on record stands in the history of every replica, also in that of the replica that did not begin its run.
+func TestHistoryShowsAStartThatDidNotBegin(t *testing.T) {
+	bubble(t, time.Minute+30*time.Second, func(t *testing.T, w *world) {
+		var r *replica
+		ctx, stop := context.WithCancel(t.Context())
+		observer := core.Observer{Start: func(c context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			if op.Kind == core.OpComplete && op.Key == r.startKey(at(2*time.Minute), 1) {
+				return c, func(core.Outcome) { stop() }
+			}
+			return c, nil
+		}}
+		schedule := At(at(2*time.Minute), at(3*time.Minute))
+		r = w.replica("a", plan{schedule: schedule, job: uncalled, core: []core.Option{core.WithObserver(observer)}})
+		till(2 * time.Minute)
+		if err := r.RunDue(ctx); !errors.Is(err, context.Canceled) {
+			t.Fatalf("RunDue: %v", err)
+		}
+
+		till(3 * time.Minute)
+		b := w.replica("b", plan{schedule: schedule, job: uncalled})
+		if err := b.RunDue(t.Context()); err != nil {
+			t.Fatalf("RunDue: %v", err)
+		}
+		w.want(at(3 * time.Minute))
+
+		for _, replica := range []*replica{r, b} {
+			past, err := replica.History(t.Context(), 2)
+			if err != nil || len(past) != 2 || past[1].Attempt != 1 || past[1].Superseded {
+				t.Errorf("History: %+v, %v", past, err)
+			}
+		}
+	})
+}
