@@ -94,6 +94,21 @@ func TestChangeThatCannotBePrinted(t *testing.T) {
 	}
 }
 
+// Output that cannot be printed is an error, also if it would have reported a problem.
+func TestOutputThatCannotBePrinted(t *testing.T) {
+	for _, isWell := range []bool{true, false} {
+		atDeskOf(t, fmt.Sprint("all is well: ", isWell), func(t *testing.T, d *desk) {
+			if !isWell {
+				d.nodes[0].Down()
+			}
+			got := d.startTo(t.Context(), full{}, new(bytes.Buffer), "doctor")
+			if got.code != exitProblem || !strings.Contains(got.err, "the output could not be printed: disk is full") {
+				t.Errorf("%+v", got)
+			}
+		})
+	}
+}
+
 func atDeskOf(t *testing.T, name string, f func(t *testing.T, d *desk)) {
 	t.Run(name, func(t *testing.T) { atDesk(t, 3, f) })
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/urfave/cli/v3"
 )
@@ -33,8 +35,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	}
 
 	err := root.Run(ctx, append([]string{"lockctl"}, args...))
-	if err == nil {
-		err = a.stdout.err
+	hasNoMessage := err == nil || errors.Is(err, errProblemFound)
+	if hasNoMessage && a.stdout.err != nil {
+		err = fmt.Errorf("the output could not be printed: %w", a.stdout.err)
 	}
 	return exitStatus(a.stderr, err)
 }
