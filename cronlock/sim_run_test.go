@@ -70,7 +70,13 @@ func (p *process) byHand() {
 	case job == nil:
 		return
 	case under != nil:
-		p.must(under.RunNow())
+		err := under.RunNow()
+		p.mu.Lock()
+		removed := p.job != job // since the call began
+		p.mu.Unlock()
+		if !removed || !errors.Is(err, core.ErrClosed) {
+			p.must(err)
+		}
 		time.Sleep(15 * time.Second)
 	default:
 		err = job.RunNow(p.host)
