@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The manual's ACL is enough for all that a Locker does, and nothing in it is too much.
+// The ACL in the manual is enough for everything that a Locker does, and every right in it is needed.
 func TestLeastACL(t *testing.T) {
 	t.Parallel()
 	rules := manualsACL(t)
@@ -44,7 +44,7 @@ func TestLeastACL(t *testing.T) {
 	}
 }
 
-// forQueues reports whether only those who wait need a right: New says what to add.
+// forQueues reports whether only waiters need a right. If it is missing, New says what to add.
 func forQueues(rule string) bool {
 	return strings.HasPrefix(rule, "+z") || slices.Contains([]string{"+publish", "+subscribe", "+ping", "&lockkit:*"}, rule)
 }
@@ -53,7 +53,7 @@ func only(rules ...string) func(string) bool {
 	return func(rule string) bool { return slices.Contains(rules, rule) }
 }
 
-// acquiring begins Acquire and returns where its result will be.
+// acquiring starts Acquire and returns the channel of its result.
 func acquiring(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	done := make(chan tryResult, 1)
 	go func() {
@@ -63,7 +63,7 @@ func acquiring(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	return done
 }
 
-// The manual's ACL for operators is enough for all that tools do, and nothing in it is too much.
+// The ACL for operators in the manual is enough for everything that tools do, and every right in it is needed.
 func TestLeastACLForOperators(t *testing.T) {
 	t.Parallel()
 	rules := manualsUser(t, "operator")
@@ -80,7 +80,7 @@ func TestLeastACLForOperators(t *testing.T) {
 		}
 	}
 	for i, r := range rules {
-		if slices.Contains(services, r) || !strings.ContainsAny(r[:1], "+~&") { // TestLeastACL has those
+		if slices.Contains(services, r) || !strings.ContainsAny(r[:1], "+~&") { // TestLeastACL checks these
 			continue
 		}
 		less := slices.Delete(slices.Clone(rules), i, i+1)
@@ -93,7 +93,7 @@ func TestLeastACLForOperators(t *testing.T) {
 	}
 }
 
-// operations is what operators do that services do not.
+// operations does what operators do and services do not.
 func operations(t *testing.T, server *testutil.Server) error {
 	client := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
 	replicated := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
@@ -105,7 +105,7 @@ func operations(t *testing.T, server *testutil.Server) error {
 	if got := d.brief(); !slices.Equal(got, []found{{"risk", "replica_lag", 0}}) {
 		return fmt.Errorf("findings %s", d.text())
 	}
-	// How lockctl lists keys; it reads them as Locker.Inspect does.
+	// lockctl lists keys in this way. It reads them as Locker.Inspect does.
 	keys, _, err := client.Scan(t.Context(), 0, "lockkit:*", 1).Result()
 	for _, key := range append(keys, "lockkit:none") {
 		err = errors.Join(err, client.GetRange(t.Context(), key, 0, 9).Err(), client.PTTL(t.Context(), key).Err())
@@ -116,7 +116,7 @@ func operations(t *testing.T, server *testutil.Server) error {
 	return nil
 }
 
-// everythingWith does all that needs a right, as a user that has those of rules.
+// everythingWith does everything that needs a right, as a user with these rules.
 func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin *redis.Client) error {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
@@ -146,13 +146,13 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 	return deniedInScripts(t, admin)
 }
 
-// manualsACL is what the manual has SETUSER give to lockkit's user.
+// manualsACL returns the rules that the manual sets for the user of services.
 func manualsACL(t *testing.T) []string {
 	t.Helper()
 	return manualsUser(t, "lockkit")
 }
 
-// manualsUser is what the manual has SETUSER give to a user.
+// manualsUser returns the rules that the manual sets for a user.
 func manualsUser(t *testing.T, user string) []string {
 	t.Helper()
 	manual := must(os.ReadFile("../docs/operations.md"))
@@ -163,13 +163,14 @@ func manualsUser(t *testing.T, user string) []string {
 	return strings.Fields(string(m[1]))
 }
 
-// unhurried gives servers time to answer, and requests to arrive: a busy machine is no fault of the ACL.
+// unhurried gives servers time to answer, and requests time to arrive. A busy machine must not look like a missing
+// right.
 var unhurried = option(func(c *policy) {
 	c.ttl, c.Window = time.Minute, 5*time.Second
 	withNodeTimeout(10 * time.Second).apply(c)
 })
 
-// everyScript goes along every path of the scripts that calls something else.
+// everyScript takes every path through the scripts that calls another command.
 func everyScript(t *testing.T, l *Locker) error {
 	ctx := t.Context()
 	if err := l.Provision(ctx); err != nil {
@@ -206,7 +207,7 @@ func everyScript(t *testing.T, l *Locker) error {
 	return nil
 }
 
-// waitOnce has one process wait for another, with all that the nodes do for those who wait.
+// waitOnce makes one process wait for another, so that the nodes do everything that they do for waiters.
 func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient) error {
 	lease, err := holder.TryAcquire(t.Context(), "waited for")
 	if err != nil {
@@ -225,7 +226,7 @@ func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient)
 	return err
 }
 
-// deniedInScripts tells of commands that scripts called without the right to, also where they go on after that.
+// deniedInScripts returns an error if a script called a command without the right to, even if the script went on.
 func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 	log := must(admin.ACLLog(t.Context(), 100).Result())
 	for _, entry := range log {
@@ -236,13 +237,14 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 	return nil
 }
 
-// renewOnce is one round of renewal, with what comes of it.
+// renewOnce renews the lease in one round, and returns the result.
 func (lease *Lease) renewOnce() error {
 	r := lease.attempt.newRound(wire.OpRenew, (*node.Round).LeaseDecided)
 	r.AskTroubled, r.Each = true, lease.attempt.lock.Renew(lease.attempt.p.ttlMillis, len(lease.attempt.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.attempt.token, Turn: lease.attempt.p.turnMillis} })
 	lease.attempt.mu.Lock()
 	was, phase := lease.state, lease.attempt.phase
-	lease.state, lease.attempt.phase = leasePending, attemptAsking // whatever becomes of it at the nodes
+	// The round must be sent even if the lease is over.
+	lease.state, lease.attempt.phase = leasePending, attemptAsking
 	lease.attempt.mu.Unlock()
 	defer func() {
 		lease.attempt.mu.Lock()
@@ -260,7 +262,7 @@ func (lease *Lease) renewOnce() error {
 	return fmt.Errorf("%w: %v", ErrUnavailable, r.Votes[0].Err)
 }
 
-// With what the manual says of Clusters, its ACL is enough for them, too.
+// With the changes that the manual names for Clusters, its ACL is enough for them, too.
 func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 1, 5*time.Second)

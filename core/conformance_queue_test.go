@@ -151,7 +151,7 @@ var conformanceQueue = []conformanceCase{
 		= e=T+60s i=b f=7 waited=1 z=5`},
 }
 
-// What a scene compares: votes, and what is in Redis.
+// A scene checks votes and the data in Redis.
 
 func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	s.t.Helper()
@@ -180,7 +180,7 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	s.compare(line, want, got, text)
 }
 
-// compare demands every field, named or not.
+// compare checks every field of got and text. A field that want does not name must be zero.
 func (s *scene) compare(line string, want map[string]string, got map[string]int64, text map[string]string) {
 	s.t.Helper()
 	for name, n := range got {
@@ -227,7 +227,7 @@ func (s *scene) history() string {
 	return replid.FindStringSubmatch(must(s.client.Info(context.Background(), "replication").Result()))[1]
 }
 
-// memory is what the node remembers, as its replies name it.
+// memory returns the name of the node's memory, as its replies give it.
 func (s *scene) memory() string {
 	if !s.l.p.Guarded {
 		return wire.NoMemory
@@ -261,7 +261,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	got := map[string]int64{"waited": waited, "e": r.Expiry, "f": r.Counter, "p": max(r.Before, 0), "u": r.TurnUntil, "z": r.Ended, "ballot": 0, "kept": 0, "origin": 0}
 	text := map[string]string{"i": r.Owner, "c": "", "r": r.Next, "result": ""}
 	if r.Expiry == 0 {
-		text["i"] = "" // it stays, spent
+		text["i"] = "" // the owner of a spent lease stays stored
 	}
 	if r.Metadata != "" {
 		text["c"] = r.Owner + " " + r.Metadata
@@ -275,7 +275,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	s.compare(line, want, got, text)
 }
 
-// checkQueue demands the calls that wait, the first first.
+// checkQueue checks that exactly these calls wait, in this order.
 func (s *scene) checkQueue(line string, want []string) {
 	s.t.Helper()
 	key := s.l.e.Keys.Waiters(conformanceKey)
@@ -291,8 +291,8 @@ func (s *scene) checkQueue(line string, want []string) {
 	}
 }
 
-// checkTTL: the key expires that long after the last script. Redis expires by a clock it reads when a script
-// begins, so the two differ by as long as the machine is busy elsewhere.
+// checkTTL checks that the key expires at that time after the last script. Redis expires keys by a clock that it reads
+// when a script begins, so the times may differ by as long as the machine is busy elsewhere.
 func (s *scene) checkTTL(line, key, expr string) {
 	s.t.Helper()
 	left := must(s.client.PTTL(context.Background(), key).Result()).Milliseconds()
@@ -322,7 +322,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 	}
 }
 
-// checkNote demands the note beside the guard record: since when the longest lease in use is known.
+// checkNote checks the note beside the guard record, which says since when the longest lease in use is known.
 func (s *scene) checkNote(line string, want map[string]string) {
 	s.t.Helper()
 	key := s.l.e.Keys.GuardsQuery(0)[2].(string)
@@ -343,7 +343,7 @@ func (s *scene) checkNote(line string, want map[string]string) {
 	}
 }
 
-// conformanceEnd is what a tombstone is, by how its attempt ended.
+// conformanceEnd has the value of a tombstone for each end of an attempt.
 var conformanceEnd = map[string]string{"released": "1", "completed": "2", "refused": "3", "revoked": "4"}
 
 func (s *scene) checkTombstones(line string, want map[string]string) {

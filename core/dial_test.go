@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What is wrong with a URL is said, and nothing of what it contains.
+// The error of Dial says what is wrong with a URL, but shows no part of the URL.
 func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 	t.Parallel()
 	const sentinel, cluster = "redis-sentinel://:hunter2@host:26379", "redis-cluster://:hunter2@host:7000"
@@ -83,7 +83,7 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 	}
 }
 
-// Whatever a node is, its client has the settings that suit locks, and says in messages whom it asks.
+// The clients of all kinds of nodes have settings that suit locks, and messages name their servers.
 func TestDialledClients(t *testing.T) {
 	t.Parallel()
 	clients, err := Operators.Dial([]string{
@@ -105,7 +105,7 @@ func TestDialledClients(t *testing.T) {
 		switch c := c.(type) {
 		case interface{ Options() *redis.Options }:
 			o = c.Options()
-		case *redis.ClusterClient: // as it makes clients of its servers
+		case *redis.ClusterClient: // the options that it uses for its servers
 			all := c.Options()
 			o = &redis.Options{MaxRetries: all.MaxRetries, DialerRetries: all.DialerRetries, ContextTimeoutEnabled: all.ContextTimeoutEnabled,
 				DialTimeout: all.DialTimeout, ReadTimeout: all.ReadTimeout, WriteTimeout: all.WriteTimeout,
@@ -127,19 +127,20 @@ func TestDialledClients(t *testing.T) {
 	}
 }
 
-// watchedOptions are for a node that may fail over, with a quarantine that is short.
+// watchedOptions are options for a node that may fail over, with a short quarantine.
 var watchedOptions = []Option{TTL(6 * time.Second), WithClockWindow(300 * time.Millisecond), withNodeTimeout(time.Second), WithRestartGuard(true), WithReplicaLag(time.Second), quietly}
 
-// opened is a Locker on one node, which votes.
+// opened returns a Locker on one node, which votes.
 func opened(t *testing.T, url string, opts ...Option) *Locker {
 	t.Helper()
 	l := must(Open([]string{url}, opts...))
 	t.Cleanup(func() { l.Close(over()) })
-	testutil.Await(t, "provisioned", func() bool { return l.Provision(t.Context()) == nil }) // a busy machine may be too late
+	// On a busy machine, the reply may be late.
+	testutil.Await(t, "provisioned", func() bool { return l.Provision(t.Context()) == nil })
 	return l
 }
 
-// wantWork has a function run under each of n keys, in the end: what fails in between is tried again.
+// wantWork checks that a function runs under each of n keys in the end. Failures in between are tried again.
 func wantWork(t *testing.T, l *Locker, n int) {
 	t.Helper()
 	for i := range n {
@@ -151,7 +152,7 @@ func wantWork(t *testing.T, l *Locker, n int) {
 	}
 }
 
-// A primary and its Sentinel by one URL, of which one address is dead; the primary dies.
+// Open finds a primary by a URL with its Sentinels, even if one address is dead, and follows a failover.
 func TestOpenSentinel(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewSentinel(t, 1, time.Second)
@@ -185,7 +186,7 @@ func TestOpenSentinel(t *testing.T) {
 	wantWork(t, l, 3)
 }
 
-// A Redis Cluster by the addresses of some servers, one of which is dead; a master dies.
+// Open finds a Redis Cluster by the addresses of some servers, even if one of them is dead, and follows a failover.
 func TestOpenCluster(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 3, time.Second)
@@ -199,7 +200,7 @@ func TestOpenCluster(t *testing.T) {
 	wantWork(t, l, 12)
 }
 
-// A server with a certificate of a private CA.
+// A server may have a certificate of a private CA.
 func TestOpenTLS(t *testing.T) {
 	t.Parallel()
 	ca, other := newCA(t), newCA(t)
@@ -223,7 +224,8 @@ func TestOpenTLS(t *testing.T) {
 	}
 }
 
-// The servers of a Cluster mostly know each other by IP addresses: then the host of the URL is what certificates are for.
+// The servers of a Cluster mostly know each other by IP addresses. Their certificates must then match the host of the
+// URL.
 func TestOpenClusterTLS(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -238,7 +240,7 @@ func TestOpenClusterTLS(t *testing.T) {
 	}
 }
 
-// A Sentinel and its primary that speak nothing but TLS to one another.
+// A Sentinel and its primary may accept only TLS.
 func TestOpenSentinelTLS(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -250,18 +252,18 @@ func TestOpenSentinelTLS(t *testing.T) {
 	wantWork(t, opened(t, url, append(opts, WithTLS(ca.trusting()))...), 2)
 }
 
-// serverWithTLS is no Redis, and has a certificate that nobody trusts.
+// serverWithTLS starts a server that is no Redis, and whose certificate no client trusts.
 func serverWithTLS(t *testing.T, conf *tls.Config) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it would log clients that do not trust the server
 	server.TLS = conf
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
 }
 
-// A server that wants to see the client's certificate.
+// A server may require a certificate of the client.
 func TestOpenMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -272,7 +274,7 @@ func TestOpenMutualTLS(t *testing.T) {
 	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(conf))...), 1)
 }
 
-// Dial asks no name server either, which go-redis does by itself for notices of maintenance.
+// Dial does not look up host names. By default, go-redis does so for maintenance notifications.
 func TestDialResolvesNothing(t *testing.T) {
 	system := net.DefaultResolver
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
