@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// waitingFor is how many requests that are no acquisitions wait to be sent to a node.
+// waitingFor returns how many requests other than acquisitions wait to be sent to a node.
 func (p *process) waitingFor(node int) int {
 	return entries(p.e.Buckets[0], "lanes").Index(node).Elem().FieldByName("urgent").Len()
 }
 
-// A completion that is repeated waits once for a node that hangs, and is recorded when the nodes are back.
+// A completion that is repeated waits only once for a hung node, and is recorded when the nodes are back.
 func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -46,10 +46,11 @@ func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// The deadline of a caller ends all that Once waits for; a caller that only goes leaves it some seconds.
+// The deadline of a caller limits everything that Once waits for. If the caller only cancels, Once has some seconds
+// left.
 func TestOnceIsBounded(t *testing.T) {
 	type once struct {
-		after time.Duration // the work takes
+		after time.Duration // duration of the work
 		ctx   func(context.Context) (context.Context, context.CancelFunc)
 		opts  []CallOption
 		least time.Duration

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Whatever reads what a server sends is called in one file of package goredis, where a panic is contained. What is called
-// elsewhere would end the process.
+// All calls that read what a server sends are in one file of package goredis, where a panic is contained. A panic in a
+// call elsewhere would end the process.
 func TestCallsIntoTheClient(t *testing.T) {
 	t.Parallel()
 	reads := []string{"Process", "Pipeline", "Exec", "ReceiveTimeout", "ReceiveMessage", "SSubscribe", "PSubscribe", "MasterForKey",

@@ -18,16 +18,16 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How a Locker ends. That no goroutine stays is what each bubble checks by itself when it ends.
+// These tests check how a Locker ends. Each bubble checks by itself that no goroutine is left.
 
-// over is a context that has ended.
+// over returns a context that has ended.
 func over() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// closing calls Close and returns where its error will be.
+// closing starts Close and returns the channel of its error.
 func closing(l *Locker, ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- l.Close(ctx) }()
@@ -80,7 +80,7 @@ func TestCloseTakesLeasesAway(t *testing.T) {
 	})
 }
 
-// What has ended before Close has ended well, and is told so as often as one asks.
+// The end of a lease that was released or completed before Close can be repeated after it, without a request.
 func TestAfterClose(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -142,7 +142,8 @@ func slowGrant(_ *world, p *process) {
 	p.set(coretest.Fate{ReplyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 }
 
-// An observer is told of a lease before the caller has it: who closes meanwhile takes it away, and the caller gets none.
+// An observer is notified of a lease before the caller has it. If the Locker is closed meanwhile, the lease is taken
+// away and the caller gets none.
 func TestCloseWhileALeaseBegins(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		enter, leave := make(chan struct{}), make(chan struct{})
@@ -182,7 +183,7 @@ func TestCloseAgain(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		wantErr(t, p.Close(over()), context.Canceled) // the one in a hurry ends it for all
+		wantErr(t, p.Close(over()), context.Canceled) // the call without patience ends the lease for all calls
 		closers.Wait()
 		wantReason(t, context.Cause(lease.Context()), LossClosed)
 		if err := p.Close(t.Context()); err != nil {
@@ -209,7 +210,8 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 	})
 }
 
-// A stock client answers for a hung node when its own timeouts are over.
+// A stock client returns an error for a hung node only after its own timeouts. Close waits for this, unless its context
+// ends.
 func TestCloseWithAHungNode(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"patient": false, "hurried": true}, func(t *testing.T, w *world, hurried bool) {
 		l := must(New(testutil.Clients(w.nodes), quietly))
@@ -251,7 +253,7 @@ func TestOpen(t *testing.T) {
 		for _, n := range l.e.Nodes {
 			found += n.Client.Exists(ctx, "lockkit:{0}r:k").Val()
 		}
-		if found < 2 { // the third node may still be asked
+		if found < 2 { // the request to the third node may be under way
 			t.Errorf("%d nodes have the key in the database that the URL names", found)
 		}
 		return nil
@@ -269,7 +271,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Clients that belong to the Locker are no reason to wait for a hung node.
+// If the clients belong to the Locker, Close does not wait for a hung node.
 func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
@@ -316,7 +318,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 	}
 }
 
-// A lease that nobody releases keeps Close waiting: it says which, once, and so does its error.
+// If a lease is not released, Close logs once which leases it waits for, and its error names them, too.
 func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book

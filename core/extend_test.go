@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// MaxHold is exact, and the nodes hear of a lease only as often as it needs to last for so long.
+// MaxHold is exact, and the lease is renewed only as often as it has to be until then.
 func TestMaxHold(t *testing.T) {
 	type hold struct {
 		d        time.Duration
@@ -47,7 +47,7 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
-// A max hold that no clock will ever show is none, and neither is a wait (C11).
+// A max hold or a max wait that is too long for any clock counts as none.
 func TestLongestDurations(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease := must(w.process().Acquire(t.Context(), "k", MaxHold(math.MaxInt64), MaxWait(math.MaxInt64)))
@@ -61,7 +61,7 @@ func TestLongestDurations(t *testing.T) {
 	})
 }
 
-// Extend moves the end, later or sooner, and has the renewals made that it takes, whenever it is called.
+// Extend moves the end, later or sooner. The renewals for it are made, whenever Extend is called.
 func TestExtend(t *testing.T) {
 	type move struct{ after, d time.Duration }
 	bubbles(t, 3, map[string]move{
@@ -92,7 +92,8 @@ func TestExtend(t *testing.T) {
 	})
 }
 
-// Nil promises nothing of the nodes: what they do not confirm ends with the trust in it, for that reason.
+// A nil error from Extend promises nothing of the nodes. If they confirm no renewal, the lease expires when it is no
+// longer trusted.
 func TestExtendOutOfReach(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -156,7 +157,7 @@ func TestExtendAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A renewal is asked for again when it leaves, which may be later than planned: the machine may be busy.
+// A renewal is not sent if the lease has ended since the renewal was planned. A busy machine may send it late.
 func TestNoRenewalLeavesAfterTheEnd(t *testing.T) {
 	type ending func(lease *Lease, cancel context.CancelFunc)
 	bubbles(t, 3, map[string]ending{

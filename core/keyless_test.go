@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// No key stands in a log of ours, however an error that names it is wrapped, and wherever it is in a line.
+// No log line of lockkit has a key, however an error that names it is wrapped, and wherever it is in the line.
 func TestLogsHaveNoKeys(t *testing.T) {
 	t.Parallel()
 	const key = "invoice:\"secret\""
@@ -41,7 +41,7 @@ func TestLogsHaveNoKeys(t *testing.T) {
 	}
 }
 
-// The logger of a Locker has no keys, also for packages that get it from there.
+// The logger of a Locker writes no keys, even for packages that get it from there.
 func TestLoggerOfALockerHasNoKeys(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		var out bytes.Buffer

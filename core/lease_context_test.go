@@ -13,15 +13,15 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How long a key stays taken, and how long its holder may act: the policies around a lease, its context, and
-// what runs under it.
+// These tests check how long a key stays taken and how long its holder may act: the rules of a lease, of its context,
+// and of the function that runs under it.
 
-// patient makes a contender that notices a free key soon.
+// patient makes a waiter notice a free key soon.
 var patient = withRetryDelay(20*time.Millisecond, soon)
 
 const soon = 100 * time.Millisecond
 
-// freeAfter is how long it takes until somebody else is granted the key.
+// freeAfter returns the time until another process is granted the key.
 func (w *world) freeAfter(other *process, key string) time.Duration {
 	w.t.Helper()
 	start := time.Now()
@@ -34,7 +34,7 @@ func (w *world) freeAfter(other *process, key string) time.Duration {
 	return took
 }
 
-// counting counts the requests of p that run s.
+// counting returns a counter of the requests of p with operation s.
 func (p *process) counting(s wire.Op) *atomic.Int64 {
 	n := new(atomic.Int64)
 	for _, k := range p.links {
@@ -125,7 +125,7 @@ func TestFromContext(t *testing.T) {
 			t.Errorf("value of the caller's context is %v", got)
 		}
 		w.release(outer)
-		wantErr(t, context.Cause(inner.Context()), ErrReleased) // what runs under the outer lease ends with it
+		wantErr(t, context.Cause(inner.Context()), ErrReleased) // a lease under the outer lease ends with it
 		w.release(inner)
 	})
 }
@@ -178,7 +178,7 @@ func TestErrorOfDo(t *testing.T) {
 			if errors.Is(err, context.Canceled) {
 				t.Errorf("looks as if the caller had cancelled: %v", err)
 			}
-			if name != "Once" { // which then completes, lease or not
+			if name != "Once" { // Once then completes the key even without the lease
 				wantErr(t, lost(func(context.Context) error { return nil }), ErrLost)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
@@ -204,8 +204,8 @@ func TestErrorOfDo(t *testing.T) {
 	}
 }
 
-// The contexts derived from a lease's end with it, in the same instant: were it not recognised as a context
-// of the standard library, each would cost a goroutine and hear of it later.
+// Contexts that are derived from a lease's context end in the same instant. If the lease's context were not recognised
+// as one of the standard library, each of them would cost a goroutine and end later.
 func TestDerivedContextsEndWithTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -214,7 +214,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			"lost": func(lease *Lease) {
 				p.cut()
 				testutil.Receive(t, lease.Context().Done())
-				synctest.Wait() // whoever ends it is about to end its children
+				synctest.Wait() // the goroutine that ends the context is about to end its children
 			},
 		} {
 			lease := w.acquire(p, "k")
@@ -243,7 +243,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 	})
 }
 
-// With Detached the caller's context bounds the wait, and not the lease, which keeps its values.
+// With Detached, the caller's context limits the wait and not the lease. The lease keeps the values of the context.
 func TestDetached(t *testing.T) {
 	type key struct{}
 	bubble(t, 3, func(t *testing.T, w *world) {

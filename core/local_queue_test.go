@@ -15,9 +15,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How those who wait for a key take turns: first come first served within a process, polling between them.
+// These tests check the order in which waiters get a key: first come, first served within a process, polling between
+// processes.
 
-// requests is how many scripts the nodes have received.
+// requests returns the number of scripts that the nodes have received.
 func (w *world) requests() (n int) {
 	for _, node := range w.nodes {
 		n += node.Calls()["EVALSHA"] + node.Calls()["EVAL"]
@@ -32,7 +33,7 @@ func TestLineOfAHundred(t *testing.T) {
 		synctest.Wait() // the third node has answered, too
 		before, attempts := w.requests(), p.counting(wire.OpAcquire)
 		const waiters = 100
-		var order []int // whoever appends holds the key
+		var order []int // only the holder of the key appends
 		var waiting sync.WaitGroup
 		for i := range waiters {
 			waiting.Go(func() {
@@ -45,7 +46,7 @@ func TestLineOfAHundred(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			synctest.Wait() // i stands in line before i+1 comes
+			synctest.Wait() // i is in line before i+1 comes
 		}
 		if n := w.requests() - before; n > 0 {
 			t.Errorf("%d requests by those who wait", n)
@@ -59,7 +60,7 @@ func TestLineOfAHundred(t *testing.T) {
 		if len(order) != waiters || !slices.IsSorted(order) {
 			t.Errorf("order of grants: %v", order)
 		}
-		synctest.Wait() // so have the slowest nodes
+		synctest.Wait() // the slowest nodes have answered, too
 		if n := attempts.Load(); n != 3*waiters {
 			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
 		}
@@ -69,7 +70,7 @@ func TestLineOfAHundred(t *testing.T) {
 	})
 }
 
-// A local waiter stands in line for the key, not for the Locker.
+// A local waiter waits for its key, not for the Locker.
 func TestLinesAreApart(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -135,7 +136,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 	})
 }
 
-// Where nodes have no queue, waiters of other processes poll, each at its own times.
+// If nodes have no queue, waiters of other processes poll, each at its own times.
 func TestPollingWithJitter(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.process(), "k")
@@ -169,7 +170,7 @@ func TestPollingWithJitter(t *testing.T) {
 	})
 }
 
-// A crashed holder's key is taken when its time is over, however long the pauses are.
+// The key of a crashed holder is taken when its TTL is over, however long the pauses between polls are.
 func TestPollingHeedsTheRemainingTime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
@@ -182,7 +183,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 	})
 }
 
-// In its last millisecond a key is held with nothing left.
+// In the last millisecond of a lease, the key is still held, with no time left.
 func TestPollingInTheLastMillisecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(unrenewed), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
@@ -232,8 +233,8 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// RetryAfter is the time until the nodes free the key if its holder vanishes, whoever asks: another process or
-// this one. It counts from when the error is returned.
+// RetryAfter is the time until the nodes free the key if its holder vanishes. It is the same for callers in this
+// process and in others. It counts from the moment at which the error is returned.
 func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(unrenewed), w.process(unrenewed)
@@ -268,7 +269,7 @@ func TestNotReentrant(t *testing.T) {
 		w.release(outer)
 		_, err := p.TryAcquire(outer.Context(), "k")
 		wantErr(t, err, context.Canceled)
-		if errors.Is(err, ErrReleased) { // of the outer lease, not of what was asked for
+		if errors.Is(err, ErrReleased) { // the outer lease has ended so, not the call
 			t.Errorf("two errors at once: %v", err)
 		}
 		again, err := p.TryAcquire(context.WithoutCancel(outer.Context()), "k")
@@ -279,7 +280,7 @@ func TestNotReentrant(t *testing.T) {
 	})
 }
 
-// wantHeldAtOnce checks that whatever asks for "k" under ctx is refused without a wait.
+// wantHeldAtOnce checks that every call for "k" under ctx is refused without a wait.
 func wantHeldAtOnce(ctx context.Context, t *testing.T, l *Locker) {
 	t.Helper()
 	nothing := func(context.Context) error { return errors.New("fn was called") }
@@ -297,8 +298,8 @@ func wantHeldAtOnce(ctx context.Context, t *testing.T, l *Locker) {
 	}
 }
 
-// Those in line find out together that no quorum can be reached: each waits for as long as it would alone, and not for
-// all who give up before it.
+// Callers in line learn together that no quorum can be reached. Each waits for as long as it would alone, and not for
+// all callers that give up before it.
 func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 	bubbles(t, 3, map[string]func(*testutil.Node){
 		"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
@@ -327,15 +328,16 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 	})
 }
 
-// Whose turn has just come, and is cut short before it knows more itself, knows what the one before found out:
-// that nodes are out of reach, and not that anybody holds the key.
+// A caller may give up just after its turn has come, before it has an answer of its own. Its error says what the caller
+// before it found out: nodes are out of reach, and the key is not held.
 func TestLineKeepsWhatIsKnown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for _, n := range w.nodes {
 			n.Hang()
 		}
-		for first := 2 * time.Second; first < 4*time.Second; first += 50 * time.Millisecond { // some end within a round
+		// Some waits end within a round.
+		for first := 2 * time.Second; first < 4*time.Second; first += 50 * time.Millisecond {
 			var waiting sync.WaitGroup
 			for _, wait := range []time.Duration{first, first + 200*time.Millisecond} {
 				waiting.Go(func() {
@@ -355,7 +357,7 @@ func TestLineKeepsWhatIsKnown(t *testing.T) {
 	})
 }
 
-// Who has waited for longer than the max TTL keeps its place.
+// A waiter that has waited for longer than the max TTL keeps its place.
 func TestPlaceOfALongWait(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, early, late := w.process(), w.process(), w.process()
