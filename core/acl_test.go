@@ -28,9 +28,11 @@ func TestLeastACL(t *testing.T) {
 	admin := server.Client().(*redis.Client)
 	password := slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })
 	rules[password] = ">password"
+
 	if err := everythingWith(t, rules, server, admin); err != nil {
 		t.Fatalf("with %v: %v", rules, err)
 	}
+
 	for i, r := range rules {
 		if !strings.ContainsAny(r[:1], "+~&") {
 			continue
@@ -71,14 +73,17 @@ func TestLeastACLForOperators(t *testing.T) {
 	server := testutil.NewServers(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 	admin := server.Client().(*redis.Client)
 	rules[slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })] = ">password"
+
 	if err := errors.Join(everythingWith(t, rules, server, admin), operations(t, server)); err != nil {
 		t.Fatalf("with %v: %v", rules, err)
 	}
+
 	for _, r := range services {
 		if !slices.Contains(rules, r) && r[0] != '>' {
 			t.Errorf("operators lack %s, which services have", r)
 		}
 	}
+
 	for i, r := range rules {
 		if slices.Contains(services, r) || !strings.ContainsAny(r[:1], "+~&") { // TestLeastACL checks these
 			continue
@@ -105,6 +110,7 @@ func operations(t *testing.T, server *testutil.Server) error {
 	if got := d.brief(); !slices.Equal(got, []found{{"risk", "replica_lag", 0}}) {
 		return fmt.Errorf("findings %s", d.text())
 	}
+
 	// lockctl lists keys in this way. It reads them as Locker.Inspect does.
 	keys, _, err := client.Scan(t.Context(), 0, "lockkit:*", 1).Result()
 	for _, key := range append(keys, "lockkit:none") {
@@ -128,6 +134,7 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
+
 	var locks [2]*Locker
 	for i := range locks {
 		var err error
@@ -137,6 +144,7 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 		}
 		defer locks[i].Close(t.Context())
 	}
+
 	if err := everyScript(t, locks[0]); err != nil {
 		return err
 	}
@@ -176,6 +184,7 @@ func everyScript(t *testing.T, l *Locker) error {
 	if err := l.Provision(ctx); err != nil {
 		return err
 	}
+
 	for _, rest := range []time.Duration{0, 10 * time.Second} {
 		lease, err := l.TryAcquire(ctx, fmt.Sprint("key ", rest))
 		if err != nil {
@@ -191,6 +200,7 @@ func everyScript(t *testing.T, l *Locker) error {
 			return fmt.Errorf("renewal after the release: %w", again)
 		}
 	}
+
 	lease, err := l.TryAcquire(ctx, "done")
 	if err != nil {
 		return err
@@ -213,11 +223,13 @@ func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient)
 	if err != nil {
 		return err
 	}
+
 	got := acquiring(waiter, t.Context(), "waited for")
 	testutil.Await(t, "subscribed", func() bool { return len(admin.PubSubChannels(t.Context(), "lockkit:*").Val()) > 0 })
 	if err := lease.Release(t.Context()); err != nil {
 		return err
 	}
+
 	if next := testutil.Receive(t, got); next.err != nil {
 		return next.err
 	} else if err := next.lease.Release(t.Context()); err != nil {
@@ -275,6 +287,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	for _, s := range c.Servers {
 		succeeds(t, s.Client().Do(t.Context(), args...).Err())
 	}
+
 	var log logbook.Book
 	var locks [2]*Locker
 	for i := range locks {
@@ -286,6 +299,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 		}
 		defer locks[i].Close(over())
 	}
+
 	held, err := locks[0].TryAcquire(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
@@ -293,9 +307,11 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	if s, err := locks[1].Inspect(t.Context(), "k"); err != nil || s.Holder == nil || s.Holder.Token != held.FencingToken() {
 		t.Errorf("%+v, %v", s, err)
 	}
+
 	master := c.Servers[0].Client()
 	got := acquiring(locks[1], t.Context(), "k")
 	testutil.Await(t, "subscribed", func() bool { return len(master.PubSubShardChannels(t.Context(), "lockkit:*").Val()) > 0 })
+
 	succeeds(t, held.Release(t.Context()))
 	next := testutil.Receive(t, got)
 	if next.err != nil {

@@ -21,7 +21,8 @@ import (
 )
 
 // A fewConns lets a client send only as many requests at once as it has connections, first come, first served. Each
-// request takes a while. It replaces the client's own pool, which does not work in a bubble if a request has to wait.
+// request takes a while. It replaces the client's own pool, because that does not work in a bubble if a request has to
+// wait.
 type fewConns struct {
 	coretest.CommandsOnly
 	conns chan struct{}
@@ -51,12 +52,14 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 		for i := range held {
 			held[i] = w.acquire(p, fmt.Sprint("held ", i))
 		}
+
 		hot, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		var granted atomic.Int64
 		for i := range loops {
 			all.Go(func() { hotLoop(hot, p, fmt.Sprint("hot ", i), &granted) })
 		}
+
 		time.Sleep(8 * time.Second) // a lease that is not renewed has ended long before
 		for _, lease := range held {
 			if lease.Context().Err() != nil {
@@ -66,6 +69,7 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 		if granted.Load() == 0 {
 			t.Error("no acquisition came through")
 		}
+
 		stop()
 		all.Wait()
 		p.Close(over())

@@ -43,6 +43,7 @@ func TestCutShortIsAdopted(t *testing.T) {
 		if w.recordOn(p, 1, "k") != "" || w.recordOn(p, 2, "k") != "" {
 			t.Fatal("the schedule is off: COMPLETE came through")
 		}
+
 		_, err = w.process().reaches(0, 2).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		w.wantDoneEverywhere("k", want)
@@ -93,10 +94,12 @@ func TestWaitEndsWhileARecordIsSettled(t *testing.T) {
 		for _, k := range p.links[:2] {
 			k.Set(coretest.Fate{ReplyDelay: 2 * wait}, wire.OpComplete)
 		}
+
 		start := time.Now()
 		if err := acquire(t.Context(), p); err == nil || errors.Is(err, ErrDone) {
 			t.Errorf("acquire: %v", err)
 		}
+
 		wantBetween(t, "it took", time.Since(start), wait, wait+10*time.Millisecond)
 		_, err := w.process().TryAcquire(t.Context(), "k")
 		wantDone(t, err, want) // completed by the call that gave up
@@ -171,6 +174,7 @@ func TestTwoCutShort(t *testing.T) {
 		b.links[0].Set(coretest.Fate{Refuse: true})
 		wantErr(t, lease.Complete(over(), []byte("second")), ErrUnavailable)
 		time.Sleep(11 * time.Second)
+
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links {
 			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -180,6 +184,7 @@ func TestTwoCutShort(t *testing.T) {
 		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
 			t.Fatalf("two records on one node each: %v", err)
 		}
+
 		want := Record{lease.FencingToken(), []byte("second")}
 		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
@@ -197,11 +202,13 @@ func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
 		c.links[1].Set(coretest.Fate{Delay: 5 * time.Second}, wire.OpComplete)
 		_, err := c.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
+
 		lease := w.acquire(b, "k")
 		time.Sleep(10 * time.Second) // c's COMPLETE has arrived
 		if owner, record := w.owner(b, 1, "k"), w.recordOn(b, 1, "k"); owner != lease.name() || record != "" {
 			t.Fatalf("node 1 belongs to %q, with record %q", owner, record)
 		}
+
 		wantValid(t, lease)
 		want := w.complete(lease, "result")
 		w.wantDoneEverywhere("k", want)
@@ -215,21 +222,25 @@ func TestReadRepair(t *testing.T) {
 		p := w.process()
 		want := w.complete(w.acquire(p, "k"), "result")
 		synctest.Wait()
+
 		outlive := func(i int) { // node i loses its memory, and votes again later
 			w.nodes[i].RestartEmpty()
 			w.stranger().TryAcquire(t.Context(), "another key")
 			time.Sleep(p.p.MaxTTL + time.Second)
 		}
+
 		outlive(2)
 		if w.recordOn(p, 2, "k") != "" {
 			t.Fatal("the schedule is off: node 2 remembers")
 		}
+
 		_, err := w.stranger().TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		synctest.Wait()
 		if w.recordOn(p, 2, "k") == "" {
 			t.Error("not handed to the node that lacks it")
 		}
+
 		outlive(0)
 		_, err = w.stranger().reaches(0, 2).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)

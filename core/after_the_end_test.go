@@ -143,11 +143,14 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 					k.Mend()
 				}
 			}
+
 			end(w, other, lease)
 			synctest.Wait()
+
 			for _, n := range w.nodes[1:] {
 				n.StepClock(23 * time.Hour)
 			}
+
 			w.pass(time.Second)
 			other.TryAcquire(t.Context(), "another key") // makes Redis look for expired keys
 			for _, n := range w.nodes[1:] {
@@ -174,11 +177,13 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		for _, k := range links {
 			k.Next(coretest.Fate{ReplyDelay: 300 * time.Millisecond}, wire.OpAcquire)
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		go p.Acquire(ctx, "k")
 		w.pass(100 * time.Millisecond)
 		shown := w.inspect(other, "k").Holder
+
 		w.pass(time.Second)
 		if shown == nil {
 			t.Fatal("the schedule is off: a quorum has not granted")

@@ -117,6 +117,7 @@ func testAllocations(t *testing.T) {
 		}
 		return least
 	}
+
 	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {
 		l := answeredLocker(t, n)
 		got := count(l)

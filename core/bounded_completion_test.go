@@ -28,13 +28,16 @@ func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
 		for i := range leases {
 			all = append(all, w.holds(p, fmt.Sprint("k", i)))
 		}
+
 		for _, node := range []int{1, 2} {
 			p.links[node].Set(coretest.Fate{Lose: true})
 		}
+
 		var completed sync.WaitGroup
 		for _, lease := range all {
 			completed.Go(func() { succeeds(t, lease.Complete(t.Context(), make([]byte, maxResult))) })
 		}
+
 		w.pass(time.Minute)
 		for _, node := range []int{1, 2} {
 			if n := p.waitingFor(node); n > leases {
@@ -64,6 +67,7 @@ func TestOnceIsBounded(t *testing.T) {
 		time.AfterFunc(5*time.Second, cancel)
 		return ctx, cancel
 	}
+
 	rounds := 2 * time.Second // one round and a pause, beyond any bound
 	bubbles(t, 3, map[string]once{
 		"deadline":                 {0, deadline, nil, 4 * time.Second, 5*time.Second + rounds},
@@ -78,12 +82,14 @@ func TestOnceIsBounded(t *testing.T) {
 		p, other := w.process(TTL(time.Hour)), w.process(TTL(time.Hour))
 		ctx, cancel := c.ctx(t.Context())
 		defer cancel()
+
 		start := time.Now()
 		err := p.Once(ctx, "k", func(context.Context) error {
 			p.refused()
 			time.Sleep(c.after)
 			return nil
 		}, c.opts...)
+
 		wantBetween(t, "Once", time.Since(start), c.least, c.most)
 		wantErr(t, err, ErrUnavailable)
 		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable) {

@@ -54,6 +54,7 @@ func callbackSites() map[string]callbackSite {
 			return WithLogger(slog.New(faultyHandler{misbehave}))
 		}, silent: true},
 	}
+
 	for _, kind := range []OpKind{OpAcquire, OpHold, OpRenew, OpRelease, OpComplete} {
 		all["Start of "+kind.String()] = callbackSite{option: func(misbehave func(context.Context)) Option {
 			return WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
@@ -73,6 +74,7 @@ func callbackSites() map[string]callbackSite {
 			}})
 		}}
 	}
+
 	for _, kind := range []OpKind{OpAcquire, OpRenew, OpRelease, OpComplete, OpTouch} {
 		all["Node of "+kind.String()] = callbackSite{option: func(misbehave func(context.Context)) Option {
 			return WithObserver(Observer{Node: func(ctx context.Context, of OpKind, _ NodeReply) {
@@ -248,6 +250,7 @@ func TestEventsAreDroppedWhileAnObserverBlocks(t *testing.T) {
 			}
 			return ctx, func(Outcome) { ended.Add(1) }
 		}}))
+
 		lease := w.acquire(p, "k")
 		w.pass(20 * time.Minute)
 		wantValid(t, lease)
@@ -257,6 +260,7 @@ func TestEventsAreDroppedWhileAnObserverBlocks(t *testing.T) {
 		if p.e.Callbacks.Dropped() == 0 || log.Count("events are dropped") == 0 {
 			t.Errorf("%d events dropped, %d lines", p.e.Callbacks.Dropped(), log.Count("events are dropped"))
 		}
+
 		close(until)
 		w.release(lease)
 		synctest.Wait()
@@ -277,8 +281,10 @@ func TestLossWhileTheHoldIsTold(t *testing.T) {
 			}
 			return r.start(ctx, op)
 		}}))
+
 		go p.Acquire(t.Context(), "k", MaxHold(time.Second))
 		w.pass(time.Minute)
+
 		close(until)
 		synctest.Wait()
 		_, outs := r.of(t, OpHold)
@@ -300,10 +306,12 @@ func TestCloseWhileAnObserverBlocks(t *testing.T) {
 					}
 				}
 			}}))
+
 			lease := w.acquire(p, "k")
 			w.pass(5 * time.Second)
 			go lease.Release(t.Context())
 			synctest.Wait()
+
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()

@@ -57,12 +57,15 @@ func TestOneNodeMoreOrLess(t *testing.T) {
 		twice := 0
 		for n, quorum := range quorums(c.before) {
 			key := fmt.Sprint("key ", n)
+
 			holder, newcomer := w.on(c.before...).stranger(guarded), w.on(c.after...).stranger(guarded)
 			holder.cutOff(func(i int) bool { return !slices.Contains(quorum, c.before[i]) })
 			lease := w.acquire(holder, key)
+
 			newcomer.cutOff(func(i int) bool { return slices.Contains(quorum, c.after[i]) })
 			newcomer.TryAcquire(t.Context(), "another key") // nodes that are new to it are in quarantine from now on
 			w.pass(newcomer.p.MaxTTL + 2*time.Second)
+
 			other, err := newcomer.TryAcquire(t.Context(), key)
 			if lease.Context().Err() != nil {
 				t.Fatalf("the holder on %v lost its lease", quorum)
@@ -85,6 +88,7 @@ func TestGuardIsTurnedOn(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		without, with := w.process(), w.stranger(WithRestartGuard(true))
 		lease := w.acquire(without, "k")
+
 		start := time.Now()
 		if _, err := with.TryAcquire(t.Context(), "free"); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("beside a node without a guard record: %v", err)
@@ -95,6 +99,7 @@ func TestGuardIsTurnedOn(t *testing.T) {
 		if _, err := with.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) {
 			t.Errorf("held by a process without the guard: %v", err)
 		}
+
 		w.release(lease)
 		again := w.acquire(with, "k")
 		if _, err := without.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || again.FencingToken() <= lease.FencingToken() {
@@ -140,6 +145,7 @@ func TestNodesChangeUnderLoad(t *testing.T) {
 		for range fleet {
 			m.start(0, 1, 2)
 		}
+
 		for _, list := range [][]int{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {1, 2, 3, 4}, {2, 3, 4}} {
 			before := m.granted.Load()
 			m.complete(fmt.Sprint("before ", list))
@@ -155,6 +161,7 @@ func TestNodesChangeUnderLoad(t *testing.T) {
 				t.Errorf("%d grants until all had the nodes %v", now-before, list)
 			}
 		}
+
 		for len(m.members) > 0 {
 			m.stop()
 		}

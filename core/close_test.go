@@ -48,12 +48,14 @@ func TestCloseWaitsForLeases(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("not renewed while Close waits: %v", context.Cause(lease.Context()))
 		}
+
 		asked := p.counting(wire.OpAcquire)
 		_, err := p.Acquire(t.Context(), "other")
 		wantErr(t, err, ErrClosed)
 		if n := asked.Load(); n > 0 {
 			t.Errorf("%d requests for a key that nobody can be given any more", n)
 		}
+
 		w.release(lease)
 		succeeds(t, testutil.Receive(t, done))
 	})
@@ -66,11 +68,13 @@ func TestCloseTakesLeasesAway(t *testing.T) {
 		errHurry := errors.New("hurry")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errHurry)
 		defer cancel()
+
 		start := time.Now()
 		err := p.Close(ctx)
 		wantErr(t, err, errHurry)
 		wantInError(t, err, `"a", "b"`)
 		wantBetween(t, "Close took", time.Since(start), 2*time.Second, 2*time.Second)
+
 		for _, lease := range []*Lease{a, b} {
 			wantReason(t, context.Cause(lease.Context()), LossClosed)
 			w.release(w.acquire(other, lease.Key()))
@@ -88,6 +92,7 @@ func TestAfterClose(t *testing.T) {
 		w.release(released)
 		succeeds(t, completed.Complete(t.Context(), nil))
 		succeeds(t, p.Close(t.Context()))
+
 		before := w.nodes[0].Calls()["EVALSHA"]
 		_, err := p.Acquire(t.Context(), "k")
 		wantErr(t, err, ErrClosed)
@@ -96,6 +101,7 @@ func TestAfterClose(t *testing.T) {
 		fn := func(context.Context) error { return errors.New("fn was called") }
 		wantErr(t, p.Do(t.Context(), "k", fn), ErrClosed)
 		wantErr(t, p.Once(t.Context(), "k", fn), ErrClosed)
+
 		w.release(released)
 		w.release(completed)
 		if err := completed.Complete(t.Context(), nil); err != nil {
@@ -124,12 +130,14 @@ func TestCloseEndsWaiting(t *testing.T) {
 	}, func(t *testing.T, w *world, c row) {
 		p := w.process()
 		c.prepare(w, p)
+
 		failed := make(chan error, 1)
 		go func() {
 			_, err := p.acquire(t.Context(), "k", c.try, nil)
 			failed <- err
 		}()
 		time.Sleep(300 * time.Millisecond)
+
 		start := time.Now()
 		done := closing(p.Locker, over())
 		wantErr(t, testutil.Receive(t, failed), ErrClosed)
@@ -154,12 +162,14 @@ func TestCloseWhileALeaseBegins(t *testing.T) {
 			}
 			return ctx, nil
 		}})), w.process()
+
 		failed := make(chan error, 1)
 		go func() {
 			_, err := p.TryAcquire(t.Context(), "k")
 			failed <- err
 		}()
 		testutil.Receive(t, enter)
+
 		done := closing(p.Locker, over())
 		synctest.Wait()
 		close(leave)
@@ -247,6 +257,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	succeeds(t, l.Provision(t.Context()))
 	err = l.Do(t.Context(), "k", func(ctx context.Context) error {
 		found := int64(0)
@@ -261,6 +272,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		if err := l.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
@@ -305,6 +317,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
+
 	for _, want := range []string{"TTL", "nodes 0, 2, 3, 4, 5, 6 and 7: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not mention %q: %v", want, err)

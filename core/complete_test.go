@@ -94,6 +94,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 		}
 		wantErr(t, context.Cause(lease.Context()), ErrReleased)
 		p.wantNothingLeft(t)
+
 		for _, p := range []*process{p, other} {
 			_, err := p.Acquire(t.Context(), "k")
 			wantDone(t, err, want)
@@ -103,6 +104,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 				wantDone(t, do(t.Context(), "k", w.never), want)
 			}
 		}
+
 		w.release(w.acquire(p, "another key"))
 		w.wantDoneEverywhere("k", want)
 	})
@@ -113,6 +115,7 @@ func TestWaiterIsToldDone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease := w.acquire(p, "k")
+
 		told := make(chan error, 2)
 		for _, p := range []*process{p, other} {
 			go func() {
@@ -120,6 +123,7 @@ func TestWaiterIsToldDone(t *testing.T) {
 				told <- err
 			}()
 		}
+
 		time.Sleep(5 * time.Second)
 		want := w.complete(lease, "result")
 		for range 2 {
@@ -183,9 +187,11 @@ func TestRetentionWhileSomebodyAsks(t *testing.T) {
 			p.set(coretest.Fate{Delay: 100 * time.Millisecond, ReplyDelay: 100 * time.Millisecond})
 			callers = append(callers, p)
 		}
+
 		lease := w.acquire(callers[0], "k")
 		start := time.Now()
 		w.complete(lease, "result")
+
 		granted := make(chan time.Duration, 1)
 		var asking sync.WaitGroup
 		for i := 0; len(granted) == 0 && time.Since(start) < 5*time.Minute; i++ {
@@ -199,6 +205,7 @@ func TestRetentionWhileSomebodyAsks(t *testing.T) {
 				}
 			})
 		}
+
 		asking.Wait()
 		if len(granted) == 0 {
 			t.Fatal("never granted again")
@@ -302,6 +309,7 @@ func TestCompleteRepeated(t *testing.T) {
 		p.links[0].Set(coretest.Fate{LoseReply: true}, wire.OpComplete) // one node has the record
 		result := []byte("first")
 		wantErr(t, lease.Complete(over(), result), ErrUnavailable)
+
 		p.mend()
 		copy(result, "spoilt")
 		for range 2 { // the first result stays

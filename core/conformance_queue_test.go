@@ -166,6 +166,7 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	if v.Refused {
 		got["refused"] = 1
 	}
+
 	text := map[string]string{"carried": v.Hint, "claim": v.Claim}
 	if v.Memory != "" && v.Memory != s.memory() {
 		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.Memory, s.memory())
@@ -191,6 +192,7 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 		}
 		delete(want, name)
 	}
+
 	for name, str := range text {
 		expect := want[name]
 		switch {
@@ -216,6 +218,7 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 		}
 		delete(want, name)
 	}
+
 	if len(want) != 0 {
 		s.t.Errorf("%s\n\tnot there: %v", line, want)
 	}
@@ -243,6 +246,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		s.t.Fatal(err)
 	}
+
 	r := must(testutil.ParseResource(value))
 	if _, none := want["none"]; none {
 		if value != "" {
@@ -250,10 +254,12 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		}
 		return
 	}
+
 	if expr, ok := want["ttl"]; ok {
 		s.checkTTL(line, key, expr)
 		delete(want, "ttl")
 	}
+
 	waited := int64(0)
 	if r.MayHaveWaiter {
 		waited = 1
@@ -272,6 +278,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	if r.Record != nil {
 		got["ballot"], got["kept"], got["origin"], text["result"] = r.Record.Ballot, r.Record.KeptUntil, r.Record.Origin, r.Record.Result
 	}
+
 	s.compare(line, want, got, text)
 }
 
@@ -322,7 +329,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 	}
 }
 
-// checkNote checks the note beside the guard record, which says since when the longest lease in use is known.
+// checkNote checks the note beside the guard record. It says since when the longest lease in use is known.
 func (s *scene) checkNote(line string, want map[string]string) {
 	s.t.Helper()
 	key := s.l.e.Keys.GuardsQuery(0)[2].(string)

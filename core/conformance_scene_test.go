@@ -83,7 +83,7 @@ const wrongType = "of another type"
 
 const conformanceKey = "a key {with} braces\n"
 
-// open makes the Locker of the scene, which has no other node.
+// open makes the Locker of the scene, on its only node.
 func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	var err error
 	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix), inside.AllowUnfit.(Option)}, opts...)...)
@@ -91,10 +91,12 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.l.Close(context.Background()) })
+
 	s.t, s.leases = t, map[string]*Lease{}
 	if s.way == inBatch {
 		succeeds(t, s.client.HSet(t.Context(), s.l.e.Keys.Resource(wrongType), "a", "hash").Err())
 	}
+
 	us := s.time()
 	s.names = map[string]span{"U": {us, us}, "T": {us / 1000, us / 1000}}
 	s.names["now"], s.names["us"] = s.names["T"], s.names["U"]
@@ -188,8 +190,10 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	case ok: // the same history, with another beginning
 		memory = s.history() + "." + fmt.Sprint(s.eval("T"+since).lo)
 	}
+
 	carried := wire.Holder{Hint: f["carry"]}.Carried()
 	always := func(q wire.Request) func(time.Time) wire.Request { return func(time.Time) wire.Request { return q } }
+
 	switch verb {
 	case "acquire":
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
@@ -281,6 +285,7 @@ func (s *scene) step(line, who, rest string) {
 	var wall time.Time
 	var v quorum.Vote
 	var before, after int64
+
 	// If the machine pauses between the stamp and the request, the node refuses the request and nothing has happened.
 	for refused := true; refused; {
 		stamp := time.Now()
@@ -293,9 +298,11 @@ func (s *scene) step(line, who, rest string) {
 		after = s.time()
 		refused = v.Verdict == wire.ClockSkewed && !given && time.Since(stamp) > s.l.p.Window
 	}
+
 	if s.way == twice {
 		s.send(request(wall), wall)
 	}
+
 	s.names["us"], s.names["now"] = span{before, after}, span{before / 1000, after / 1000}
 	switch clock := int64(v.Clock); {
 	case clock != 0 && (clock < before/1000*1000 || clock > after):
@@ -307,6 +314,7 @@ func (s *scene) step(line, who, rest string) {
 	case !timeless[verb] && verb != "provision":
 		s.t.Errorf("%s\n\tthe reply does not tell the node's clock: %+v", line, v)
 	}
+
 	s.names["wall"] = s.eval(f["wall"])
 	s.checkVote(line, fieldsOf(expect), v)
 	if verb == "mark" {
@@ -396,11 +404,13 @@ func (s *scene) set(f map[string]string) error {
 		return err
 	}
 	r := must(testutil.ParseResource(value))
+
 	for name, to := range map[string]*int64{"e": &r.Expiry, "f": &r.Counter, "p": &r.Before, "u": &r.TurnUntil, "z": &r.Ended} {
 		if f[name] != "" {
 			*to = s.number(f, name)
 		}
 	}
+
 	for name, to := range map[string]*string{"i": &r.Owner, "r": &r.Next} {
 		switch whose := f[name]; whose {
 		case "":
@@ -412,6 +422,7 @@ func (s *scene) set(f map[string]string) error {
 			*to = s.lease(whose).name()
 		}
 	}
+
 	if _, text, ok := strings.Cut(f["c"], ":"); ok {
 		r.Metadata = carriedHint(text)
 	}
@@ -421,6 +432,7 @@ func (s *scene) set(f map[string]string) error {
 	if f["ballot"] != "" {
 		r.Record = &testutil.ResourceRecord{Ballot: s.number(f, "ballot"), KeptUntil: s.number(f, "kept"), Origin: s.number(f, "origin"), Result: conformanceResults[f["result"]]}
 	}
+
 	life := time.Duration(redis.KeepTTL)
 	if f["ttl"] != "" {
 		life = time.Duration(s.number(f, "ttl")) * time.Millisecond
@@ -451,6 +463,7 @@ func (s *scene) setGuard(f map[string]string) error {
 			*to = fmt.Sprint(s.number(f, name))
 		}
 	}
+
 	if h := f["h"]; h != "" {
 		g.History = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
 	}
@@ -460,6 +473,7 @@ func (s *scene) setGuard(f map[string]string) error {
 	if f["k"] != "" {
 		g.Mark = fmt.Sprintf(">%d@%d", s.number(f, "k"), s.number(f, "at"))
 	}
+
 	text := g.History + "." + g.Since + g.New + " " + g.Longest + g.Mark
 	if g.Claim = cmp.Or(f["n"], g.Claim); g.Claim != "" {
 		text += " " + g.Claim
@@ -473,6 +487,7 @@ func (s *scene) happen(line, rest string) {
 	ctx := context.Background()
 	verb, options, _ := strings.Cut(rest, " ")
 	f := fieldsOf(options)
+
 	var err error
 	switch verb {
 	case "set":
@@ -492,6 +507,7 @@ func (s *scene) happen(line, rest string) {
 	default:
 		s.t.Fatalf("%s: what is that?", line)
 	}
+
 	if err != nil {
 		s.t.Fatalf("%s: %v", line, err)
 	}

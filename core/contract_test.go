@@ -21,8 +21,7 @@ import (
 
 // These tests check what the documentation of errors and types promises, at every place to which the promise applies.
 
-// The methods of a Lease and a Locker that this package did not make do not panic, whether nil or zero. Their errors
-// match ErrInvalid.
+// No method of a nil or zero Lease or Locker panics, and all its errors match ErrInvalid.
 func TestUnmadeAnswers(t *testing.T) {
 	for _, unmade := range []any{(*Lease)(nil), &Lease{}, (*Locker)(nil), &Locker{}} {
 		v := reflect.ValueOf(unmade)
@@ -39,6 +38,7 @@ func TestUnmadeAnswers(t *testing.T) {
 					args = append(args, reflect.Zero(in))
 				}
 			}
+
 			t.Run(fmt.Sprintf("%T nil=%v %s", unmade, v.IsNil(), method.Name), func(t *testing.T) {
 				for _, got := range v.Method(i).Call(args) {
 					if err, is := got.Interface().(error); is && !errors.Is(err, ErrInvalid) {
@@ -222,6 +222,7 @@ func TestErrorsQuoteLittle(t *testing.T) {
 				}
 				return
 			}
+
 			defer l.Close(t.Context())
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -236,6 +237,7 @@ func TestErrorsQuoteLittle(t *testing.T) {
 			}
 		})
 	}
+
 	clients := testutil.NewNodes(t, 1)[0].ClientWith(nil)
 	clients.AddHook(rewriteInfo{line: "role:master", by: "role:" + long})
 	if _, err := New([]redis.UniversalClient{clients}, quietly); err == nil || len(err.Error()) > 3*most {

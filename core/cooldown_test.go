@@ -64,6 +64,7 @@ func TestRetryAfterACooldown(t *testing.T) {
 		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || isKept(err) {
 			t.Errorf("while it is held: %v", err)
 		}
+
 		p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay}, wire.OpRelease)
 		free := time.Now().Add(time.Minute)
 		go w.releaseFor(lease, time.Minute)
@@ -99,6 +100,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 			return lease.Release(context.Background(), opts...)
 		}
 	}
+
 	for name, c := range map[string]struct {
 		lost  bool // the first release is lost
 		again func(*Lease) error
@@ -116,6 +118,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 				p, other := w.process(), w.process()
 				lease := w.holds(p, "k")
 				next := w.waits(other, "k")
+
 				if c.lost {
 					p.next(coretest.Fate{Refuse: true}, wire.OpRelease)
 				}
@@ -126,6 +129,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 				if err := c.again(lease); err != nil {
 					t.Errorf("released again: %v", err)
 				}
+
 				wantBetween(t, "free after", w.gets(next, released), d, d+5*time.Millisecond)
 				w.release(next.lease)
 			})
@@ -140,6 +144,7 @@ func TestCooldownInDo(t *testing.T) {
 		p, other := w.process(), w.process()
 		var released time.Time
 		var next *caller
+
 		err := p.Do(t.Context(), "k", func(ctx context.Context) error {
 			synctest.Wait()
 			next = w.waits(other, "k")
@@ -153,6 +158,7 @@ func TestCooldownInDo(t *testing.T) {
 			}
 			return nil
 		})
+
 		if err != nil {
 			t.Error(err)
 		}
@@ -204,6 +210,7 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 		p := w.process()
 		lease := w.holds(p, "k")
 		next := w.waits(p, "k")
+
 		var asked atomic.Int64
 		for _, k := range p.links {
 			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -213,12 +220,14 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 				return coretest.Fate{Delay: oneWay, ReplyDelay: oneWay}
 			})
 		}
+
 		released := time.Now()
 		go w.releaseFor(lease, time.Second)
 		w.pass(oneWay)
 		if n := asked.Load(); n > 0 {
 			t.Errorf("asked %d times before the release was confirmed", n)
 		}
+
 		wantBetween(t, "free after", w.gets(next, released), time.Second, time.Second+5*oneWay)
 		w.release(next.lease)
 	})

@@ -45,6 +45,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		r := lease.attempt.newAcquireRound(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Sent = p.e.Clock.Now()
+
 		var proposal time.Time
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
@@ -60,6 +61,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 				t.Errorf("request %d is stamped %v, and leaves at %v", i, sent.Wall, time.Now())
 			}
 		}
+
 		if p.e.Clock.Now().Since(r.Sent) != 3*time.Second {
 			t.Error("trust does not start before the first of them")
 		}
@@ -80,6 +82,7 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 				_, err := b.Acquire(ctx, "k")
 				waits <- err
 			}()
+
 			time.Sleep(time.Second)
 			a.links[0].Set(coretest.Fate{Refuse: true})
 			time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
@@ -87,15 +90,18 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 				b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRelease)
 				time.Sleep(2 * time.Second)
 			}
+
 			a.links[0].Mend()
 			b.links[0].Mend()
 			time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
 			if owner := w.owner(a, 0, "k"); owner != lease.name() {
 				t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.name())
 			}
+
 			a.links[1].Set(coretest.Fate{Refuse: true}) // the next outage
 			time.Sleep(2 * a.p.ttl)
 			wantValid(t, lease)
+
 			cancel()
 			<-waits
 			if c.shortly {

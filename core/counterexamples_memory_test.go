@@ -35,14 +35,17 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 		old := w.nodes[1].Snapshot()
 		a.refused()
 		time.Sleep(a.p.ttl + time.Second)
+
 		lease := w.acquire(b.reaches(1, 2), "k")
 		b.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRenew) // B does not bring its lease back
+
 		forget(w.nodes[1], old)
 		third.TryAcquire(t.Context(), "other") // the quarantine begins
 		a.mend()
 		err := stale.Complete(t.Context(), []byte("stale"))
 		wantErr(t, err, ErrLost)
 		wantReason(t, err, LossForgotten)
+
 		b.mend()
 		want := w.complete(lease, "result")
 		_, err = third.Acquire(t.Context(), "k")
@@ -50,7 +53,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 	})
 }
 
-// completeBarely makes p complete key on nodes 0 and 1 only, which is a bare quorum.
+// completeBarely makes p complete key on a bare quorum, nodes 0 and 1.
 func (w *world) completeBarely(p *process, key string) Record {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -68,12 +71,14 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		w.nodes[1].RestartEmpty()
 		other.reaches(1, 2)
 	}
+
 	bubbleNamed(t, "one of it forgets at once", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		w.completeBarely(p, "k")
 		forgotten(w, other)
 		w.await(other, "k") // the limit
 	})
+
 	bubbleNamed(t, "one of it forgets when somebody has asked", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		want := w.completeBarely(p, "k")
@@ -84,6 +89,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		_, err = other.Acquire(t.Context(), "k")
 		wantDone(t, err, want)
 	})
+
 	bubbleNamed(t, "the one that remembers is heard in time", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		want := w.completeBarely(p, "k")
@@ -104,16 +110,19 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 		a, b := w.process(), w.process()
 		stale := w.acquire(a, "k")
 		wantErr(t, a.completeOn(stale, "stale", 0), ErrUnavailable)
+
 		a.refused()
 		time.Sleep(a.p.ttl + time.Second)
 		w.nodes[0].RestartEmpty()
 		b.TryAcquire(t.Context(), "other")
 		time.Sleep(11 * time.Second)
+
 		lease := w.acquire(b.reaches(0, 1), "k")
 		want := w.complete(lease, "result")
 		if err := a.completeOn(stale, "stale", 2); err == nil {
 			t.Error("node 2, and node 0 before it forgot, make a quorum")
 		}
+
 		a.mend()
 		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
 		_, err := w.process().TryAcquire(t.Context(), "k")
@@ -129,11 +138,13 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 		b, a := w.process(opts...), w.process(opts...)
 		bLease := w.acquire(b, "k") // on all nodes; runs out on node 0 at 10s
 		synctest.Wait()
+
 		old := w.nodes[0].Snapshot()
 		b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(8 * time.Second)
 		b.set(coretest.Fate{Refuse: true}, wire.OpRenew) // on nodes 1 and 2 it runs out by 18s
 		time.Sleep(6 * time.Second)
+
 		a.links[1].Next(coretest.Fate{Delay: 4500 * time.Millisecond}, wire.OpAcquire)
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
@@ -141,9 +152,11 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 		if w.owner(a, 0, "k") == bLease.name() {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
+
 		w.nodes[0].RestartFrom(old)
 		b.links[0].Mend()
 		b.links[2].Mend() // B's next renewal reaches 0 and 2
+
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
@@ -160,12 +173,15 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 		lease := w.acquire(p, "k") // until 10s
 		p.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(9600 * time.Millisecond)
+
 		w.nodes[0].StepClock(450 * time.Millisecond)
 		w.acquire(other, "k") // its clock reads 10.05s
 		other.refused()
+
 		w.nodes[0].RestartEmpty()
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.mend()
+
 		lease.attempt.mu.Lock()
 		expiry := lease.attempt.nodes[0].expiry
 		lease.attempt.mu.Unlock()
@@ -183,6 +199,7 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), unrenewed}
 		a, b := w.process(opts...), w.process(opts...)
+
 		stale := w.acquire(a.reaches(0, 2), "k")
 		a.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(7500 * time.Millisecond)
@@ -190,14 +207,17 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 		go stale.renew() // sent while the lease is trusted
 		time.Sleep(3 * time.Second)
 		wantErr(t, context.Cause(stale.Context()), ErrLost)
+
 		lease := w.acquire(b.reaches(0, 1), "k")
 		w.nodes[0].Flush() // unlike a restart, it breaks no connection
 		w.stranger(opts...).TryAcquire(t.Context(), "other")
 		b.refused()
 		time.Sleep(14 * time.Second) // node 0 is out of quarantine, and A's renewal has arrived
+
 		if w.owner(a, 0, "k") != stale.name() {
 			t.Fatal("the schedule is off: the renewal did not take node 0")
 		}
+
 		a.mend()
 		b.mend()
 		first, second := stale.Complete(t.Context(), []byte("a")), lease.Complete(t.Context(), []byte("b"))
@@ -232,9 +252,11 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 func TestCE28_SettlingTakesTooLong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
+
 		p := w.process(append(slowly, withNodeTimeout(6*time.Second))...)
 		// The attempt that completes the record has to write its token back.
 		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro())
+
 		p.links[2].Set(coretest.Fate{Refuse: true})
 		p.links[0].Set(coretest.Fate{ReplyDelay: 5 * time.Second}, wire.OpAcquire, wire.OpRenew)
 		p.links[1].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -246,6 +268,7 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 			}
 			return coretest.Fate{}
 		})
+
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		_, err := p.TryAcquire(ctx, "k")
@@ -327,7 +350,7 @@ func TestProvisionByMany(t *testing.T) {
 }
 
 // A process that does not know of a longer lease may let a node vote too soon. So a node that knows the longest TTL
-// reports it, and every process passes it on. The last case shows the limit: a process that no such node has told.
+// reports it, and every process passes it on. The last case shows the limit: no node reports it.
 func TestCE33_TwoTTLs(t *testing.T) {
 	long, short := TTL(20*time.Second), TTL(5*time.Second)
 	play := func(t *testing.T, hears func(y *process), late bool, want bool) {
@@ -342,10 +365,12 @@ func TestCE33_TwoTTLs(t *testing.T) {
 			if late {
 				y = w.process(short, untouched)
 			}
+
 			lease := w.acquire(x.reaches(0, 1), "k")
 			x.refused()
 			w.nodes[0].Flush()
 			w.nodes[1].Flush()
+
 			hears(y)
 			overlap := false
 			for lease.Context().Err() == nil && !overlap {
@@ -354,11 +379,13 @@ func TestCE33_TwoTTLs(t *testing.T) {
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
+
 			if overlap != want {
 				t.Errorf("two holders: %v, want %v", overlap, want)
 			}
 		})
 	}
+
 	all := func(*process) {}
 	without2 := func(y *process) { y.reaches(0, 1) }
 	t.Run("told by the node that remembers", func(t *testing.T) { play(t, all, false, false) })

@@ -52,8 +52,10 @@ func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 		w.partly(x, 0, "k")
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		a.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpRenew) // within the clock window
+
 		first := trying(a.Locker, t.Context(), "k")
 		synctest.Wait() // nodes 0 and 1 have granted the key, and the write-back is under way to node 1
+
 		w.forget(a, 1, "k")
 		b.links[0].Set(coretest.Fate{Refuse: true})
 		second := w.acquire(b, "k")
@@ -71,10 +73,12 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 		w.partly(x, 0, "k")
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		a.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpRenew)
+
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		first := trying(patientTry(a.Locker), ctx, "k")
 		synctest.Wait()
+
 		w.forget(a, 1, "k")
 		a.links[1].Set(coretest.Fate{Lose: true}, wire.OpRelease) // a release would remove the traces of the write-back
 		wantErr(t, testutil.Receive(t, first).err, context.DeadlineExceeded)
@@ -197,6 +201,7 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
+
 		w.nodes[0].RestartEmpty() // it forgets that it granted the key to A
 		b.links[0].Mend()
 		b.links[2].Mend() // B's next renewal reaches 0 and 2
@@ -217,23 +222,28 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 		lease := w.acquire(b, "k")                        // expires on node 0 at 10s, never renewed there
 		b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(8500 * time.Millisecond)
+
 		// The first of them is sent at 9s and arrives at 12s.
 		b.links[0].Sequence(wire.OpRenew, coretest.Fate{Delay: 3 * time.Second}, coretest.Fate{Refuse: true})
 		time.Sleep(2 * time.Second)
+
 		a.links[1].Set(coretest.Fate{Refuse: true})
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		a.links[0].Set(coretest.Fate{Lose: true}, wire.OpRelease)
 		go a.TryAcquire(t.Context(), "k") // node 0 grants the key, and then forgets it
 		synctest.Wait()
+
 		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.name() {
 			t.Fatalf("the schedule is off: node 0 belongs to %q", owner)
 		}
+
 		w.nodes[0].Flush() // a restart would break the connection of the late renewal
 		before := w.nodes[0].Calls()
 		time.Sleep(2 * time.Second)
 		if after := w.nodes[0].Calls(); after["EVALSHA"] == before["EVALSHA"] {
 			t.Fatalf("the schedule is off: the late renewal has not arrived: %v, then %v", before, after)
 		}
+
 		if owner := w.owner(b, 0, "k"); owner == lease.name() {
 			t.Fatal("a renewal that came late took a node that had forgotten another's grant")
 		}
@@ -335,6 +345,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 			q := lease.attempt.lock.Acquire(p.p.ttlMillis, wire.Acquire{ProposedToken: wire.StampOf(wall)})
 			return must(coretest.Ask(p.e.Nodes[0].Client, p.e.Head.Load(), wire.NoMemory, wall, q))[0]
 		}
+
 		before := ask("k", time.Hour)
 		w.nodes[0].RestartEmpty()
 		ask("other", 0)
@@ -351,9 +362,11 @@ func TestCE20_RenewalOutsideTheClockWindow(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
 		lease := w.acquire(holder, "k")
+
 		w.nodes[0].StepClock(-3 * time.Second)
 		time.Sleep(5 * time.Second) // a renewal is due meanwhile
 		w.nodes[0].StepClock(3 * time.Second)
+
 		for lease.Context().Err() == nil && time.Until(lease.ValidUntil()) < 7*time.Second {
 			if _, err := other.TryAcquire(t.Context(), "k"); err == nil {
 				t.Fatalf("a second holder, while the first is valid for another %v", time.Until(lease.ValidUntil()))

@@ -69,6 +69,7 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 		p.forget(1)
 		go p.TryAcquire(t.Context(), "lost")
 		time.Sleep(400 * time.Millisecond)
+
 		go p.TryAcquire(t.Context(), "first")
 		time.Sleep(node.MinPace / 8)
 		start := time.Now()
@@ -76,6 +77,7 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 		if took := time.Since(start); err != nil || took > turnTime {
 			t.Errorf("after %v: %v", took, err)
 		}
+
 		linger()
 	})
 }
@@ -170,14 +172,17 @@ func TestNoConnectionIsTakenForGood(t *testing.T) {
 			}
 		})
 		defer client.Close()
+
 		l, err := New([]redis.UniversalClient{client}, quietly)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close(over())
+
 		swallows.Store(true)
 		_, err = l.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
+
 		swallows.Store(false)
 		time.Sleep(10 * time.Second)
 		w.release(w.acquire(&process{Locker: l}, "k"))

@@ -119,9 +119,11 @@ func TestDiagnose(t *testing.T) {
 		// The process's own first requests would begin a quarantine on a broken node, so they must be over first.
 		synctest.Wait()
 		c.breaks(w, clients)
+
 		d := w.diagnoseClients(clients, c.opts...)
 		wantFindings(t, d, c.want...)
 		wantAdvice(t, d, c.says...)
+
 		for _, n := range w.nodes {
 			n.Up()
 		}

@@ -191,6 +191,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		if len(d.brief()) != 6 {
 			t.Errorf("findings:\n%s", d.text())
 		}
+
 		errGone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(300*time.Millisecond, func() { cancel(errGone) })
@@ -199,9 +200,11 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		wantErr(t, err, context.Canceled)
 		wantErr(t, err, errGone)
 		wantBetween(t, "ended after", time.Since(start), 300*time.Millisecond, 300*time.Millisecond)
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
+
 		clients := testutil.Clients(w.nodes)
 		clients[3].(*redis.Client).AddHook(deafTo("eval evalsha"))
 		start = time.Now()
@@ -209,6 +212,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 			t.Errorf("%+v", d.Nodes[3])
 		}
 		wantBetween(t, "with a node that leaves one request unanswered it took", time.Since(start), time.Second, time.Second)
+
 		for _, n := range w.nodes {
 			n.Slow(900 * time.Millisecond)
 		}

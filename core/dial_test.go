@@ -70,11 +70,13 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 			t.Errorf("%s: the error shows a password: %v", url, err)
 		}
 	}
+
 	_, err := Operators.Dial([]string{"redis-sentinel://a,b:1?route_randomly=true", "redis-cluster://a,b:1/1?read_only=true"}, WithTLS(newCA(t).trusting()))
 	wantInError(t, err, "node 0: master_name is missing", "nodes 0 and 1: it would ask replicas", "nodes 0 and 1: "+bad, "nodes 0 and 1: it is without TLS", "node 1: a Redis Cluster has no database")
 	if n := strings.Count(err.Error(), "\n") + 1; n != 5 {
 		t.Errorf("%d lines of 5, each of which says a fault once: %v", n, err)
 	}
+
 	mixed := []string{"redis://host", "rediss://host", "redis-sentinel://host?master_name=m", "redis-cluster://host"}
 	_, err = Operators.Dial(mixed, WithTLS(newCA(t).trusting()))
 	wantInError(t, err, "nodes 0, 2 and 3: it is without TLS")
@@ -95,12 +97,14 @@ func TestDialledClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeClients(clients)
+
 	want := must(newPolicy([]Option{TTL(time.Minute), WithClockWindow(0)}, 3)).nodeTimeout
 	names := []string{"host:6379", "sentinel mymaster [host:26379 b:26379]", "cluster [host:7000 b:7000]"}
 	for i, c := range clients {
 		if got := goredis.AddrOf(c); got != names[i] {
 			t.Errorf("%s, want %s", got, names[i])
 		}
+
 		var o *redis.Options
 		switch c := c.(type) {
 		case interface{ Options() *redis.Options }:
@@ -111,6 +115,7 @@ func TestDialledClients(t *testing.T) {
 				DialTimeout: all.DialTimeout, ReadTimeout: all.ReadTimeout, WriteTimeout: all.WriteTimeout,
 				MaintNotificationsConfig: all.MaintNotificationsConfig, Username: all.Username, Password: all.Password}
 		}
+
 		if o.MaxRetries > 0 || o.DialerRetries != 1 || !o.ContextTimeoutEnabled || o.DialTimeout != want || o.ReadTimeout != want || o.WriteTimeout != want ||
 			o.MaintNotificationsConfig.Mode != "disabled" {
 			t.Errorf("%s: %+v", names[i], o)
@@ -130,7 +135,7 @@ func TestDialledClients(t *testing.T) {
 // watchedOptions are options for a node that may fail over, with a short quarantine.
 var watchedOptions = []Option{TTL(6 * time.Second), WithClockWindow(300 * time.Millisecond), withNodeTimeout(time.Second), WithRestartGuard(true), WithReplicaLag(time.Second), quietly}
 
-// opened returns a Locker on one node, which votes.
+// opened returns a Locker on one node. The node votes by then.
 func opened(t *testing.T, url string, opts ...Option) *Locker {
 	t.Helper()
 	l := must(Open([]string{url}, opts...))
@@ -170,6 +175,7 @@ func TestOpenSentinel(t *testing.T) {
 	for _, s := range c.Servers {
 		succeeds(t, s.Client().Do(t.Context(), "ACL", "SETUSER", "service", "on", ">two", "~*", "&*", "+@all").Err())
 	}
+
 	url := "redis-sentinel://watcher:one@" + c.Addr() + "?addr=127.0.0.1:1&username=service&password=two&master_name="
 	_, err := Open([]string{url + "nobody"}, watchedOptions...)
 	wantInError(t, err, "node 0 (sentinel nobody [", "check master_name")
@@ -177,8 +183,10 @@ func TestOpenSentinel(t *testing.T) {
 	wantInError(t, err, "WRONGPASS", "the Sentinels' user and password")
 	_, err = Open([]string{strings.Replace(url, "=two", "=guess", 1) + "primary"}, watchedOptions...)
 	wantInError(t, err, "WRONGPASS", "the server's user and password")
+
 	l := opened(t, url+"primary", watchedOptions...)
 	wantWork(t, l, 3)
+
 	victim := c.Primary()
 	victim.Kill()
 	promoted := c.Servers[1].Client()
@@ -192,6 +200,7 @@ func TestOpenCluster(t *testing.T) {
 	c := testutil.NewCluster(t, 3, time.Second)
 	l := opened(t, "redis-cluster://127.0.0.1:1?addr="+c.Servers[1].Addr()+"&addr="+c.Servers[0].Addr(), watchedOptions...)
 	wantWork(t, l, 12)
+
 	victim := c.Servers[1]
 	victim.Kill()
 	testutil.Await(t, "promoted", func() bool {
@@ -207,14 +216,17 @@ func TestOpenTLS(t *testing.T) {
 	_, addr := ca.serve([]string{"localhost"})
 	url := fmt.Sprintf("rediss://localhost:%d", portOf(addr))
 	opts := []Option{unhurried, quietly}
+
 	_, err := Open([]string{url}, opts...)
 	wantInError(t, err, "certificate signed by unknown authority")
 	_, err = Open([]string{url}, append(opts, WithTLS(other.trusting()))...)
 	wantInError(t, err, "certificate signed by unknown authority")
+
 	trusting := append(opts, WithTLS(ca.trusting()))
 	_, err = Open([]string{"rediss://" + addr}, trusting...)
 	wantInError(t, err, "cannot validate certificate for 127.0.0.1")
 	wantWork(t, opened(t, url, trusting...), 1)
+
 	named := ca.trusting()
 	named.ServerName = "localhost"
 	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(named))...), 1)

@@ -76,12 +76,14 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 		return l
 	}
 	holder, other := locker(Note("web-7f9c/4711")), locker()
+
 	c := &cli{t, server.Client(), script}
 	c.want(c.Eval(t.Context(), script, []string{"lockkit:{0}r:nothing"}).Val() == "no such key", "no key", nil)
 	succeeds(t, holder.Provision(t.Context()))
 	history := node.ParseInfo(c.Info(t.Context()).Val())["master_replid"]
 	guard := c.Get(t.Context(), "lockkit:{0}g").Val()
 	c.want(regexp.MustCompile(`^`+history+`\.\d+! 3600000 \S+$`).MatchString(guard) && c.PTTL(t.Context(), "lockkit:{0}g").Val() == -1, "guard record", guard)
+
 	lease := must(holder.Acquire(t.Context(), "invoice:42", Name("invoices")))
 	guard = c.Get(t.Context(), "lockkit:{0}g").Val()
 	c.want(regexp.MustCompile(`^`+history+`\.\d+! 3600000$`).MatchString(guard), "guard record", guard)
@@ -135,6 +137,7 @@ func (c *cli) ended(holder *Locker) {
 	kept := c.read("invoice:43")
 	c.want(kept[5] == wire.CooldownPrefix+lease.name(), "kept taken", kept)
 	c.within("kept taken", kept[1], time.Hour)
+
 	lease = must(holder.Acquire(ctx, "invoice:44", Retention(5*time.Hour)))
 	if err := lease.Complete(ctx, []byte("sent")); err != nil {
 		c.Error(err)
@@ -143,6 +146,7 @@ func (c *cli) ended(holder *Locker) {
 	c.want(len(done) == 13 && done[1] == int64(0) && done[9] == token && done[11] == token && done[12] == "sent", "completed", done)
 	c.within("record", done[10], 5*time.Hour)
 	c.lasts("r:invoice:44", 7*time.Hour)
+
 	tombstone := "lockkit:{0}x:" + lease.name()
 	c.want(c.Get(ctx, tombstone).Val() == "2" && c.PTTL(ctx, tombstone).Val() <= time.Minute, "tombstone", c.Keys(ctx, "*").Val())
 }
@@ -178,12 +182,14 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 		return text
 	}
+
 	code := read("../*/*_test.go") + read("../*/*/*_test.go") + read("../*/*/*/*_test.go")
 	name := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]*)(…?)")
 	named := name.FindAllStringSubmatch(read("../docs/*.md")+read("../*.md"), -1)
 	if len(named) < 30 {
 		t.Fatalf("only %d names found", len(named))
 	}
+
 	for _, m := range named {
 		want := "func " + m[1]
 		if m[2] == "" {

@@ -39,6 +39,7 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 			}
 		}
 	}
+
 	const long = 5 * time.Second
 	for name, c := range map[string]inTheWay{
 		"held":                 {func(w *world, _ *process) { w.acquire(w.process(), "k") }, long, ErrHeld, ClassHeld},
@@ -132,6 +133,7 @@ func TestClassOf(t *testing.T) {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}
+
 	names := map[string]bool{}
 	for class := ClassNone; class <= ClassOther; class++ {
 		names[class.String()] = true

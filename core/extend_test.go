@@ -29,15 +29,18 @@ func TestMaxHold(t *testing.T) {
 		renewals := p.counting(wire.OpRenew)
 		start := time.Now()
 		lease := w.acquire(p, "k")
+
 		testutil.Receive(t, lease.Context().Done())
 		if held := time.Since(start); held != c.d {
 			t.Errorf("held for %v", held)
 		}
 		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
+
 		sent := renewals.Load()
 		if c.renewals >= 0 && sent != c.renewals {
 			t.Errorf("%d renewals", sent)
 		}
+
 		w.freeAfter(other, "k")
 		wantBetween(t, "free after", time.Since(start), c.d, c.d+10*time.Second+soon)
 		if n := renewals.Load(); n != sent {
@@ -74,6 +77,7 @@ func TestExtend(t *testing.T) {
 		p, other := w.process(), w.process(patient)
 		lease := w.await(p, "k", MaxHold(8*time.Second))
 		time.Sleep(c.after)
+
 		start, sends := time.Now(), w.requests()
 		succeeds(t, lease.Extend(c.d))
 		if c.d < 8*time.Second {
@@ -82,11 +86,13 @@ func TestExtend(t *testing.T) {
 				t.Errorf("%d requests", n)
 			}
 		}
+
 		testutil.Receive(t, lease.Context().Done())
 		if held := time.Since(start); held != c.d {
 			t.Errorf("held for %v more", held)
 		}
 		wantReason(t, lease.Lost(), LossMaxHold)
+
 		w.freeAfter(other, "k")
 		wantBetween(t, "free after", time.Since(start), c.d, c.d+10*time.Second+soon)
 	})
@@ -146,6 +152,7 @@ func TestExtendAfterTheEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lease := w.awaitUnder(ctx, p, "k", MaxHold(20*time.Second))
+
 		c.ends(w, p, lease, cancel)
 		err := lease.Extend(time.Minute)
 		wantErr(t, err, c.want)

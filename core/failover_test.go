@@ -66,6 +66,7 @@ func (r *rig) contend(ctx context.Context, h holding, contender *process) {
 			}
 			second.Release(context.Background())
 		}
+
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
@@ -102,11 +103,13 @@ func (r *rig) survive(all []holding, victim *testutil.Server, server func(key st
 			key = h.attempt.lock.Resource()
 		}
 	}
+
 	testutil.Await(r, "promoted", func() bool { return server(key) != victim })
 	r.Logf("promoted after %v", time.Since(killed))
 	w := r.witness(server(key), key)
 	lost := r.renewed(all)
 	w.stop()
+
 	for _, h := range lost {
 		lostAt := h.ValidUntil()
 		switch {
@@ -177,10 +180,12 @@ func TestRealClusterFailover(t *testing.T) {
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	witness := c.Servers[0]
 	server := func(key string) *testutil.Server { return c.Master(witness, key) }
+
 	for _, client := range []redis.UniversalClient{witness.Client(), struct{ redis.UniversalClient }{c.Client()}} {
 		_, err := New([]redis.UniversalClient{client}, quietly, unhurried)
 		wantInError(t, err, "belongs to a Redis Cluster", "redis.ClusterClient")
 	}
+
 	all := r.hold(holder, contender, 36, server)
 	victim := c.Servers[1]
 	r.survive(all, victim, server)
@@ -200,6 +205,7 @@ func (r *rig) afterwards(all []holding, p *process) {
 			if err := h.Release(ctx); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnavailable) {
 				r.Errorf("%s: %v", h.Key(), err)
 			}
+
 			lease, err := p.Acquire(ctx, h.Key())
 			for ClassOf(err) == ClassUnavailable && ctx.Err() == nil { // its replicas may not keep up with it either
 				lease, err = p.Acquire(ctx, h.Key())
@@ -223,8 +229,10 @@ func TestRealSentinelFailover(t *testing.T) {
 	holder := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	server := func(string) *testutil.Server { return c.Primary() }
+
 	_, err := Open([]string{"redis://" + c.Addr()}, quietly, unhurried)
 	wantInError(t, err, "Sentinel", "redis.NewFailoverClient")
+
 	all := r.hold(holder, contender, 12, server)
 	r.survive(all, c.Primary(), server)
 	r.afterwards(all, holder)

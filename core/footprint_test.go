@@ -49,6 +49,7 @@ func TestFootprint(t *testing.T) {
 				lasting, lastingBytes = lasting+1, lastingBytes+n
 			}
 		}
+
 		t.Logf("| %s | %d | %d | %d | %d |", c.what, len(keys), bytes, lasting, lastingBytes)
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.what) + ` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$`).FindSubmatch(manual)
 		if row == nil {
@@ -60,6 +61,7 @@ func TestFootprint(t *testing.T) {
 				t.Errorf("%s: %d, the manual says %d", c.what, n, promised)
 			}
 		}
+
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		l.Close(over)
@@ -85,6 +87,7 @@ func TestRequestsPerOperation(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 			return w.nodes[0].Calls()["EVALSHA"] - before
 		}
+
 		var lease *Lease
 		for _, c := range []struct {
 			what string

@@ -21,10 +21,12 @@ func TestHandOnInOneRoundTrip(t *testing.T) {
 		lease := w.holds(p, "k")
 		c := w.waits(p, "k")
 		p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay})
+
 		before := w.requests()
 		released := time.Now()
 		go lease.Release(t.Context())
 		wantBetween(t, "hand-off", w.gets(c, released), 2*oneWay, 2*oneWay)
+
 		synctest.Wait()
 		if n := w.requests() - before; n > len(w.nodes) {
 			t.Errorf("%d batches for one hand-off", n)
@@ -89,15 +91,18 @@ func TestHandOnToOneWhoLeaves(t *testing.T) {
 				next := w.waits(p, "k")
 				after := w.waits(other, "k")
 				p.set(coretest.Fate{Delay: 2 * time.Millisecond, ReplyDelay: 2 * time.Millisecond})
+
 				released := time.Now()
 				go lease.Release(t.Context())
 				leave(p, next)
+
 				<-next.done
 				if next.err == nil {
 					t.Error("it has a lease")
 				}
 				wantBetween(t, "hand-off", w.gets(after, released), 0, 20*time.Millisecond)
 				w.release(after.lease)
+
 				p.Close(context.Background())
 				synctest.Wait()
 				for i := range w.nodes {

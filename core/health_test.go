@@ -36,6 +36,7 @@ func TestUnfitNodeComesBack(t *testing.T) {
 		if n := w.nodes[1].Calls()["INFO"]; n < 5 || n > 9 { // one of them by the other process
 			t.Errorf("%d looks in a minute at a node that is unfit", n)
 		}
+
 		w.nodes[0].Down()
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
@@ -91,6 +92,7 @@ func TestTouches(t *testing.T) {
 				t.Errorf("%d touches of node %d, which is asked all the time", n, i)
 			}
 		}
+
 		w.release(lease)
 		time.Sleep(time.Minute)
 		for i := range w.nodes {
@@ -98,6 +100,7 @@ func TestTouches(t *testing.T) {
 				t.Errorf("touches of node %d in an idle minute: %v", i, got)
 			}
 		}
+
 		w.nodes[1].Flush()
 		w.nodes[2].Down()
 		time.Sleep(6 * time.Second)
@@ -107,9 +110,11 @@ func TestTouches(t *testing.T) {
 		if got := o.verdicts(OpTouch, 2); got[len(got)-1] != VerdictFailed {
 			t.Errorf("node 2, which is down: %v", got)
 		}
+
 		if ops, _ := o.of(t, OpTouch); len(ops) > 0 {
 			t.Errorf("%d operations begun", len(ops))
 		}
+
 		p.Close(t.Context())
 		before := w.requests()
 		time.Sleep(time.Minute)
@@ -153,6 +158,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		}
 		client := clusterOfOne(n)
 		defer client.Close()
+
 		o := &pollster{}
 		l := must(New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o.observer()), quietly))
 		defer l.Close(over())
@@ -160,6 +166,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		if pass < 16*time.Second {
 			t.Errorf("a pass takes %v", pass)
 		}
+
 		start := time.Now()
 		var last time.Time
 		n.OnRequest(func([]string) testutil.Action {
@@ -169,6 +176,7 @@ func TestTouchesOfACluster(t *testing.T) {
 			last = time.Now()
 			return testutil.Action{}
 		})
+
 		time.Sleep(2*pass + time.Second)
 		n.OnRequest(nil)
 		guards := 0
@@ -238,17 +246,21 @@ func TestCauseIsKept(t *testing.T) {
 			p.TryAcquire(t.Context(), "k")
 			coretest.RefusalsHeard()
 		}
+
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, node.ErrNotAsked)
 		wantErr(t, err, coretest.ErrRefused)
+
 		p.cut()
 		time.Sleep(2 * p.p.nodeTimeout)
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, node.ErrNoAnswer)
 		wantErr(t, err, coretest.ErrRefused)
+
 		p.mend()
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
+
 		synctest.Wait()
 		for i, n := range p.e.Nodes {
 			if err := p.e.Buckets[0].NoAnswerError(i); errors.Is(err, coretest.ErrRefused) {
@@ -263,6 +275,7 @@ func TestClockOffsetOfLateReplies(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		w.release(w.acquire(p, "k"))
+
 		for _, n := range w.nodes {
 			n.SlowReplies(400 * time.Millisecond)
 		}
@@ -273,6 +286,7 @@ func TestClockOffsetOfLateReplies(t *testing.T) {
 		if offset, _ := p.ClockOffset(); offset != 0 {
 			t.Errorf("offset %v, the clocks agree", offset)
 		}
+
 		for range 10 { // if all replies are late, the error is at most half of the delay
 			w.release(w.acquire(p, "k"))
 		}
@@ -317,10 +331,12 @@ func TestQuarantineBeginsWithNew(t *testing.T) {
 		}
 		defer l.Close(over())
 		synctest.Wait()
+
 		w.nodes[0].Flush() // it has no guard record now
 		if err := l.Provision(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		for _, n := range w.nodes {
 			n.RestartEmpty()
 		}

@@ -121,11 +121,13 @@ func TestRestThatOutlastsTheWait(t *testing.T) {
 		lease := w.holds(p, "k")
 		w.releaseFor(lease, rest)
 		synctest.Wait()
+
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
 		if c.deadline > 0 {
 			ctx, cancel = context.WithTimeout(ctx, c.deadline)
 		}
 		defer cancel()
+
 		began := time.Now()
 		next, err := p.Acquire(ctx, "k", MaxWait(c.most))
 		took := time.Since(began)
@@ -136,6 +138,7 @@ func TestRestThatOutlastsTheWait(t *testing.T) {
 			w.release(next)
 			return
 		}
+
 		op, ok := errors.AsType[*OpError](err)
 		if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldCooldown || errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
@@ -170,6 +173,7 @@ func TestRestsOfNodes(t *testing.T) {
 		return quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.CooldownPrefix + "a", Remaining: s}}
 	}
 	other := quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Remaining: time.Hour}}
+
 	for _, c := range []struct {
 		votes []quorum.Vote
 		want  time.Duration

@@ -13,7 +13,7 @@ import (
 
 // These tests are about the texts that leases carry for waiters.
 
-// A bearer is an observer whose hint is the text in the context of the acquisition, or says if there is none.
+// A bearer is an observer whose hint is the text in the context of the acquisition or, without one, the field says.
 type bearer struct {
 	recording
 	says string
@@ -40,13 +40,16 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		lease := w.acquire(here, "k")
 		here.TryAcquire(t.Context(), "k")      // in this process
 		elsewhere.TryAcquire(t.Context(), "k") // in another
+
 		time.AfterFunc(5*time.Second, func() { lease.Release(t.Context()) })
 		next := must(elsewhere.Acquire(t.Context(), "k")) // it succeeds in the end
 		synctest.Wait()                                   // the release by the first process is over
+
 		here.TryAcquire(t.Context(), "k")
 		w.release(next)
 		synctest.Wait()
 		w.release(w.acquire(here, "k")) // no holder is in the way
+
 		_, outs := holder.of(t, OpAcquire)
 		_, there := waiter.of(t, OpAcquire)
 		for i, want := range []string{"", "of the holder", "of the waiter", ""} {
@@ -82,6 +85,7 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		p.Acquire(short, "k") // while the first caller contends
 		w.release(elsewhere)
 		w.pass(time.Minute)
+
 		_, outs := mine.of(t, OpAcquire)
 		for i, want := range []string{"elsewhere", "of the first", "of the second", "elsewhere"} {
 			if gaveUp := i == 3; outs[i].HolderHint != want || (outs[i].Err != nil) != gaveUp {
@@ -143,21 +147,26 @@ func TestNote(t *testing.T) {
 		if _, outs := waiter.of(t, OpAcquire); outs[0].HolderHint != c.seen {
 			t.Errorf("who waits sees %q", outs[0].HolderHint)
 		}
+
 		p.TryAcquire(t.Context(), "k")
 		if _, outs := holder.of(t, OpAcquire); outs[1].HolderHint != c.seen {
 			t.Errorf("who waits in the same process sees %q", outs[1].HolderHint)
 		}
+
 		if h := w.inspect(here, "k").Holder; h.Hint != c.seen || h.Note != c.note || h.Name != c.name {
 			t.Errorf("who looks sees %q, %q, %q", h.Note, h.Name, h.Hint)
 		}
+
 		for i := range w.nodes { // one after the other, so that a renewal brings the lease back to each of them
 			w.forget(p, i, "k")
 			time.Sleep(p.p.ttl)
 		}
+
 		wantValid(t, lease)
 		if h := w.inspect(here, "k").Holder; h.Hint != "" || h.Note != c.note || h.Name != c.name {
 			t.Errorf("of a lease that was brought back, who looks sees %q, %q, %q", h.Note, h.Name, h.Hint)
 		}
+
 		w.release(lease)
 		next := must(p.TryAcquire(t.Context(), "other", Name("call"), Note("other")))
 		synctest.Wait()
@@ -166,6 +175,7 @@ func TestNote(t *testing.T) {
 		}
 		w.release(next)
 	})
+
 	_, err := New(nil, Note(strings.Repeat("x", wire.MaxNote+1)))
 	if wantErr(t, err, ErrInvalid); !strings.Contains(err.Error(), "129 bytes") {
 		t.Error(err)

@@ -37,6 +37,7 @@ func TestHouse(t *testing.T) {
 			found = append(found, name)
 		}
 	}
+
 	var below []string
 	for _, f := range floors {
 		for _, p := range f {
@@ -53,11 +54,13 @@ func TestHouse(t *testing.T) {
 			below = append(below, p.name)
 		}
 	}
+
 	for _, name := range found {
 		if !slices.Contains(below, name) {
 			t.Errorf("%s is on no floor", name)
 		}
 	}
+
 	// Core may import all of them, and admin may import core. Of core's packages, only lockctl imports admin.
 	for dir, above := range map[string][]string{".": {}, "admin": {"core"}, "lockctl": {"core", "core/admin"}} {
 		for _, imported := range must(build.ImportDir(dir, 0)).Imports {

@@ -71,6 +71,7 @@ func TestInspect(t *testing.T) {
 		if d := time.Since(s.Holder.Since); d < 0 || d > time.Second || s.Holder.Remaining < 9*time.Second {
 			t.Errorf("just granted: %+v", s.Holder)
 		}
+
 		next := w.waits(other, "k")
 		waited := 0
 		for i := range w.nodes { // a node that was not needed for the refusal need not know of the waiter
@@ -111,8 +112,10 @@ func TestInspectLeft(t *testing.T) {
 		w.nodes[1].StepClock(2 * time.Hour)
 		w.holds(p, "k")
 		p.cut()
+
 		left := w.inspect(other, "k").Holder.Remaining
 		wantBetween(t, "left", left, 9*time.Second, 10*time.Second+time.Millisecond)
+
 		time.Sleep(left - time.Millisecond)
 		if w.inspect(other, "k").Holder == nil {
 			t.Errorf("over before %v", left)
@@ -122,6 +125,7 @@ func TestInspectLeft(t *testing.T) {
 			t.Errorf("%+v after %v", h, left)
 		}
 	})
+
 	uneven := func(t *testing.T, w *world) {
 		p, other := w.process(), w.stranger()
 		w.holds(p, "k")
@@ -164,15 +168,18 @@ func TestInspectWithNodesDown(t *testing.T) {
 			w.heeds = begin.heeds
 			p, other := w.process(), w.process()
 			lease := w.holds(p, "k")
+
 			begin.of(w.nodes[2])
 			start := time.Now()
 			wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, begin.says)
+
 			begin.of(w.nodes[0])
 			state, err := other.Inspect(t.Context(), "k")
 			wantErr(t, err, ErrUnavailable)
 			if d := time.Since(start); d > 2*other.p.nodeTimeout {
 				t.Errorf("it took %v", d)
 			}
+
 			op, _ := errors.AsType[*OpError](err)
 			if op.Op != OpInspect || op.Key != "k" || op.Nodes[0].Err == nil || op.Nodes[1].Verdict != VerdictHeld || op.Nodes[2].Err == nil {
 				t.Errorf("%+v", op)
@@ -208,6 +215,7 @@ func TestInspectEnds(t *testing.T) {
 		if s, err := p.Inspect(ctx, "k"); err != nil || s.Holder == nil || s.Nodes[0].Verdict != VerdictPending {
 			t.Errorf("a quorum has answered: %+v, %v", s, err)
 		}
+
 		w.nodes[1].Hang()
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -216,6 +224,7 @@ func TestInspectEnds(t *testing.T) {
 			t.Errorf("too soon to tell: %v", err)
 		}
 		wantState(t, s, nil, nil, VerdictPending, VerdictPending, VerdictHeld)
+
 		w.nodes[1].Up()
 		why := errors.New("why")
 		gone, leave := context.WithCancelCause(t.Context())
@@ -228,10 +237,12 @@ func TestInspectEnds(t *testing.T) {
 		}
 		wantErr(t, err, why)
 		wantErr(t, err, context.Canceled)
+
 		for _, key := range []string{"", strings.Repeat("k", wire.MaxKey+1)} {
 			_, err = p.Inspect(t.Context(), key)
 			wantErr(t, err, ErrInvalid)
 		}
+
 		lease.Release(over())
 		p.Close(over())
 		_, err = p.Inspect(t.Context(), "k")
@@ -250,12 +261,14 @@ func TestInspectMinorities(t *testing.T) {
 				t.Fatal(v.Verdict)
 			}
 		}
+
 		s := w.inspect(other, "k")
 		wantState(t, s, nil, nil, VerdictHeld, VerdictHeld, VerdictGone)
 		if s.Nodes[0].Holder.Attempt == s.Nodes[1].Holder.Attempt || s.Nodes[2].Holder != nil {
 			t.Errorf("%+v", s.Nodes)
 		}
 	})
+
 	bubbleNamed(t, "record", 3, func(t *testing.T, w *world) {
 		p := w.process()
 		want := w.cutShort(p, "k", "result")
@@ -264,6 +277,7 @@ func TestInspectMinorities(t *testing.T) {
 		if r := s.Nodes[0].Record; r.Token != want.Token {
 			t.Errorf("%+v", r)
 		}
+
 		w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
 			r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, KeptUntil: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
 		})
@@ -281,6 +295,7 @@ func TestInspectToken(t *testing.T) {
 		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
 		counter(2, -7)
 		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
+
 		w.nodes[0].Down()
 		if h := w.inspect(other, "k").Holder; h.Token != 0 || !h.Since.IsZero() || h.Attempt != lease.name() {
 			t.Errorf("%+v", h)
@@ -340,11 +355,13 @@ func TestInspectChangesNothing(t *testing.T) {
 		w.cutShort(p, "half done", "result")
 		p.mend()
 		synctest.Wait()
+
 		before, scripts := w.contents(), w.nodes[0].Calls()["EVALSHA"]
 		for _, key := range []string{"held", "free", "done", "half done", "never used"} {
 			w.inspect(other, key)
 			w.inspect(p, key)
 		}
+
 		synctest.Wait()
 		if after := w.contents(); after != before {
 			t.Errorf("before:\n%safter:\n%s", before, after)
@@ -363,6 +380,7 @@ func TestInspectDisturbsNobody(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Slow(time.Millisecond)
 		}
+
 		stop := make(chan struct{})
 		var looking sync.WaitGroup
 		for range 20 {
@@ -374,6 +392,7 @@ func TestInspectDisturbsNobody(t *testing.T) {
 				}
 			})
 		}
+
 		for range 50 {
 			w.release(w.acquire(p, "k"))
 		}
@@ -413,6 +432,7 @@ func TestInspectOnRealServers(t *testing.T) {
 	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Note != "who" || h.Remaining <= 0 {
 		t.Errorf("%+v", h)
 	}
+
 	succeeds(r, lease.Complete(t.Context(), []byte("result")))
 	if s := must(p.Inspect(t.Context(), "inspected")); s.Holder != nil || string(s.Record.Result) != "result" {
 		t.Errorf("%+v", s)
@@ -427,11 +447,13 @@ func TestInspectOfNodesThatForgot(t *testing.T) {
 	}, func(t *testing.T, w *world, forget func(*testutil.Node)) {
 		p, other := w.process(), w.process()
 		w.holds(p, "k")
+
 		forget(w.nodes[1])
 		s := w.inspect(other, "k")
 		if s.Holder == nil || s.Unknown() || s.Nodes[1].Verdict != VerdictQuarantined || s.Nodes[1].Remaining != 10*time.Second {
 			t.Errorf("one: %+v", s)
 		}
+
 		forget(w.nodes[2])
 		if s = w.inspect(other, "k"); s.Holder != nil || !s.Unknown() || s.Nodes[0].Holder == nil {
 			t.Errorf("two: %+v", s)
@@ -439,10 +461,12 @@ func TestInspectOfNodesThatForgot(t *testing.T) {
 		if s = w.inspect(other, "another"); !s.Unknown() {
 			t.Errorf("a key that one node does not have: %+v", s)
 		}
+
 		w.pass(4 * time.Second)
 		if s = w.inspect(other, "k"); s.Holder == nil || s.Unknown() {
 			t.Errorf("renewed: %+v", s)
 		}
+
 		w.pass(20 * time.Second)
 		if s = w.inspect(other, "another"); s.Unknown() || s.Nodes[1].Verdict != VerdictGone {
 			t.Errorf("after the quarantine: %+v", s)

@@ -44,6 +44,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		lease := p.newLease(t.Context(), "k")
 		lease.attempt.token = 8
 		must(write(w.nodes[0], resource))
+
 		before := w.dump(t, resource)
 		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
 		for _, v := range []quorum.Vote{askOf(lease.attempt.newAcquireRound(false), 0), lease.renewAlone(soon), askOf(lease.attempt.newReleaseRound(0), 0), askOf(lease.attempt.newCompleteRound(&wire.Record{Retention: time.Hour}, 8, true), 0)} {
@@ -51,6 +52,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 				t.Errorf("%+v", v)
 			}
 		}
+
 		if after := w.dump(t, resource); after != before {
 			t.Errorf("%q became %q", before, after)
 		}
@@ -69,12 +71,14 @@ func TestKeysBearTheNumberOfTheirLayout(t *testing.T) {
 				t.Errorf("%s: layout %d, want %d", when, got, layout)
 			}
 		}
+
 		lease := w.acquire(p, "k")
 		want("held", 4)
 		waiting, stop := context.WithCancel(t.Context())
 		go other.Acquire(waiting, "k")
 		synctest.Wait()
 		want("held, and another waits", 5)
+
 		stop()
 		time.Sleep(time.Second)
 		w.release(lease)

@@ -59,6 +59,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add("\x00 \xff\n", key, key[1:]+"\x00")
 	}
 	f.Add("a", "b", "c")
+
 	f.Fuzz(func(t *testing.T, prefix, key, other string) {
 		if acceptedNames(prefix, key, other) != nil {
 			t.Skip("keys or a prefix that are refused")
@@ -177,6 +178,7 @@ func TestBadKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(context.Background())
+
 	noop := func(context.Context) error { return nil }
 	ran := func(context.Context) error { t.Error("ran under a bad key"); return nil }
 	for _, op := range []struct {
@@ -205,6 +207,7 @@ func TestBadKeys(t *testing.T) {
 				t.Errorf("%s: the error does not say %q: %v", op.name, want, err)
 			}
 		}
+
 		if now := node.Calls()["EVALSHA"]; now != sent {
 			t.Errorf("%s asked the node about bad keys", op.name)
 		}
@@ -242,6 +245,7 @@ func TestKeyOfParts(t *testing.T) {
 		}
 		seen[key] = parts
 	}
+
 	if got := Key("order", "42"); got != "5:order/2:42" {
 		t.Error(got)
 	}

@@ -31,6 +31,7 @@ func TestLogsHaveNoKeys(t *testing.T) {
 			l.With("err", err).WithGroup("g").Warn("b", slog.Group("h", slog.Any("err", err)), "n", 1)
 		}
 		l.Warn("c", "err", nil)
+
 		text := out.String()
 		if strings.Contains(text, "secret") || strings.Contains(name, "wrapped") && strings.Count(text, keyHash(key)) < 3 {
 			t.Errorf("%s: %s", name, text)

@@ -109,6 +109,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		defer free()
 		_, wait := p.crowd(t.Context(), crowd)
 		wait()
+
 		sent := 0
 		for _, size := range m.sizes()[1:] {
 			sent += size
@@ -130,11 +131,13 @@ func TestLeasesGoFirst(t *testing.T) {
 		ended := w.acquire(p, "ended")
 		p.e.Nodes[0].Connections = 1
 		m, free := p.jam(t.Context())
+
 		_, wait := p.crowd(t.Context(), node.MaxBatch)
 		synctest.Wait() // in line
 		p.e.Tasks.Go(held.renew)
 		p.e.Tasks.Go(func() { ended.Release(t.Context()) })
 		synctest.Wait()
+
 		free()
 		wait()
 		m.mu.Lock()
@@ -154,6 +157,7 @@ func TestErrorsInABatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, free := p.jam(t.Context())
+
 		var failed atomic.Pointer[error]
 		var all sync.WaitGroup
 		for i := range 5 {
@@ -167,6 +171,7 @@ func TestErrorsInABatch(t *testing.T) {
 				}
 			})
 		}
+
 		all.Wait()
 		wantInError(t, *failed.Load(), "WRONGTYPE")
 		free()
@@ -233,11 +238,13 @@ func TestFewBatchesToASilentServer(t *testing.T) {
 		p.e.Nodes[0].Connections = crowd
 		leases, wait := p.crowd(t.Context(), crowd)
 		wait()
+
 		m, hung := &manifest{hold: map[int]chan struct{}{}}, make(chan struct{})
 		for i := range crowd {
 			m.hold[i] = hung
 		}
 		p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
+
 		var all sync.WaitGroup
 		for _, lease := range leases {
 			all.Go(func() { w.release(lease) })
@@ -246,6 +253,7 @@ func TestFewBatchesToASilentServer(t *testing.T) {
 		if n := len(m.sizes()); n > crowd/2+1 {
 			t.Errorf("%d batches are under way to a silent server", n)
 		}
+
 		close(hung)
 		all.Wait()
 	})
@@ -259,10 +267,12 @@ func TestStampOfABatch(t *testing.T) {
 		m, free := p.jam(t.Context())
 		asked := time.Now()
 		leases, wait := p.crowd(t.Context(), 2)
+
 		const line = 200 * time.Millisecond
 		time.Sleep(line)
 		free()
 		wait()
+
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, q := range m.batches[1] {
@@ -289,6 +299,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 			n.Connections = 20
 		}
 		p.set(coretest.Fate{Delay: rtt / 2, ReplyDelay: rtt / 2})
+
 		held := w.holdMany(p, leases, 0)
 		time.Sleep(5 * time.Second)
 		start := time.Now()
@@ -297,6 +308,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 				return coretest.Fate{Delay: max(rtt/2, stop-time.Since(start)), ReplyDelay: rtt / 2}
 			})
 		}
+
 		time.Sleep(12 * time.Second)
 		w.wantHeld(held)
 		p.mend()

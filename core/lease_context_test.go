@@ -81,6 +81,7 @@ func TestParentContextEnds(t *testing.T) {
 		}
 		return lease
 	}
+
 	bubbleNamed(t, "abandoned", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process(patient)
 		lease := ended(t, p)
@@ -94,6 +95,7 @@ func TestParentContextEnds(t *testing.T) {
 		}
 		wantReason(t, lease.Release(t.Context()), LossExpired)
 	})
+
 	bubbleNamed(t, "released", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process(patient)
 		w.release(ended(t, p))
@@ -111,12 +113,14 @@ func TestFromContext(t *testing.T) {
 		if _, ok := FromContext(t.Context()); ok {
 			t.Error("a lease out of nothing")
 		}
+
 		outer := must(p.Acquire(context.WithValue(t.Context(), name{}, "x"), "outer"))
 		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), other{}, 1), time.Hour)
 		defer cancel()
 		if got, ok := FromContext(derived); !ok || got != outer {
 			t.Errorf("lease is %v, want the outer", got)
 		}
+
 		inner := must(p.Acquire(derived, "inner"))
 		if got, _ := FromContext(context.WithoutCancel(inner.Context())); got != inner {
 			t.Errorf("lease is %v, want the innermost", got)
@@ -124,6 +128,7 @@ func TestFromContext(t *testing.T) {
 		if got := inner.Context().Value(name{}); got != "x" {
 			t.Errorf("value of the caller's context is %v", got)
 		}
+
 		w.release(outer)
 		wantErr(t, context.Cause(inner.Context()), ErrReleased) // a lease under the outer lease ends with it
 		w.release(inner)
@@ -170,6 +175,7 @@ func TestErrorOfDo(t *testing.T) {
 			if err := run(p.Locker, t.Context(), "k", func(context.Context) error { return errBoom }); err != errBoom {
 				t.Errorf("fn's error became %v", err)
 			}
+
 			err := lost(func(context.Context) error { return errBoom })
 			wantErr(t, err, ErrLost)
 			wantErr(t, err, errBoom)
@@ -178,9 +184,11 @@ func TestErrorOfDo(t *testing.T) {
 			if errors.Is(err, context.Canceled) {
 				t.Errorf("looks as if the caller had cancelled: %v", err)
 			}
+
 			if name != "Once" { // Once then completes the key even without the lease
 				wantErr(t, lost(func(context.Context) error { return nil }), ErrLost)
 			}
+
 			ctx, cancel := context.WithCancel(t.Context())
 			err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
 				cancel()
@@ -222,12 +230,14 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			child, cancel2 := context.WithCancel(timeout)
 			called := false
 			context.AfterFunc(lease.Context(), func() { called = true })
+
 			end(lease)
 			for _, ctx := range []context.Context{timeout, child} {
 				if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Cause(lease.Context()) {
 					t.Errorf("%s: a derived context says %v, cause %v", name, ctx.Err(), context.Cause(ctx))
 				}
 			}
+
 			if want := map[string]error{"released": ErrReleased, "lost": ErrLost}[name]; !errors.Is(context.Cause(child), want) {
 				t.Errorf("cause is %v, want %v", context.Cause(child), want)
 			}
@@ -235,6 +245,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			if !called {
 				t.Errorf("%s: AfterFunc was not called", name)
 			}
+
 			cancel1()
 			cancel2()
 			p.mend()
@@ -250,17 +261,20 @@ func TestDetached(t *testing.T) {
 		p, other := w.process(), w.process(patient)
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 		lease := w.awaitUnder(ctx, p, "k", Detached(true))
+
 		waiting, giveUp := context.WithTimeout(t.Context(), time.Second)
 		defer giveUp()
 		if _, err := other.Acquire(waiting, "k", Detached(true)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the wait ended with %v", err)
 		}
+
 		cancel()
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
 		if lease.Context().Value(key{}) != "value" {
 			t.Error("the caller's values are gone")
 		}
+
 		w.release(lease)
 		if d := w.freeAfter(other, "k"); d != 0 {
 			t.Errorf("free only %v later", d)

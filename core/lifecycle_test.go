@@ -15,7 +15,7 @@ func TestLifecycleTable(t *testing.T) {
 		event   func(*lifecycle) bool
 		after   [4]leaseState // by the state before
 		reports [4]bool
-		reason  [4]LossReason // after the event; a lost lease was lost as taken before
+		reason  [4]LossReason // after the event; a lease that was lost before was lost as taken
 	}{
 		"held": {func(l *lifecycle) bool { l.markHeld(1, 2); return l.heldSince == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
 			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},

@@ -32,6 +32,7 @@ func TestLineOfAHundred(t *testing.T) {
 		holder := w.acquire(p, "k")
 		synctest.Wait() // the third node has answered, too
 		before, attempts := w.requests(), p.counting(wire.OpAcquire)
+
 		const waiters = 100
 		var order []int // only the holder of the key appends
 		var waiting sync.WaitGroup
@@ -48,9 +49,11 @@ func TestLineOfAHundred(t *testing.T) {
 			})
 			synctest.Wait() // i is in line before i+1 comes
 		}
+
 		if n := w.requests() - before; n > 0 {
 			t.Errorf("%d requests by those who wait", n)
 		}
+
 		start := time.Now()
 		w.release(holder)
 		waiting.Wait()
@@ -60,6 +63,7 @@ func TestLineOfAHundred(t *testing.T) {
 		if len(order) != waiters || !slices.IsSorted(order) {
 			t.Errorf("order of grants: %v", order)
 		}
+
 		synctest.Wait() // the slowest nodes have answered, too
 		if n := attempts.Load(); n != 3*waiters {
 			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
@@ -104,6 +108,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		holder := w.acquire(p, "k")
+
 		var got []string
 		var waiting sync.WaitGroup
 		middle, cancel := context.WithCancel(t.Context())
@@ -122,12 +127,14 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 			})
 			synctest.Wait()
 		}
+
 		start := time.Now()
 		cancel()
 		synctest.Wait()
 		if n := p.inLine("k"); n != 2 {
 			t.Errorf("%d are in line, want 2", n)
 		}
+
 		w.release(holder)
 		waiting.Wait()
 		if !slices.Equal(got, []string{"first", "last"}) || time.Since(start) != 0 {
@@ -143,6 +150,7 @@ func TestPollingWithJitter(t *testing.T) {
 		w.withoutQueue(0, "k")
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(withRetryDelay(least, most))
+
 		var asked []time.Time
 		p.links[0].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
@@ -150,11 +158,14 @@ func TestPollingWithJitter(t *testing.T) {
 			}
 			return coretest.Fate{}
 		})
+
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := p.Acquire(ctx, "k")
 		wantErr(t, err, context.DeadlineExceeded)
+
 		synctest.Wait()
+
 		var shortest, longest time.Duration
 		for i := range asked[1:] {
 			pause := asked[i+1].Sub(asked[i])
@@ -207,6 +218,7 @@ func TestMaxWait(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("the lease ended with the wait: %v", context.Cause(lease.Context()))
 		}
+
 		remote := w.acquire(other, "remote")
 		for name, c := range map[string]struct {
 			key  string
@@ -217,6 +229,7 @@ func TestMaxWait(t *testing.T) {
 				w.release(remote)
 				p.refused()
 			}
+
 			start := time.Now()
 			_, err = p.Acquire(t.Context(), c.key)
 			wantErr(t, err, c.want)
@@ -241,6 +254,7 @@ func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 		w.acquire(p, "k")
 		free := time.Now().Add(10 * time.Second)
 		time.Sleep(time.Second)
+
 		for _, where := range []*process{other, p} {
 			l, err := where.With(MaxWait(3 * time.Second))
 			if err != nil {
@@ -265,13 +279,15 @@ func TestNotReentrant(t *testing.T) {
 				wantHeldAtOnce(lease.Context(), t, l)
 			}
 		}
+
 		w.release(inner)
 		w.release(outer)
 		_, err := p.TryAcquire(outer.Context(), "k")
 		wantErr(t, err, context.Canceled)
-		if errors.Is(err, ErrReleased) { // the outer lease has ended so, not the call
+		if errors.Is(err, ErrReleased) { // the outer lease ended with it, not the call
 			t.Errorf("two errors at once: %v", err)
 		}
+
 		again, err := p.TryAcquire(context.WithoutCancel(outer.Context()), "k")
 		if err != nil {
 			t.Fatalf("after the release: %v", err)
@@ -308,6 +324,7 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 		for _, n := range w.nodes {
 			fault(n)
 		}
+
 		var waiting sync.WaitGroup
 		for range 20 {
 			waiting.Go(func() {
@@ -321,6 +338,7 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		waiting.Wait()
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
@@ -336,6 +354,7 @@ func TestLineKeepsWhatIsKnown(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Hang()
 		}
+
 		// Some waits end within a round.
 		for first := 2 * time.Second; first < 4*time.Second; first += 50 * time.Millisecond {
 			var waiting sync.WaitGroup
@@ -351,6 +370,7 @@ func TestLineKeepsWhatIsKnown(t *testing.T) {
 			}
 			waiting.Wait()
 		}
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
@@ -362,6 +382,7 @@ func TestPlaceOfALongWait(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, early, late := w.process(), w.process(), w.process()
 		lease := w.acquire(holder, "k")
+
 		first := acquiring(early.Locker, t.Context(), "k")
 		synctest.Wait()
 		time.Sleep(2 * early.p.MaxTTL)
@@ -369,6 +390,7 @@ func TestPlaceOfALongWait(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
 		w.release(lease)
+
 		select {
 		case got := <-first:
 			w.release(got.lease)

@@ -19,6 +19,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		long := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
 		w.acquire(long, "another key")
 		synctest.Wait() // the lease is on all nodes
+
 		var asked atomic.Int64
 		short.links[0].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
@@ -26,11 +27,13 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 			}
 			return coretest.Fate{}
 		})
+
 		lease := w.acquire(short, "k")
 		synctest.Wait()
 		if asked := asked.Load(); asked != 2 {
 			t.Errorf("asked %d times, want one time more than the longest lease was heard of", asked)
 		}
+
 		w.release(lease)
 		asked.Store(0)
 		w.everywhere(short, "k")
@@ -62,14 +65,17 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		for _, k := range short.links[1:] {
 			k.Set(coretest.Fate{Lose: true})
 		}
+
 		w.everywhere(long, "another") // all nodes know of 20s
 		long.links[2].Set(coretest.Fate{Lose: true}, wire.OpAcquire)
 		held := w.acquire(long, "k") // on nodes 0 and 1
 		long.set(coretest.Fate{Lose: true})
+
 		w.nodes[0].RestartEmpty()
 		// A quarantine of 5s begins, because short knows of no longer lease.
 		short.e.Buckets[0].Touch(quorum.Set(0).With(0))
 		time.Sleep(7 * time.Second)
+
 		short.mend()
 		time.Sleep(2 * time.Second) // no request is under way that could still fail
 		for i, k := range short.links[1:] {
@@ -79,10 +85,12 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		if short.e.Head.Load().MaxTTL != short.p.MaxTTL {
 			t.Fatal("the schedule is off: short has heard of it")
 		}
+
 		var all sync.WaitGroup
 		all.Go(func() { short.TryAcquire(t.Context(), "first") }) // its reply reports the longest lease
 		synctest.Wait()
 		all.Go(func() { short.TryAcquire(t.Context(), "second") }) // is sent together with the request for k
+
 		lease, err := short.TryAcquire(t.Context(), "k")
 		if err == nil {
 			wantNotBoth(t, lease, held)

@@ -106,10 +106,12 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 			}
 		}))
 	}
+
 	p := &process{Locker: must(New(clients, quietly, TTL(2*time.Second), WithClockWindow(300*time.Millisecond)))}
 	succeeds(w.t, p.Provision(w.t.Context()))
 	held, wait := p.crowd(w.t.Context(), 50)
 	wait()
+
 	for _, node := range w.nodes {
 		node.Slow(n.way)
 		node.SlowReplies(n.way)
@@ -117,12 +119,14 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 	n.mu.Lock()
 	n.loss = loss
 	n.mu.Unlock()
+
 	ctx, stop := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
 	var granted atomic.Int64
 	for i := range 6 {
 		all.Go(func() { hotLoop(ctx, p, fmt.Sprint("busy ", i), &granted) })
 	}
+
 	time.Sleep(30 * time.Second)
 	for _, lease := range held {
 		if lease.Context().Err() != nil {
@@ -219,6 +223,7 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		synctest.Wait()
 		p.stopTimers()
 		time.Sleep(time.Second)
+
 		var nets []*connBreaker
 		var began clock.Instant
 		w.together(p, func() {
@@ -231,6 +236,7 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 				lease.renew()
 			}
 		})
+
 		time.Sleep(p.p.nodeTimeout / 2)
 		for _, lease := range leases {
 			until, want := lease.liveUntil.Load(), began.Add(p.p.validity-p.p.margin)
@@ -243,6 +249,7 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 			}
 			lease.attempt.mu.Unlock()
 		}
+
 		for i, n := range nets {
 			if n.sent > 20 {
 				t.Errorf("node %d was sent %d batches", i, n.sent)

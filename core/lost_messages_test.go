@@ -90,6 +90,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 				return f
 			})
 		}
+
 		testutil.Receive(t, begun)
 		w.release(lease)
 		time.Sleep(time.Second)
@@ -121,6 +122,7 @@ func TestClientDoesNotRetryScripts(t *testing.T) {
 		l := must(New([]redis.UniversalClient{client}, quietly))
 		defer l.Close(t.Context())
 		lease := must(l.TryAcquire(t.Context(), "k"))
+
 		before := w.nodes[0].Calls()["EVALSHA"]
 		w.nodes[0].DropReplies(1)
 		l.TryAcquire(t.Context(), "other")

@@ -53,14 +53,17 @@ func TestLost(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		other := must(p.Acquire(ctx, "other"))
 		released, lost := w.acquire(p, "released"), w.acquire(p, "lost")
+
 		w.release(released)
 		cancel()
 		end(&OpError{Op: OpHold, Key: "not other", Err: ErrLost}) // as errgroup does
+
 		for _, lease := range []*Lease{left, released, lost, other} {
 			if err := lease.Lost(); err != nil {
 				t.Errorf("%q: %v", lease.Key(), err)
 			}
 		}
+
 		for _, n := range w.nodes {
 			n.Down()
 		}
@@ -81,8 +84,10 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 		lease := w.acquire(w.process(unrenewed), "k")
 		joint, stop := join.Contexts(t.Context(), lease.Context())
 		defer stop()
+
 		lease.attempt.mu.Lock()
 		lease.liveUntil.Store(lease.attempt.e.Clock.Now()) // before its timer fires
+
 		var lookers sync.WaitGroup
 		for range 9 {
 			lookers.Go(func() {
@@ -96,6 +101,7 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 				}
 			})
 		}
+
 		runtime.Gosched() // lets them reach the lock
 		lease.attempt.mu.Unlock()
 		lookers.Wait()
