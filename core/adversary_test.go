@@ -87,7 +87,7 @@ func TestProvisionBesideARenewedLease(t *testing.T) {
 		w.nodes[0].Flush()
 		w.nodes[1].Flush()
 		a.refused()
-		b.Provision(t.Context()) // whatever it answers
+		b.Provision(t.Context()) // the result does not matter
 		other, _ := b.reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantNotBoth(t, lease, other)
 	})
@@ -120,7 +120,7 @@ func TestTokenGoesBack(t *testing.T) {
 		off := WithClockWindow(0)
 		x, y, z := w.process(off, WithMaxTTL(2*time.Hour)), w.process(off), w.process(off)
 		w.release(w.acquire(x, "other"))
-		w.release(w.acquire(y, "other")) // hears of 2h
+		w.release(w.acquire(y, "other")) // y learns of 2h
 		for _, k := range y.links {
 			k.Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 				if s == wire.OpAcquire {

@@ -41,7 +41,7 @@ type callbackSite struct {
 	silent bool // its panic is not logged
 }
 
-// callbackSites returns all of them except the hooks of clients.
+// callbackSites returns all callback sites except the hooks of clients.
 func callbackSites() map[string]callbackSite {
 	all := map[string]callbackSite{
 		"Hint": {option: func(misbehave func(context.Context)) Option {
@@ -206,7 +206,7 @@ func (v *victim) nothingIsLeft(kept *Lease) {
 	}
 }
 
-// culprits returns calls that reach every callback site. The first and the third hold a key for long enough that it is
+// culprits returns calls that reach every callback site. The first one holds its key for long enough that the lease is
 // renewed.
 func (v *victim) culprits() []func(ctx context.Context) {
 	return []func(ctx context.Context){

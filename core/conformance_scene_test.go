@@ -160,7 +160,7 @@ func (s *scene) eval(expr string) (sum span) {
 
 func (s *scene) number(f map[string]string, name string) int64 { return s.eval(f[name]).lo }
 
-// lease returns the attempt of that name. It makes a new one as Acquire does.
+// lease returns the attempt of that name. The first call makes the attempt, as Acquire does.
 func (s *scene) lease(name string) *Lease {
 	if s.leases[name] == nil {
 		s.leases[name] = s.l.newLease(context.Background(), conformanceKey)
@@ -536,7 +536,6 @@ func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.
 			master = "127.0.0.1 1" // no server answers there
 		}
 		host, port, _ := strings.Cut(master, " ")
-		// Otherwise the server itself would refuse the write.
 		// Otherwise the server itself would refuse the write.
 		succeeds(t, client.ConfigSet(t.Context(), "replica-read-only", "no").Err())
 		succeeds(t, client.SlaveOf(t.Context(), host, port).Err())

@@ -64,7 +64,7 @@ func TestThreeContendersSettle(t *testing.T) {
 		var all []*process
 		for i := range 3 {
 			p := w.process()
-			for n := range 3 { // each is first at another node
+			for n := range 3 { // each process is first at another node
 				p.links[n].Next(coretest.Fate{Delay: time.Duration(1+(n-i+3)%3) * time.Millisecond}, wire.OpAcquire)
 			}
 			all = append(all, p)

@@ -158,7 +158,6 @@ func TestCooldownInDo(t *testing.T) {
 			}
 			return nil
 		})
-
 		if err != nil {
 			t.Error(err)
 		}
@@ -202,7 +201,7 @@ func TestUnfitReleaseOptions(t *testing.T) {
 	})
 }
 
-// During a cooldown, the next caller of the process asks after the release and not together with it. It only learns how
+// During a cooldown, the next caller of the process asks after the release and not together with it. It asks to learn how
 // long it has to wait.
 func TestNothingIsHandedOnInACooldown(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {

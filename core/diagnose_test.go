@@ -121,7 +121,7 @@ func TestDiagnoseHealthyNodes(t *testing.T) {
 	})
 }
 
-// Diagnose asks for all guard records of a Cluster together, and heeds each of them.
+// Diagnose asks for all guard records of a Cluster together, and evaluates each of them.
 func TestDiagnoseGuardsOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := clusterOfOne(w.nodes[0])

@@ -36,8 +36,7 @@ func ExampleWithTLS() {
 	defer locker.Close(context.Background())
 }
 
-// The nodes are Redis servers that only lockkit uses. Call Provision in the script that sets them up, not in the
-// program.
+// The nodes are independent Redis servers. Call Provision in the script that sets them up, not in the program.
 func ExampleOpen() {
 	ctx := context.Background()
 	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
@@ -273,7 +272,7 @@ func ExampleLease_Extend() {
 	}
 	defer lease.Release(ctx)
 	for range 3 {
-		// Here a part of the work is done. If it takes more than 30 seconds, the process hangs and the lease ends.
+		// Do a part of the work here, in less than 30 seconds. If the process hangs, the lease ends.
 		if err := lease.Extend(30 * time.Second); err != nil {
 			log.Fatal(err) // the lease is over
 		}

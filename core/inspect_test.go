@@ -278,7 +278,8 @@ func TestInspectMinorities(t *testing.T) {
 			t.Errorf("%+v", r)
 		}
 
-		w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
+		// Another process offered the same record under its own ballot, and died as well.
+		w.change(p, 1, "k", func(r *testutil.Resource) {
 			r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, KeptUntil: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
 		})
 		wantState(t, w.inspect(p, "k"), nil, nil, VerdictDone, VerdictDone, VerdictGone)

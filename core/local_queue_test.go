@@ -346,8 +346,8 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 	})
 }
 
-// A caller may give up just after its turn has come, before it has an answer of its own. Its error says what the caller
-// before it found out: nodes are out of reach, and the key is not held.
+// A caller may give up just after its turn has come, before it has an answer of its own. Its error then says that nodes
+// are out of reach, as the caller before it found out, and does not say that the key is held.
 func TestLineKeepsWhatIsKnown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
