@@ -201,8 +201,8 @@ func TestUnfitReleaseOptions(t *testing.T) {
 	})
 }
 
-// During a cooldown, the next caller of the process asks after the release and not together with it. It asks to learn how
-// long it has to wait.
+// During a cooldown, the next caller of the process asks after the release and not together with it. It asks to learn
+// how long it has to wait.
 func TestNothingIsHandedOnInACooldown(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		const oneWay = 5 * time.Millisecond
