@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The manual's ACL is enough for all that a Locker does, and nothing in it is too much.
+// The ACL in the manual is enough for everything that a Locker does, and every right in it is needed.
 func TestLeastACL(t *testing.T) {
 	t.Parallel()
 	rules := manualsACL(t)
@@ -28,9 +28,11 @@ func TestLeastACL(t *testing.T) {
 	admin := server.Client().(*redis.Client)
 	password := slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })
 	rules[password] = ">password"
+
 	if err := everythingWith(t, rules, server, admin); err != nil {
 		t.Fatalf("with %v: %v", rules, err)
 	}
+
 	for i, r := range rules {
 		if !strings.ContainsAny(r[:1], "+~&") {
 			continue
@@ -44,7 +46,7 @@ func TestLeastACL(t *testing.T) {
 	}
 }
 
-// forQueues reports whether only those who wait need a right: New says what to add.
+// forQueues reports whether only waiters need a right. If it is missing, New says what to add.
 func forQueues(rule string) bool {
 	return strings.HasPrefix(rule, "+z") || slices.Contains([]string{"+publish", "+subscribe", "+ping", "&lockkit:*"}, rule)
 }
@@ -53,7 +55,7 @@ func only(rules ...string) func(string) bool {
 	return func(rule string) bool { return slices.Contains(rules, rule) }
 }
 
-// acquiring begins Acquire and returns where its result will be.
+// acquiring starts Acquire and returns the channel of its result.
 func acquiring(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	done := make(chan tryResult, 1)
 	go func() {
@@ -63,7 +65,7 @@ func acquiring(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	return done
 }
 
-// The manual's ACL for operators is enough for all that tools do, and nothing in it is too much.
+// The ACL for operators in the manual is enough for everything that tools do, and every right in it is needed.
 func TestLeastACLForOperators(t *testing.T) {
 	t.Parallel()
 	rules := manualsUser(t, "operator")
@@ -71,16 +73,19 @@ func TestLeastACLForOperators(t *testing.T) {
 	server := testutil.NewServers(t, 1, "--appendonly", "yes", "--appendfsync", "always")[0]
 	admin := server.Client().(*redis.Client)
 	rules[slices.IndexFunc(rules, func(r string) bool { return strings.HasPrefix(r, ">") })] = ">password"
+
 	if err := errors.Join(everythingWith(t, rules, server, admin), operations(t, server)); err != nil {
 		t.Fatalf("with %v: %v", rules, err)
 	}
+
 	for _, r := range services {
 		if !slices.Contains(rules, r) && r[0] != '>' {
 			t.Errorf("operators lack %s, which services have", r)
 		}
 	}
+
 	for i, r := range rules {
-		if slices.Contains(services, r) || !strings.ContainsAny(r[:1], "+~&") { // TestLeastACL has those
+		if slices.Contains(services, r) || !strings.ContainsAny(r[:1], "+~&") { // TestLeastACL checks these
 			continue
 		}
 		less := slices.Delete(slices.Clone(rules), i, i+1)
@@ -93,7 +98,7 @@ func TestLeastACLForOperators(t *testing.T) {
 	}
 }
 
-// operations is what operators do that services do not.
+// operations does what operators do and services do not.
 func operations(t *testing.T, server *testutil.Server) error {
 	client := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
 	replicated := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
@@ -105,7 +110,8 @@ func operations(t *testing.T, server *testutil.Server) error {
 	if got := d.brief(); !slices.Equal(got, []found{{"risk", "replica_lag", 0}}) {
 		return fmt.Errorf("findings %s", d.text())
 	}
-	// How lockctl lists keys; it reads them as Locker.Inspect does.
+
+	// lockctl lists keys in this way. It reads them as Locker.Inspect does.
 	keys, _, err := client.Scan(t.Context(), 0, "lockkit:*", 1).Result()
 	for _, key := range append(keys, "lockkit:none") {
 		err = errors.Join(err, client.GetRange(t.Context(), key, 0, 9).Err(), client.PTTL(t.Context(), key).Err())
@@ -116,7 +122,7 @@ func operations(t *testing.T, server *testutil.Server) error {
 	return nil
 }
 
-// everythingWith does all that needs a right, as a user that has those of rules.
+// everythingWith does everything that needs a right, as a user with these rules.
 func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin *redis.Client) error {
 	t.Helper()
 	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
@@ -128,6 +134,7 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 			t.Fatalf("%v: %v", cmd, err)
 		}
 	}
+
 	var locks [2]*Locker
 	for i := range locks {
 		var err error
@@ -137,6 +144,7 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 		}
 		defer locks[i].Close(t.Context())
 	}
+
 	if err := everyScript(t, locks[0]); err != nil {
 		return err
 	}
@@ -146,13 +154,13 @@ func everythingWith(t *testing.T, rules []string, server *testutil.Server, admin
 	return deniedInScripts(t, admin)
 }
 
-// manualsACL is what the manual has SETUSER give to lockkit's user.
+// manualsACL returns the rules that the manual sets for the user of services.
 func manualsACL(t *testing.T) []string {
 	t.Helper()
 	return manualsUser(t, "lockkit")
 }
 
-// manualsUser is what the manual has SETUSER give to a user.
+// manualsUser returns the rules that the manual sets for a user.
 func manualsUser(t *testing.T, user string) []string {
 	t.Helper()
 	manual := must(os.ReadFile("../docs/operations.md"))
@@ -163,18 +171,20 @@ func manualsUser(t *testing.T, user string) []string {
 	return strings.Fields(string(m[1]))
 }
 
-// unhurried gives servers time to answer, and requests to arrive: a busy machine is no fault of the ACL.
+// unhurried gives servers time to answer, and requests time to arrive. A busy machine must not look like a missing
+// right.
 var unhurried = option(func(c *policy) {
 	c.ttl, c.Window = time.Minute, 5*time.Second
 	withNodeTimeout(10 * time.Second).apply(c)
 })
 
-// everyScript goes along every path of the scripts that calls something else.
+// everyScript takes every path through the scripts that calls another command.
 func everyScript(t *testing.T, l *Locker) error {
 	ctx := t.Context()
 	if err := l.Provision(ctx); err != nil {
 		return err
 	}
+
 	for _, rest := range []time.Duration{0, 10 * time.Second} {
 		lease, err := l.TryAcquire(ctx, fmt.Sprint("key ", rest))
 		if err != nil {
@@ -190,6 +200,7 @@ func everyScript(t *testing.T, l *Locker) error {
 			return fmt.Errorf("renewal after the release: %w", again)
 		}
 	}
+
 	lease, err := l.TryAcquire(ctx, "done")
 	if err != nil {
 		return err
@@ -206,17 +217,19 @@ func everyScript(t *testing.T, l *Locker) error {
 	return nil
 }
 
-// waitOnce has one process wait for another, with all that the nodes do for those who wait.
+// waitOnce makes one process wait for another, so that the nodes do everything that they do for waiters.
 func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient) error {
 	lease, err := holder.TryAcquire(t.Context(), "waited for")
 	if err != nil {
 		return err
 	}
+
 	got := acquiring(waiter, t.Context(), "waited for")
 	testutil.Await(t, "subscribed", func() bool { return len(admin.PubSubChannels(t.Context(), "lockkit:*").Val()) > 0 })
 	if err := lease.Release(t.Context()); err != nil {
 		return err
 	}
+
 	if next := testutil.Receive(t, got); next.err != nil {
 		return next.err
 	} else if err := next.lease.Release(t.Context()); err != nil {
@@ -225,7 +238,7 @@ func waitOnce(t *testing.T, holder, waiter *Locker, admin redis.UniversalClient)
 	return err
 }
 
-// deniedInScripts tells of commands that scripts called without the right to, also where they go on after that.
+// deniedInScripts returns an error if a script called a command without the right to, even if the script went on.
 func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 	log := must(admin.ACLLog(t.Context(), 100).Result())
 	for _, entry := range log {
@@ -236,13 +249,14 @@ func deniedInScripts(t *testing.T, admin redis.UniversalClient) error {
 	return nil
 }
 
-// renewOnce is one round of renewal, with what comes of it.
+// renewOnce renews the lease in one round, and returns the result.
 func (lease *Lease) renewOnce() error {
 	r := lease.attempt.newRound(wire.OpRenew, (*node.Round).LeaseDecided)
 	r.AskTroubled, r.Each = true, lease.attempt.lock.Renew(lease.attempt.p.ttlMillis, len(lease.attempt.nodes), func(int) wire.Renew { return wire.Renew{Token: lease.attempt.token, Turn: lease.attempt.p.turnMillis} })
 	lease.attempt.mu.Lock()
 	was, phase := lease.state, lease.attempt.phase
-	lease.state, lease.attempt.phase = leasePending, attemptAsking // whatever becomes of it at the nodes
+	// The round must be sent even if the lease is over.
+	lease.state, lease.attempt.phase = leasePending, attemptAsking
 	lease.attempt.mu.Unlock()
 	defer func() {
 		lease.attempt.mu.Lock()
@@ -260,7 +274,7 @@ func (lease *Lease) renewOnce() error {
 	return fmt.Errorf("%w: %v", ErrUnavailable, r.Votes[0].Err)
 }
 
-// With what the manual says of Clusters, its ACL is enough for them, too.
+// With the changes that the manual names for Clusters, its ACL is enough for them, too.
 func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 1, 5*time.Second)
@@ -273,6 +287,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	for _, s := range c.Servers {
 		succeeds(t, s.Client().Do(t.Context(), args...).Err())
 	}
+
 	var log logbook.Book
 	var locks [2]*Locker
 	for i := range locks {
@@ -284,6 +299,7 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 		}
 		defer locks[i].Close(over())
 	}
+
 	held, err := locks[0].TryAcquire(t.Context(), "k")
 	if err != nil {
 		t.Fatal(err)
@@ -291,9 +307,11 @@ func TestWaitingInAClusterWithTheManualsRights(t *testing.T) {
 	if s, err := locks[1].Inspect(t.Context(), "k"); err != nil || s.Holder == nil || s.Holder.Token != held.FencingToken() {
 		t.Errorf("%+v, %v", s, err)
 	}
+
 	master := c.Servers[0].Client()
 	got := acquiring(locks[1], t.Context(), "k")
 	testutil.Await(t, "subscribed", func() bool { return len(master.PubSubShardChannels(t.Context(), "lockkit:*").Val()) > 0 })
+
 	succeeds(t, held.Release(t.Context()))
 	next := testutil.Receive(t, got)
 	if next.err != nil {

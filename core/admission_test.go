@@ -20,8 +20,9 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// A fewConns lets so many requests of a client be under way as it has connections, first come, first served,
-// each for a while. It stands for the client's own pool, which does not work in bubbles when it has to wait.
+// A fewConns lets a client send only as many requests at once as it has connections, first come, first served. Each
+// request takes a while. It replaces the client's own pool, because that does not work in a bubble if a request has to
+// wait.
 type fewConns struct {
 	coretest.CommandsOnly
 	conns chan struct{}
@@ -40,23 +41,25 @@ func (f fewConns) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Callers that ask for keys without a pause, over clients with hardly a connection, take no lease from those
-// who hold one: renewals and releases do not stand in line behind them.
+// Callers that ask for keys without a pause, over clients with very few connections, cost no holder its lease. Renewals
+// and releases do not wait behind acquisitions.
 func TestLeasesSurviveHotLoops(t *testing.T) {
 	race.SkipSweep(t)
-	const loops, leases = 100, 10 // so many loops at 20ms each are more than a node timeout
+	const loops, leases = 100, 10 // 100 loops at 20ms each take longer than a node timeout
 	bubbles(t, 3, map[string]int{"pool of 1": 1, "pool of 2": 2}, func(t *testing.T, w *world, pool int) {
 		p := w.withConns(pool, 20*time.Millisecond, TTL(5*time.Second), WithClockWindow(300*time.Millisecond))
 		held := make([]*Lease, leases)
 		for i := range held {
 			held[i] = w.acquire(p, fmt.Sprint("held ", i))
 		}
+
 		hot, stop := context.WithCancel(t.Context())
 		var all sync.WaitGroup
 		var granted atomic.Int64
 		for i := range loops {
 			all.Go(func() { hotLoop(hot, p, fmt.Sprint("hot ", i), &granted) })
 		}
+
 		time.Sleep(8 * time.Second) // a lease that is not renewed has ended long before
 		for _, lease := range held {
 			if lease.Context().Err() != nil {
@@ -66,13 +69,14 @@ func TestLeasesSurviveHotLoops(t *testing.T) {
 		if granted.Load() == 0 {
 			t.Error("no acquisition came through")
 		}
+
 		stop()
 		all.Wait()
 		p.Close(over())
 	})
 }
 
-// withConns makes a process whose clients have so many connections each, on which a request takes that long.
+// withConns makes a process whose clients have n connections each. Each request occupies its connection for a while.
 func (w *world) withConns(n int, each time.Duration, opts ...Option) *process {
 	w.t.Helper()
 	var clients []redis.UniversalClient
@@ -99,7 +103,7 @@ func hotLoop(ctx context.Context, p *process, key string, granted *atomic.Int64)
 	}
 }
 
-// crowded is a process with one slot for acquisitions, which one that takes d has.
+// crowded returns a process with one slot for acquisitions. An acquisition that takes d occupies the slot.
 func crowded(t *testing.T, w *world, d time.Duration) *process {
 	w.connections = 2
 	p := w.process(TTL(20*time.Second), WithClockWindow(100*time.Millisecond))
@@ -111,7 +115,7 @@ func crowded(t *testing.T, w *world, d time.Duration) *process {
 	return p
 }
 
-// An acquisition that waits for its turn is as good as any when it is sent, but trusted from before the wait.
+// An acquisition that waited for its slot is valid when it is sent, but is trusted from before the wait.
 func TestAcquisitionWaitsForItsTurn(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		const wait = 400 * time.Millisecond // more than the clock window
@@ -128,7 +132,7 @@ func TestAcquisitionWaitsForItsTurn(t *testing.T) {
 	})
 }
 
-// Whoever waits longest is sent first.
+// The acquisition that has waited longest is sent first.
 func TestAcquisitionsTakeTurns(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := crowded(t, w, 400*time.Millisecond)
@@ -153,8 +157,8 @@ func TestAcquisitionsTakeTurns(t *testing.T) {
 	})
 }
 
-// An acquisition whose turn does not come is refused as overload when the node timeout is over, and costs the
-// node nothing: it was not sent, and there is nothing to give back.
+// An acquisition that gets no slot within the node timeout fails as overload. It was never sent, so there is nothing to
+// release.
 func TestAcquisitionsBeyondTheBound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := crowded(t, w, time.Hour)
@@ -165,7 +169,7 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 		}
 		wantErr(t, err, ErrUnavailable)
 		wantErr(t, err, goredis.ErrOverloaded)
-		synctest.Wait() // the end of the slow attempt has left, and has taken nobody along
+		synctest.Wait() // the end of the slow attempt was sent, and no acquisition with it
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		_, err = p.TryAcquire(ctx, "k")
@@ -180,7 +184,7 @@ func TestAcquisitionsBeyondTheBound(t *testing.T) {
 	})
 }
 
-// One whose turn leaves less than half of the node timeout for the answer is not sent.
+// An acquisition is not sent if it gets its slot when less than half of the node timeout is left for the reply.
 func TestAcquisitionThatWaitedTooLong(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := crowded(t, w, 600*time.Millisecond)
@@ -192,8 +196,8 @@ func TestAcquisitionThatWaitedTooLong(t *testing.T) {
 	})
 }
 
-// An attempt may be over before its last request has left. It is not sent then: it might look younger to the node
-// than the end of the attempt.
+// An attempt may be over before its last request was sent. The request is then not sent, because the node might take it
+// for younger than the end of the attempt.
 func TestEndedAttemptSendsNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()

@@ -11,10 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Records that are not decided: cut short, overtaken, adopted, repaired.
+// These tests are about records that are not decided yet: cut short, overtaken, completed by others, repaired.
 
-// A contender that got one node and gave up has raised the counter there past the token that completes. That
-// says nothing about the record.
+// A contender that got one node and gave up has raised the node's counter above the token that completes. This does not
+// undo the record.
 func TestGreaterCounterDoesNotUndoARecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, x, y := w.process(), w.process(), w.process()
@@ -27,8 +27,8 @@ func TestGreaterCounterDoesNotUndoARecord(t *testing.T) {
 	})
 }
 
-// A completion that was cut short is settled by the next acquirer that sees it. Settling it takes a quorum:
-// until then it is not reported.
+// The next acquirer that sees an unfinished record completes it. This takes a quorum: until then the record is not
+// reported.
 func TestCutShortIsAdopted(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		want := w.cutShort(w.process(), "k", "result")
@@ -36,21 +36,22 @@ func TestCutShortIsAdopted(t *testing.T) {
 		for _, k := range p.links[:2] {
 			k.Set(coretest.Fate{Refuse: true}, wire.OpComplete)
 		}
-		_, err := p.TryAcquire(t.Context(), "k") // sees it, and cannot settle it
+		_, err := p.TryAcquire(t.Context(), "k") // sees the record, but cannot complete it
 		if err == nil || errors.Is(err, ErrDone) {
 			t.Fatalf("a record on one node of three: %v", err)
 		}
 		if w.recordOn(p, 1, "k") != "" || w.recordOn(p, 2, "k") != "" {
 			t.Fatal("the schedule is off: COMPLETE came through")
 		}
+
 		_, err = w.process().reaches(0, 2).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		w.wantDoneEverywhere("k", want)
 	})
 }
 
-// A record that is on one node may count, if a node that does not answer has it, too. Nobody holds the key then, and the error of
-// a call whose time ends meanwhile does not say so.
+// A record on one node may count if a node that does not answer has it, too. No attempt holds the key then, so the
+// error of a call whose time ends meanwhile is not ErrHeld.
 func TestRecordThatMayCountIsNoHolder(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
@@ -66,8 +67,8 @@ func TestRecordThatMayCountIsNoHolder(t *testing.T) {
 	})
 }
 
-// Whoever settles a record waits for that no longer than for the key, whatever ends the wait; what it has offered may
-// stand.
+// A call that completes an unfinished record waits for this no longer than for the key, whatever ends the wait. Its
+// requests may still complete the record.
 func TestWaitEndsWhileARecordIsSettled(t *testing.T) {
 	const wait = 100 * time.Millisecond
 	bubbles(t, 3, map[string]func(ctx context.Context, p *process) error{
@@ -93,23 +94,26 @@ func TestWaitEndsWhileARecordIsSettled(t *testing.T) {
 		for _, k := range p.links[:2] {
 			k.Set(coretest.Fate{ReplyDelay: 2 * wait}, wire.OpComplete)
 		}
+
 		start := time.Now()
 		if err := acquire(t.Context(), p); err == nil || errors.Is(err, ErrDone) {
 			t.Errorf("acquire: %v", err)
 		}
+
 		wantBetween(t, "it took", time.Since(start), wait, wait+10*time.Millisecond)
 		_, err := w.process().TryAcquire(t.Context(), "k")
-		wantDone(t, err, want) // by whoever gave up
+		wantDone(t, err, want) // completed by the call that gave up
 		w.wantDoneEverywhere("k", want)
 	})
 }
 
-// The same, while the lease that completed is still on the other nodes: they hold it until it is over.
+// If the lease of an unfinished record is still on the other nodes, the key is held. The record is completed when that
+// lease is over.
 func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a := w.process()
 		lease := w.acquire(a, "k")
-		synctest.Wait() // on all nodes
+		synctest.Wait() // the lease is on all nodes
 		a.records(0)
 		wantErr(t, lease.Complete(over(), []byte("result")), ErrUnavailable)
 		start, b := time.Now(), w.process().reaches(0, 1)
@@ -125,8 +129,8 @@ func TestCutShortIsAdoptedAfterTheLease(t *testing.T) {
 	})
 }
 
-// If that one only releases the key, the record it passed is gone with it, whether the node that has it
-// answered after the outcome was decided, or could not be reached at that time.
+// If an acquirer gets the key without seeing an unfinished record and then only releases the key, the record is
+// removed. The node with the record may answer after the outcome was decided, or may be unreachable at that time.
 func TestCutShortIsOvertakenAndReleased(t *testing.T) {
 	bubbles(t, 3, map[string]func(p *process){
 		"seen after the grant": func(p *process) { p.links[0].Next(coretest.Fate{Delay: 50 * time.Millisecond}, wire.OpAcquire) },
@@ -146,7 +150,7 @@ func TestCutShortIsOvertakenAndReleased(t *testing.T) {
 	})
 }
 
-// An acquirer that is shown a record settles it, although it has a quorum without it.
+// An acquirer that sees an unfinished record completes it, even if it has a quorum without the node of the record.
 func TestCutShortIsSettledOnSight(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		want := w.cutShort(w.process(), "k", "result")
@@ -159,8 +163,8 @@ func TestCutShortIsSettledOnSight(t *testing.T) {
 	})
 }
 
-// Two were cut short on different nodes: the greater ballot counts, and two nodes with different ballots
-// decide nothing by themselves.
+// Two records were cut short on different nodes: the one with the greater ballot counts. Two nodes with different
+// ballots decide nothing by themselves.
 func TestTwoCutShort(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "first")
@@ -170,6 +174,7 @@ func TestTwoCutShort(t *testing.T) {
 		b.links[0].Set(coretest.Fate{Refuse: true})
 		wantErr(t, lease.Complete(over(), []byte("second")), ErrUnavailable)
 		time.Sleep(11 * time.Second)
+
 		p := w.process().reaches(0, 1)
 		for _, k := range p.links {
 			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -179,6 +184,7 @@ func TestTwoCutShort(t *testing.T) {
 		if _, err := p.TryAcquire(t.Context(), "k"); err == nil || errors.Is(err, ErrDone) {
 			t.Fatalf("two records on one node each: %v", err)
 		}
+
 		want := Record{lease.FencingToken(), []byte("second")}
 		_, err := w.process().reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
@@ -186,7 +192,7 @@ func TestTwoCutShort(t *testing.T) {
 	})
 }
 
-// One that settles a record and is late must not take the key from who was granted it meanwhile.
+// A late request to complete an unfinished record must not take the key from an attempt that was granted it meanwhile.
 func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		late := WithClockWindow(0)
@@ -196,39 +202,45 @@ func TestAdoptionIsRefusedByALiveHolder(t *testing.T) {
 		c.links[1].Set(coretest.Fate{Delay: 5 * time.Second}, wire.OpComplete)
 		_, err := c.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
+
 		lease := w.acquire(b, "k")
 		time.Sleep(10 * time.Second) // c's COMPLETE has arrived
 		if owner, record := w.owner(b, 1, "k"), w.recordOn(b, 1, "k"); owner != lease.name() || record != "" {
 			t.Fatalf("node 1 belongs to %q, with record %q", owner, record)
 		}
+
 		wantValid(t, lease)
 		want := w.complete(lease, "result")
 		w.wantDoneEverywhere("k", want)
 	})
 }
 
-// One who is told that a key is done hands the record to the nodes that lack it, so that losing another node
-// does not lose the record.
+// A process that learns that a key is done passes the record to the nodes that lack it, so that the record survives the
+// loss of another node.
 func TestReadRepair(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		want := w.complete(w.acquire(p, "k"), "result")
 		synctest.Wait()
-		outlive := func(i int) { // node i loses its memory, and votes again
+
+		outlive := func(i int) { // node i loses its memory, and votes again later
 			w.nodes[i].RestartEmpty()
 			w.stranger().TryAcquire(t.Context(), "another key")
 			time.Sleep(p.p.MaxTTL + time.Second)
 		}
+
 		outlive(2)
 		if w.recordOn(p, 2, "k") != "" {
 			t.Fatal("the schedule is off: node 2 remembers")
 		}
+
 		_, err := w.stranger().TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
 		synctest.Wait()
 		if w.recordOn(p, 2, "k") == "" {
 			t.Error("not handed to the node that lacks it")
 		}
+
 		outlive(0)
 		_, err = w.stranger().reaches(0, 2).TryAcquire(t.Context(), "k")
 		wantDone(t, err, want)
@@ -236,7 +248,7 @@ func TestReadRepair(t *testing.T) {
 	})
 }
 
-// A call that finds the key done leaves the queue of a node that does not know so yet.
+// A call that finds the key done leaves the queue of a node that does not know this yet.
 func TestDoneLeavesTheQueues(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()

@@ -24,10 +24,11 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Schedules of an adversary: clocks that are wrong, servers that change places, max TTLs and retentions that differ,
-// counters that are written by hand.
+// These schedules have wrong clocks, servers that change places, different max TTLs and retentions, and guard records
+// that were written by hand.
 
-// Provision claims no node whose clock is behind: when the clock is mended, the quarantine would be over.
+// Provision does not claim a node whose clock is behind, because its quarantine would be over once the clock is
+// corrected.
 func TestProvisionWhileTheClockIsBehind(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.stranger()
@@ -42,7 +43,8 @@ func TestProvisionWhileTheClockIsBehind(t *testing.T) {
 	})
 }
 
-// Nor one whose clock is ahead, which would not vote for as long as that.
+// Provision does not claim a node whose clock is ahead, because the node would not vote for as long as its clock is
+// ahead.
 func TestProvisionWhileTheClockIsAhead(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		b := w.stranger()
@@ -55,7 +57,7 @@ func TestProvisionWhileTheClockIsAhead(t *testing.T) {
 	})
 }
 
-// Whoever repeats Complete is promised all of the retention, also on nodes that took the record the first time.
+// A repeated Complete promises the whole retention, even on nodes that took the record the first time.
 func TestRetentionOfARepeatedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(Retention(time.Hour)), w.process()
@@ -72,26 +74,26 @@ func TestRetentionOfARepeatedCompletion(t *testing.T) {
 	})
 }
 
-// A node that has a lease by renewal alone is in use, for Provision, too.
+// A node that has a lease by renewal alone counts as in use, for Provision, too.
 func TestProvisionBesideARenewedLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.stranger()
 		lease := w.acquire(a.reaches(0, 1), "k")
 		a.mend()
-		time.Sleep(4 * time.Second) // a renewal: the lease is on node 2
+		time.Sleep(4 * time.Second) // a renewal brings the lease to node 2
 		if w.owner(a, 2, "k") != lease.name() {
 			t.Fatal("the schedule is off: node 2 does not have the lease")
 		}
 		w.nodes[0].Flush()
 		w.nodes[1].Flush()
 		a.refused()
-		b.Provision(t.Context()) // whatever it answers
+		b.Provision(t.Context()) // the result does not matter
 		other, _ := b.reaches(0, 1).TryAcquire(t.Context(), "k")
 		wantNotBoth(t, lease, other)
 	})
 }
 
-// However long its own max TTL is, nobody completes when the counters of others may be gone.
+// A late completion fails if the counters of later grants may be gone, however long the max TTL of its process is.
 func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -111,18 +113,18 @@ func TestLateCompletionWithTwoMaxTTLs(t *testing.T) {
 	})
 }
 
-// A token may be ahead of the clock by a quarter of the longest max TTL, so its counter is kept for as long.
+// A token may be ahead of the clock by a quarter of the longest max TTL, so its counter must be kept for as long.
 func TestTokenGoesBack(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		off := WithClockWindow(0)
 		x, y, z := w.process(off, WithMaxTTL(2*time.Hour)), w.process(off), w.process(off)
 		w.release(w.acquire(x, "other"))
-		w.release(w.acquire(y, "other")) // hears of 2h
+		w.release(w.acquire(y, "other")) // y learns of 2h
 		for _, k := range y.links {
 			k.Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 				if s == wire.OpAcquire {
-					proposeLater(q, 30*time.Minute) // y's clock is
+					proposeLater(q, 30*time.Minute) // as if y's clock were ahead
 				}
 				return coretest.Fate{}
 			})
@@ -136,8 +138,8 @@ func TestTokenGoesBack(t *testing.T) {
 	})
 }
 
-// expiredCert fails every request: because the certificate of the server has expired or, while dead, because nobody
-// answers.
+// expiredCert fails every request. The error says that the server's certificate has expired or, while dead is set, that
+// no server answers.
 type expiredCert struct {
 	coretest.Link
 	dead atomic.Bool
@@ -155,7 +157,7 @@ func (h *expiredCert) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A certificate that has expired is told now and then, though its text is another each time.
+// An expired certificate is logged only now and then, although the text of the error changes each time.
 func TestExpiredCertificateLogs(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -174,7 +176,7 @@ func TestExpiredCertificateLogs(t *testing.T) {
 	})
 }
 
-// Two servers that have changed places are not taken for one.
+// Two servers that have swapped their addresses are not taken for one.
 func TestSameServerThatMoved(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var moved atomic.Bool
@@ -198,7 +200,7 @@ func TestSameServerThatMoved(t *testing.T) {
 	})
 }
 
-// A guard record that names a lease of more than a day, which nobody may use, does no harm.
+// A guard record that names a lease of more than a day does no harm. No process may use such a lease.
 func TestHugeLongest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -210,7 +212,7 @@ func TestHugeLongest(t *testing.T) {
 	})
 }
 
-// Whoever settles a record keeps it for as long as any node does.
+// A process that completes an unfinished record keeps it for as long as any node does.
 func TestSettlingShortensTheRetention(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 5, func(t *testing.T, w *world) {
@@ -248,7 +250,7 @@ func TestCloseWaitsForProvision(t *testing.T) {
 	})
 }
 
-// A cooldown does not last for hours where a clock has jumped ahead when its holder releases.
+// A cooldown does not last for hours if the nodes' clocks are ahead when the holder releases.
 func TestCooldownAndAClockJump(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -257,7 +259,8 @@ func TestCooldownAndAClockJump(t *testing.T) {
 		for _, n := range w.nodes {
 			n.StepClock(2 * time.Hour)
 		}
-		wantErr(t, lease.Release(t.Context(), Cooldown(5*time.Second)), ErrUnavailable) // it is over, as they see it
+		// By the nodes' clocks, the lease is over.
+		wantErr(t, lease.Release(t.Context(), Cooldown(5*time.Second)), ErrUnavailable)
 		synctest.Wait()
 		for _, n := range w.nodes {
 			n.StepClock(-2 * time.Hour)
@@ -267,7 +270,7 @@ func TestCooldownAndAClockJump(t *testing.T) {
 	})
 }
 
-// proposeLater changes what an acquisition proposes.
+// proposeLater adds a time to the token that an acquisition proposes.
 func proposeLater(q coretest.Sent, by time.Duration) {
 	number := func(t time.Time) []byte {
 		return binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(t.UnixMicro())))

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What the end of an attempt promises, and when it must not.
+// These tests check what the end of an attempt promises, and what it must not promise.
 
-// The tombstone is written also where the server has no memory left, so that what comes late is not granted.
+// The tombstone is written even if the server is out of memory, so that a late request is not granted.
 func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -31,8 +31,8 @@ func TestLateRequestToAServerOutOfMemory(t *testing.T) {
 	})
 }
 
-// However often a holder that was revoked releases, it hears of it: where a node forgot, where an answer is lost, and
-// where other nodes do not know.
+// Every release of a revoked lease fails, even if a request or a reply was lost, and if a node does not know of the
+// revocation.
 func TestRevokedHolderReleasesAgain(t *testing.T) {
 	bubbles(t, 3, map[string]coretest.Fate{
 		"the first is answered": {}, "an answer is lost": {LoseReply: true}, "a request is lost": {Refuse: true},
@@ -53,7 +53,7 @@ func TestRevokedHolderReleasesAgain(t *testing.T) {
 	})
 }
 
-// After Close nobody can tell whether a release that was not confirmed came through.
+// After Close it is unknown whether an unconfirmed release has arrived, so the error is ErrClosed.
 func TestReleaseAfterClose(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -65,11 +65,11 @@ func TestReleaseAfterClose(t *testing.T) {
 			t.Error(err)
 		}
 		wantErr(t, lease.Release(t.Context()), ErrClosed)
-		w.release(released) // as it was told before
+		w.release(released) // it was confirmed before Close
 	})
 }
 
-// A node on which the lease has run out confirms no cooldown, because it cannot keep it, however often it is asked.
+// A node on which the lease has run out cannot keep a cooldown, and does not confirm one, however often it is asked.
 func TestNoCooldownWhereTheLeaseRanOut(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -82,7 +82,7 @@ func TestNoCooldownWhereTheLeaseRanOut(t *testing.T) {
 			wantErr(t, lease.Release(t.Context(), Cooldown(time.Minute)), ErrUnavailable)
 		}
 		p.links[2].Mend()
-		w.pass(2 * p.p.nodeTimeout) // and in the background
+		w.pass(2 * p.p.nodeTimeout) // the release is also repeated in the background
 		if err := lease.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -91,7 +91,7 @@ func TestNoCooldownWhereTheLeaseRanOut(t *testing.T) {
 	})
 }
 
-// Once a completion was sent, no cooldown is confirmed that no quorum keeps.
+// After a completion was sent, no cooldown is confirmed that no quorum keeps.
 func TestNoCooldownAfterACompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -110,7 +110,7 @@ func TestNoCooldownAfterACompletion(t *testing.T) {
 		wantErr(t, lease.Release(t.Context(), Cooldown(time.Minute)), ErrReleased)
 		w.release(lease)
 
-		lease = w.holds(p, "unanswered") // it reaches nobody, and the cooldown is kept
+		lease = w.holds(p, "unanswered") // no completion arrives, so the cooldown is kept
 		p.set(coretest.Fate{Refuse: true}, wire.OpComplete)
 		wantErr(t, lease.Complete(over(), nil), ErrUnavailable)
 		w.releaseFor(lease, time.Minute)
@@ -119,8 +119,8 @@ func TestNoCooldownAfterACompletion(t *testing.T) {
 	})
 }
 
-// What stays taken does so also where clocks jump by less than a day, and back: after a cooldown, and what is left of a
-// lease that was revoked.
+// A key in its cooldown, or with the rest of a revoked lease, stays taken even if clocks jump by less than a day and
+// back.
 func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 	for name, end := range map[string]func(w *world, operator *process, lease *Lease){
 		"released with a cooldown": func(w *world, _ *process, lease *Lease) { w.releaseFor(lease, time.Hour) },
@@ -143,13 +143,16 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 					k.Mend()
 				}
 			}
+
 			end(w, other, lease)
 			synctest.Wait()
+
 			for _, n := range w.nodes[1:] {
 				n.StepClock(23 * time.Hour)
 			}
+
 			w.pass(time.Second)
-			other.TryAcquire(t.Context(), "another key") // Redis looks at what is over
+			other.TryAcquire(t.Context(), "another key") // makes Redis look for expired keys
 			for _, n := range w.nodes[1:] {
 				if _, err := n.Exec("GET", p.e.Keys.Resource("k")); err != nil {
 					t.Error(err)
@@ -162,7 +165,7 @@ func TestClocksJumpWhileAKeyIsKept(t *testing.T) {
 	}
 }
 
-// A token that an operator may have seen, because a quorum had granted it, is not granted to anybody else.
+// A token that an operator may have seen, because a quorum had granted it, is not granted again.
 func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"by an operator": false, "by an operator, of a bare quorum": true}, func(t *testing.T, w *world, bare bool) {
 		p, other := w.process(), w.process()
@@ -174,11 +177,13 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 		for _, k := range links {
 			k.Next(coretest.Fate{ReplyDelay: 300 * time.Millisecond}, wire.OpAcquire)
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 		defer cancel()
 		go p.Acquire(ctx, "k")
 		w.pass(100 * time.Millisecond)
 		shown := w.inspect(other, "k").Holder
+
 		w.pass(time.Second)
 		if shown == nil {
 			t.Fatal("the schedule is off: a quorum has not granted")
@@ -187,7 +192,7 @@ func TestSeenTokensAreNotGrantedAgain(t *testing.T) {
 	})
 }
 
-// wantSpent checks that no quorum would grant a token of the key again.
+// wantSpent checks that no quorum would grant the token again.
 func (w *world) wantSpent(p *process, token uint64) {
 	w.t.Helper()
 	var counters []uint64

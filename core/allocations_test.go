@@ -27,8 +27,8 @@ func lockAndUnlock(tb testing.TB, l *Locker, key string) {
 	}
 }
 
-// An answerer answers in the place of a server, so that nothing is counted but what this package and the
-// commands of go-redis allocate: no dials, no timeouts, no buffers.
+// An answerer replies in the place of a server. So only the allocations of this package and of go-redis' commands
+// count: there are no dials, no timeouts and no buffers.
 type answerer struct {
 	coretest.CommandsOnly
 	memory string
@@ -54,8 +54,8 @@ func (a answerer) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 
 var granted any = time.Now().UnixMilli()
 
-// answers are those to the requests of a command. It must not cost what is counted, so it looks only where something else may
-// be asked than locks and their ends.
+// answers returns the reply to a command. Its own allocations would count, so it decodes a command only if the command
+// may contain something else than locks and their ends.
 func (answerer) answers(args []any, replies map[wire.Op]string) any {
 	if keys := args[2].(int); keys != 2 {
 		if _, packed := args[len(args)-1].(encoding.BinaryMarshaler); packed {
@@ -72,16 +72,18 @@ func (answerer) answers(args []any, replies map[wire.Op]string) any {
 	return granted
 }
 
-// answeredLocker is a Locker on n nodes that answer at once.
+// answeredLocker returns a Locker on n nodes that answer at once.
 func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	tb.Helper()
 	var clients []redis.UniversalClient
 	for i := range n {
-		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // no name, which would be looked up by a goroutine of all bubbles
+		// A host name would be looked up, by a goroutine that all bubbles share.
+		c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 		c.AddHook(answerer{memory: fmt.Sprintf("%08d.5", i)})
 		clients = append(clients, c)
 	}
-	l, err := New(clients, append([]Option{quietly, TTL(time.Minute)}, opts...)...) // long, so that nothing is renewed, or times out
+	// The TTL is so long that nothing is renewed or times out.
+	l, err := New(clients, append([]Option{quietly, TTL(time.Minute)}, opts...)...)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -94,7 +96,8 @@ func answeredLocker(tb testing.TB, n int, opts ...Option) *Locker {
 	return l
 }
 
-// The bars: memory does not depend on the machine, so a test may hold it.
+// A lock and unlock stay within a fixed number of allocations. A test can check this, because the number does not
+// depend on the machine.
 func TestAllocations(t *testing.T) {
 	race.SkipAllocations(t)
 	synctest.Test(t, testAllocations)
@@ -104,16 +107,17 @@ func testAllocations(t *testing.T) {
 	count := func(l *Locker, opts ...CallOption) float64 {
 		run := func() {
 			lease := must(l.Acquire(t.Context(), "key", opts...))
-			synctest.Wait() // for the slower nodes, too, and until the goroutines of the lanes wait for the next batch
+			synctest.Wait() // waits for the slower nodes, and until the goroutines of the lanes wait for the next batch
 			succeeds(t, lease.Release(t.Context()))
 			synctest.Wait()
 		}
 		least := math.Inf(1)
-		for range 6 { // the first makes maps grow and fills pools; how goroutines meet may cost one more
+		for range 6 { // the first run grows maps and fills pools, and the scheduling of goroutines may cost one more
 			least = min(least, testing.AllocsPerRun(200, run))
 		}
 		return least
 	}
+
 	for n, bar := range map[int]float64{1: 20, 3: 35, 5: 50} {
 		l := answeredLocker(t, n)
 		got := count(l)

@@ -12,12 +12,12 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// waitingFor is how many requests that are no acquisitions wait to be sent to a node.
+// waitingFor returns how many requests other than acquisitions wait to be sent to a node.
 func (p *process) waitingFor(node int) int {
 	return entries(p.e.Buckets[0], "lanes").Index(node).Elem().FieldByName("urgent").Len()
 }
 
-// A completion that is repeated waits once for a node that hangs, and is recorded when the nodes are back.
+// A completion that is repeated waits only once for a hung node, and is recorded when the nodes are back.
 func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -28,13 +28,16 @@ func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
 		for i := range leases {
 			all = append(all, w.holds(p, fmt.Sprint("k", i)))
 		}
+
 		for _, node := range []int{1, 2} {
 			p.links[node].Set(coretest.Fate{Lose: true})
 		}
+
 		var completed sync.WaitGroup
 		for _, lease := range all {
 			completed.Go(func() { succeeds(t, lease.Complete(t.Context(), make([]byte, maxResult))) })
 		}
+
 		w.pass(time.Minute)
 		for _, node := range []int{1, 2} {
 			if n := p.waitingFor(node); n > leases {
@@ -46,10 +49,11 @@ func TestRepeatedCompletionsDoNotPileUp(t *testing.T) {
 	})
 }
 
-// The deadline of a caller ends all that Once waits for; a caller that only goes leaves it some seconds.
+// The deadline of a caller limits everything that Once waits for. If the caller only cancels, Once has some seconds
+// left.
 func TestOnceIsBounded(t *testing.T) {
 	type once struct {
-		after time.Duration // the work takes
+		after time.Duration // duration of the work
 		ctx   func(context.Context) (context.Context, context.CancelFunc)
 		opts  []CallOption
 		least time.Duration
@@ -63,6 +67,7 @@ func TestOnceIsBounded(t *testing.T) {
 		time.AfterFunc(5*time.Second, cancel)
 		return ctx, cancel
 	}
+
 	rounds := 2 * time.Second // one round and a pause, beyond any bound
 	bubbles(t, 3, map[string]once{
 		"deadline":                 {0, deadline, nil, 4 * time.Second, 5*time.Second + rounds},
@@ -77,12 +82,14 @@ func TestOnceIsBounded(t *testing.T) {
 		p, other := w.process(TTL(time.Hour)), w.process(TTL(time.Hour))
 		ctx, cancel := c.ctx(t.Context())
 		defer cancel()
+
 		start := time.Now()
 		err := p.Once(ctx, "k", func(context.Context) error {
 			p.refused()
 			time.Sleep(c.after)
 			return nil
 		}, c.opts...)
+
 		wantBetween(t, "Once", time.Since(start), c.least, c.most)
 		wantErr(t, err, ErrUnavailable)
 		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable) {

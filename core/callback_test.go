@@ -18,12 +18,13 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// Code of the user's costs its own call and nothing else: each place where it is called, with each way in which it misbehaves.
+// These tests make user code misbehave in every way, at every place where it is called. It may spoil its own call, but
+// nothing else.
 
-// A culprit is the context value of calls whose callbacks misbehave.
+// culprit is the context key of calls whose callbacks misbehave.
 type culprit struct{}
 
-// A misbehaviour is what a callback does instead of returning soon.
+// A misbehaviour is the code that a callback runs instead of returning soon.
 type misbehaviour func(until <-chan struct{})
 
 var misbehaviours = map[string]misbehaviour{
@@ -33,13 +34,14 @@ var misbehaviours = map[string]misbehaviour{
 	"ends the run": func(<-chan struct{}) { runtime.Goexit() },
 }
 
-// A callbackSite is where the user's code is called. misbehave is called there, with the context that the code gets.
+// A callbackSite is a place where user code is called. There, misbehave is called with the context that the user code
+// gets.
 type callbackSite struct {
 	option func(misbehave func(context.Context)) Option
-	silent bool // its panic is in no log
+	silent bool // its panic is not logged
 }
 
-// callbackSites are all of them but the hooks of clients.
+// callbackSites returns all callback sites except the hooks of clients.
 func callbackSites() map[string]callbackSite {
 	all := map[string]callbackSite{
 		"Hint": {option: func(misbehave func(context.Context)) Option {
@@ -52,6 +54,7 @@ func callbackSites() map[string]callbackSite {
 			return WithLogger(slog.New(faultyHandler{misbehave}))
 		}, silent: true},
 	}
+
 	for _, kind := range []OpKind{OpAcquire, OpHold, OpRenew, OpRelease, OpComplete} {
 		all["Start of "+kind.String()] = callbackSite{option: func(misbehave func(context.Context)) Option {
 			return WithObserver(Observer{Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
@@ -71,6 +74,7 @@ func callbackSites() map[string]callbackSite {
 			}})
 		}}
 	}
+
 	for _, kind := range []OpKind{OpAcquire, OpRenew, OpRelease, OpComplete, OpTouch} {
 		all["Node of "+kind.String()] = callbackSite{option: func(misbehave func(context.Context)) Option {
 			return WithObserver(Observer{Node: func(ctx context.Context, of OpKind, _ NodeReply) {
@@ -83,7 +87,7 @@ func callbackSites() map[string]callbackSite {
 	return all
 }
 
-// A faultyHandler of a logger misbehaves at each line.
+// A faultyHandler is a log handler that misbehaves at each line.
 type faultyHandler struct {
 	misbehave func(context.Context)
 }
@@ -101,7 +105,7 @@ func TestCallbackMisbehaves(t *testing.T) {
 		for how, misbehave := range misbehaviours {
 			bubbleNamed(t, where+" "+how, 3, func(t *testing.T, w *world) {
 				var log logbook.Book
-				w.connections = 2 // so that nothing may keep one
+				w.connections = 2 // so few that a connection that a callback keeps is missed
 				v := &victim{world: w, until: make(chan struct{})}
 				v.process = w.process(WithLogger(log.Logger()), at.option(func(ctx context.Context) { v.misbehave(ctx, misbehave) }))
 				v.judge(how == "ends the run")
@@ -113,7 +117,7 @@ func TestCallbackMisbehaves(t *testing.T) {
 	}
 }
 
-// A faultyHook of a client misbehaves before each command that travels for a call of its own.
+// A faultyHook is a client hook that misbehaves before each command that is sent for a single call.
 type faultyHook struct {
 	coretest.CommandsOnly
 	misbehave func(context.Context)
@@ -126,7 +130,7 @@ func (h faultyHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A hook of one client costs the requests that it is called for, as a node does that fails.
+// A hook of one client costs only the requests for which it is called, like a node that fails.
 func TestHookMisbehaves(t *testing.T) {
 	for how, misbehave := range misbehaviours {
 		bubbleNamed(t, how, 3, func(t *testing.T, w *world) {
@@ -138,12 +142,12 @@ func TestHookMisbehaves(t *testing.T) {
 	}
 }
 
-// A victim is a process whose callbacks misbehave in the calls of one culprit, and in no others.
+// A victim is a process whose callbacks misbehave in the calls of the culprit, and in no others.
 type victim struct {
 	*world
 	*process
-	until chan struct{} // is closed when what blocks goes on
-	times atomic.Int32  // they have misbehaved
+	until chan struct{} // closed to unblock the callbacks that block
+	times atomic.Int32  // number of misbehaviours so far
 }
 
 func (v *victim) misbehave(ctx context.Context, how misbehaviour) {
@@ -153,7 +157,7 @@ func (v *victim) misbehave(ctx context.Context, how misbehaviour) {
 	}
 }
 
-// judge lets the culprit call while others do, and fails if they notice anything of it.
+// judge makes the culprit's calls beside other calls, and fails the test if the other calls notice them.
 func (v *victim) judge(endsRuns bool) {
 	t := v.t
 	kept := v.world.acquire(v.process, "kept")
@@ -182,7 +186,7 @@ func (v *victim) judge(endsRuns bool) {
 	v.nothingIsLeft(kept)
 }
 
-// nothingIsLeft fails if a key stays taken for longer than its TTL, or Close waits for something.
+// nothingIsLeft fails the test if a key stays taken for longer than its TTL, or if Close waits for something.
 func (v *victim) nothingIsLeft(kept *Lease) {
 	t := v.t
 	stranger := v.world.process()
@@ -202,13 +206,14 @@ func (v *victim) nothingIsLeft(kept *Lease) {
 	}
 }
 
-// culprits are calls that reach every place. Each holds a key for long enough that it is renewed.
+// culprits returns calls that reach every callback site. The first one holds its key for long enough that the lease is
+// renewed.
 func (v *victim) culprits() []func(ctx context.Context) {
 	return []func(ctx context.Context){
 		func(ctx context.Context) {
 			lease, err := v.Acquire(ctx, "released")
 			if err != nil {
-				return // a hook may cost it
+				return // a hook may fail the acquisition
 			}
 			defer lease.Release(ctx)
 			time.Sleep(8 * time.Second)
@@ -231,8 +236,8 @@ func (v *victim) culprits() []func(ctx context.Context) {
 	}
 }
 
-// While an observer does not return, a lease is renewed all the same. What it does not hear is counted, and in the log; the
-// end of what it was told is not missing.
+// While an observer does not return, a lease is renewed all the same. The events that the observer misses are counted
+// and logged. Every operation whose beginning it saw also ends for it.
 func TestEventsAreDroppedWhileAnObserverBlocks(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -245,6 +250,7 @@ func TestEventsAreDroppedWhileAnObserverBlocks(t *testing.T) {
 			}
 			return ctx, func(Outcome) { ended.Add(1) }
 		}}))
+
 		lease := w.acquire(p, "k")
 		w.pass(20 * time.Minute)
 		wantValid(t, lease)
@@ -254,6 +260,7 @@ func TestEventsAreDroppedWhileAnObserverBlocks(t *testing.T) {
 		if p.e.Callbacks.Dropped() == 0 || log.Count("events are dropped") == 0 {
 			t.Errorf("%d events dropped, %d lines", p.e.Callbacks.Dropped(), log.Count("events are dropped"))
 		}
+
 		close(until)
 		w.release(lease)
 		synctest.Wait()
@@ -263,7 +270,7 @@ func TestEventsAreDroppedWhileAnObserverBlocks(t *testing.T) {
 	})
 }
 
-// A lease that is lost while the observer is being told that it is held ends for the observer, too.
+// A lease that is lost while the observer is being notified of the hold ends for the observer, too.
 func TestLossWhileTheHoldIsTold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var r recording
@@ -274,8 +281,10 @@ func TestLossWhileTheHoldIsTold(t *testing.T) {
 			}
 			return r.start(ctx, op)
 		}}))
+
 		go p.Acquire(t.Context(), "k", MaxHold(time.Second))
 		w.pass(time.Minute)
+
 		close(until)
 		synctest.Wait()
 		_, outs := r.of(t, OpHold)
@@ -285,7 +294,7 @@ func TestLossWhileTheHoldIsTold(t *testing.T) {
 	})
 }
 
-// Close returns when its context has ended, whatever an observer does.
+// Close returns when its context has ended, even if an observer does not return.
 func TestCloseWhileAnObserverBlocks(t *testing.T) {
 	for _, kind := range []OpKind{OpHold, OpRelease, OpRenew} {
 		bubbleNamed(t, kind.String(), 3, func(t *testing.T, w *world) {
@@ -297,10 +306,12 @@ func TestCloseWhileAnObserverBlocks(t *testing.T) {
 					}
 				}
 			}}))
+
 			lease := w.acquire(p, "k")
 			w.pass(5 * time.Second)
 			go lease.Release(t.Context())
 			synctest.Wait()
+
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			began := time.Now()
@@ -313,7 +324,7 @@ func TestCloseWhileAnObserverBlocks(t *testing.T) {
 	}
 }
 
-// An observer that derives no context leaves the operation its own.
+// If an observer returns no context, the operation keeps its own.
 func TestObserverDerivesNoContext(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithObserver(Observer{Start: func(context.Context, Op) (context.Context, func(Outcome)) { return nil, nil }}))
@@ -323,8 +334,8 @@ func TestObserverDerivesNoContext(t *testing.T) {
 	})
 }
 
-// What nodes reply to the requests of one lease is told one after the other. While the observer does not return, one goroutine
-// waits for it, however many renewals there are, and they succeed.
+// The observer is notified of the nodes' replies to the requests of one lease one at a time. While it does not return,
+// one goroutine waits for it, however many renewals there are, and the renewals succeed.
 func TestRepliesOfALeaseAreToldInTurn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		until := make(chan struct{})
@@ -355,7 +366,8 @@ func TestRepliesOfALeaseAreToldInTurn(t *testing.T) {
 	})
 }
 
-// A hook that ends the goroutine of a request ends nothing else: what waits for the only connection is sent at once.
+// A hook that ends the goroutine of a request ends nothing else: a request that waits for the only connection is sent
+// at once.
 func TestRequestsGoOnAfterAHookHasEndedItsGoroutine(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.known = 1

@@ -11,10 +11,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/coretest"
 )
 
-// Bugs of other lock libraries with callers who cancel, and what has to happen instead.
+// These tests take bugs of other lock libraries with callers that cancel, and check what must happen instead.
 
-// redsync: cleaning up with the caller's dead context leaves the keys for a full TTL. Here ctx is cancelled
-// at every instant of an acquisition whose messages take time, and nothing stays.
+// With redsync, cleaning up with the caller's cancelled context leaves the keys taken for a full TTL. Here ctx is
+// cancelled at every instant of an acquisition whose messages take time, and nothing stays.
 func TestCancelledAtEveryInstant(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -41,7 +41,7 @@ func TestCancelledAtEveryInstant(t *testing.T) {
 	})
 }
 
-// The same for one that waits: in the local queue, and between two attempts.
+// The same holds for waiters in the local queue and between two attempts.
 func TestCancelledWhileWaiting(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -61,7 +61,8 @@ func TestCancelledWhileWaiting(t *testing.T) {
 	})
 }
 
-// A context whose cause is what became of another key, as errgroup makes it, ends a call like any other that is cancelled.
+// A context may be cancelled with the error of another key as its cause, as errgroup does. It ends a call like any
+// other cancelled context.
 func TestCancelledBecauseOfAnotherKey(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -75,7 +76,7 @@ func TestCancelledBecauseOfAnotherKey(t *testing.T) {
 	})
 }
 
-// gocron, gin: release with a context that is cancelled already.
+// A release works with a context that is already cancelled. Such contexts occur with gocron and gin.
 func TestReleaseWithCancelledContext(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -83,7 +84,7 @@ func TestReleaseWithCancelledContext(t *testing.T) {
 		lease := must(p.Acquire(ctx, "k"))
 		cancel()
 		succeeds(t, lease.Release(ctx))
-		synctest.Wait() // two of three are enough for an answer
+		synctest.Wait() // Release returns after two of three replies
 		w.wantFree(p, "k")
 	})
 }

@@ -17,9 +17,9 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// Changes of the list of nodes, while old processes go on with the old list.
+// These tests change the list of nodes while old processes go on with the old list.
 
-// on is the world as a process with another list has it.
+// on returns the world of a process that has only these nodes in its list.
 func (w *world) on(nodes ...int) *world {
 	some := &world{t: w.t}
 	for _, i := range nodes {
@@ -28,8 +28,8 @@ func (w *world) on(nodes ...int) *world {
 	return some
 }
 
-// A list that has one node more or less than the one before has a node in common with it in any two quorums. One with
-// two more has not, nor one in which a node has been replaced in one step. docs/deploy.md says so.
+// If a list has one node more or less than the list before, any two of their quorums have a node in common. With two
+// nodes more, or with a node replaced in one step, some have none. docs/deploy.md says so.
 func TestOneNodeMoreOrLess(t *testing.T) {
 	race.SkipSweep(t)
 	bubbles(t, 5, map[string]struct {
@@ -57,12 +57,15 @@ func TestOneNodeMoreOrLess(t *testing.T) {
 		twice := 0
 		for n, quorum := range quorums(c.before) {
 			key := fmt.Sprint("key ", n)
+
 			holder, newcomer := w.on(c.before...).stranger(guarded), w.on(c.after...).stranger(guarded)
 			holder.cutOff(func(i int) bool { return !slices.Contains(quorum, c.before[i]) })
 			lease := w.acquire(holder, key)
+
 			newcomer.cutOff(func(i int) bool { return slices.Contains(quorum, c.after[i]) })
 			newcomer.TryAcquire(t.Context(), "another key") // nodes that are new to it are in quarantine from now on
 			w.pass(newcomer.p.MaxTTL + 2*time.Second)
+
 			other, err := newcomer.TryAcquire(t.Context(), key)
 			if lease.Context().Err() != nil {
 				t.Fatalf("the holder on %v lost its lease", quorum)
@@ -79,12 +82,13 @@ func TestOneNodeMoreOrLess(t *testing.T) {
 	})
 }
 
-// While the guard is being turned on, process by process, those that have it exclude those that have not, and wait for
-// the max TTL once.
+// While the guard is being turned on, process by process, processes with the guard and processes without it exclude
+// each other. A process with the guard waits for the max TTL once.
 func TestGuardIsTurnedOn(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		without, with := w.process(), w.stranger(WithRestartGuard(true))
 		lease := w.acquire(without, "k")
+
 		start := time.Now()
 		if _, err := with.TryAcquire(t.Context(), "free"); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("beside a node without a guard record: %v", err)
@@ -95,6 +99,7 @@ func TestGuardIsTurnedOn(t *testing.T) {
 		if _, err := with.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) {
 			t.Errorf("held by a process without the guard: %v", err)
 		}
+
 		w.release(lease)
 		again := w.acquire(with, "k")
 		if _, err := without.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || again.FencingToken() <= lease.FencingToken() {
@@ -103,7 +108,7 @@ func TestGuardIsTurnedOn(t *testing.T) {
 	})
 }
 
-// quorums are the smallest majorities of nodes.
+// quorums returns the smallest majorities of nodes.
 func quorums(nodes []int) (all [][]int) {
 	for set := range 1 << len(nodes) {
 		var some []int
@@ -119,7 +124,7 @@ func quorums(nodes []int) (all [][]int) {
 	return all
 }
 
-// cutOff has the requests to some nodes refused.
+// cutOff makes the requests of p to some nodes fail.
 func (p *process) cutOff(from func(i int) bool) {
 	for i, k := range p.links {
 		if from(i) {
@@ -128,9 +133,9 @@ func (p *process) cutOff(from func(i int) bool) {
 	}
 }
 
-// Three nodes become five and then three others, one at a time, while processes are replaced one by one and lock all the
-// time, each with a network that loses a request or an answer now and then, and out of reach of one node for a quarter of
-// the time.
+// Three nodes become five and then three others, one at a time. Meanwhile processes are replaced one by one, and lock
+// all the time. The network of each process loses a request or a reply now and then, and does not reach one node for a
+// quarter of the time.
 func TestNodesChangeUnderLoad(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 5, func(t *testing.T, w *world) {
@@ -140,6 +145,7 @@ func TestNodesChangeUnderLoad(t *testing.T) {
 		for range fleet {
 			m.start(0, 1, 2)
 		}
+
 		for _, list := range [][]int{{0, 1, 2, 3}, {0, 1, 2, 3, 4}, {1, 2, 3, 4}, {2, 3, 4}} {
 			before := m.granted.Load()
 			m.complete(fmt.Sprint("before ", list))
@@ -148,12 +154,14 @@ func TestNodesChangeUnderLoad(t *testing.T) {
 				m.stop()
 				m.start(list...)
 			}
-			w.pass(defaults().ttl + 5*time.Second) // what dead processes held is over, and quarantines are
+			// Then the leases of stopped processes and the quarantines are over.
+			w.pass(defaults().ttl + 5*time.Second)
 			m.seeDone()
 			if now := m.granted.Load(); now-before < 50 {
 				t.Errorf("%d grants until all had the nodes %v", now-before, list)
 			}
 		}
+
 		for len(m.members) > 0 {
 			m.stop()
 		}
@@ -163,7 +171,7 @@ func TestNodesChangeUnderLoad(t *testing.T) {
 	})
 }
 
-// moving is a fleet whose list of nodes changes.
+// moving is a fleet of processes whose list of nodes changes.
 type moving struct {
 	w       *world
 	random  *rand.Rand
@@ -182,7 +190,7 @@ type member struct {
 	work sync.WaitGroup
 }
 
-// start adds a process, in which two goroutines lock two keys.
+// start adds a process, in which two goroutines lock one key each.
 func (m *moving) start(nodes ...int) {
 	m.started++
 	p := &member{process: m.w.on(nodes...).stranger(), name: fmt.Sprint("process ", m.started)}
@@ -201,7 +209,7 @@ func (m *moving) start(nodes ...int) {
 	m.members = append(m.members, p)
 }
 
-// lock takes the key again and again, and works under it for a moment.
+// lock acquires the key again and again, and holds it for a moment.
 func (m *moving) lock(ctx context.Context, p *member, key string) {
 	for n := 0; ctx.Err() == nil; n++ {
 		holder := fmt.Sprintf("%s %s %d", p.name, key, n)
@@ -231,7 +239,7 @@ func (m *moving) stop() {
 	p.Close(context.Background())
 }
 
-// complete has a process of the fleet complete a job.
+// complete makes a process of the fleet complete a job.
 func (m *moving) complete(job string) {
 	m.jobs = append(m.jobs, job)
 	err := m.members[0].Once(context.Background(), job, func(context.Context) error { return nil })
@@ -240,7 +248,7 @@ func (m *moving) complete(job string) {
 	}
 }
 
-// seeDone asks each process for all jobs.
+// seeDone checks that each process finds all jobs done.
 func (m *moving) seeDone() {
 	for _, p := range m.members {
 		for _, job := range m.jobs {

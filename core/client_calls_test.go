@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// Whatever reads what a server sends is called in one file of package goredis, where a panic is contained. What is called
-// elsewhere would end the process.
+// All calls that read what a server sends are in one file of package goredis, where a panic is contained. A panic in a
+// call elsewhere would end the process.
 func TestCallsIntoTheClient(t *testing.T) {
 	t.Parallel()
 	reads := []string{"Process", "Pipeline", "Exec", "ReceiveTimeout", "ReceiveMessage", "SSubscribe", "PSubscribe", "MasterForKey",
@@ -20,6 +20,7 @@ func TestCallsIntoTheClient(t *testing.T) {
 	for _, pattern := range []string{"*.go", "admin/*.go", "internal/*/*.go"} {
 		files = append(files, must(filepath.Glob(pattern))...)
 	}
+
 	for _, file := range files {
 		if strings.HasSuffix(file, "_test.go") || strings.HasPrefix(file, "internal/coretest/") || file == "internal/goredis/calls.go" {
 			continue
@@ -28,6 +29,7 @@ func TestCallsIntoTheClient(t *testing.T) {
 		if !slices.ContainsFunc(f.Imports, func(i *ast.ImportSpec) bool { return strings.Contains(i.Path.Value, "redis/go-redis") }) {
 			continue // it has no client
 		}
+
 		ast.Inspect(f, func(n ast.Node) bool {
 			call, is := n.(*ast.CallExpr)
 			if !is {

@@ -18,16 +18,16 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How a Locker ends. That no goroutine stays is what each bubble checks by itself when it ends.
+// These tests check how a Locker ends. Each bubble checks by itself that no goroutine is left.
 
-// over is a context that has ended.
+// over returns a context that has ended.
 func over() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }
 
-// closing calls Close and returns where its error will be.
+// closing starts Close and returns the channel of its error.
 func closing(l *Locker, ctx context.Context) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- l.Close(ctx) }()
@@ -48,12 +48,14 @@ func TestCloseWaitsForLeases(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("not renewed while Close waits: %v", context.Cause(lease.Context()))
 		}
+
 		asked := p.counting(wire.OpAcquire)
 		_, err := p.Acquire(t.Context(), "other")
 		wantErr(t, err, ErrClosed)
 		if n := asked.Load(); n > 0 {
 			t.Errorf("%d requests for a key that nobody can be given any more", n)
 		}
+
 		w.release(lease)
 		succeeds(t, testutil.Receive(t, done))
 	})
@@ -66,11 +68,13 @@ func TestCloseTakesLeasesAway(t *testing.T) {
 		errHurry := errors.New("hurry")
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 2*time.Second, errHurry)
 		defer cancel()
+
 		start := time.Now()
 		err := p.Close(ctx)
 		wantErr(t, err, errHurry)
 		wantInError(t, err, `"a", "b"`)
 		wantBetween(t, "Close took", time.Since(start), 2*time.Second, 2*time.Second)
+
 		for _, lease := range []*Lease{a, b} {
 			wantReason(t, context.Cause(lease.Context()), LossClosed)
 			w.release(w.acquire(other, lease.Key()))
@@ -80,7 +84,7 @@ func TestCloseTakesLeasesAway(t *testing.T) {
 	})
 }
 
-// What has ended before Close has ended well, and is told so as often as one asks.
+// The end of a lease that was released or completed before Close can be repeated after it, without a request.
 func TestAfterClose(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -88,6 +92,7 @@ func TestAfterClose(t *testing.T) {
 		w.release(released)
 		succeeds(t, completed.Complete(t.Context(), nil))
 		succeeds(t, p.Close(t.Context()))
+
 		before := w.nodes[0].Calls()["EVALSHA"]
 		_, err := p.Acquire(t.Context(), "k")
 		wantErr(t, err, ErrClosed)
@@ -96,6 +101,7 @@ func TestAfterClose(t *testing.T) {
 		fn := func(context.Context) error { return errors.New("fn was called") }
 		wantErr(t, p.Do(t.Context(), "k", fn), ErrClosed)
 		wantErr(t, p.Once(t.Context(), "k", fn), ErrClosed)
+
 		w.release(released)
 		w.release(completed)
 		if err := completed.Complete(t.Context(), nil); err != nil {
@@ -124,12 +130,14 @@ func TestCloseEndsWaiting(t *testing.T) {
 	}, func(t *testing.T, w *world, c row) {
 		p := w.process()
 		c.prepare(w, p)
+
 		failed := make(chan error, 1)
 		go func() {
 			_, err := p.acquire(t.Context(), "k", c.try, nil)
 			failed <- err
 		}()
 		time.Sleep(300 * time.Millisecond)
+
 		start := time.Now()
 		done := closing(p.Locker, over())
 		wantErr(t, testutil.Receive(t, failed), ErrClosed)
@@ -142,7 +150,8 @@ func slowGrant(_ *world, p *process) {
 	p.set(coretest.Fate{ReplyDelay: 500 * time.Millisecond}, wire.OpAcquire)
 }
 
-// An observer is told of a lease before the caller has it: who closes meanwhile takes it away, and the caller gets none.
+// An observer is notified of a lease before the caller has it. If the Locker is closed meanwhile, the lease is taken
+// away and the caller gets none.
 func TestCloseWhileALeaseBegins(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		enter, leave := make(chan struct{}), make(chan struct{})
@@ -153,12 +162,14 @@ func TestCloseWhileALeaseBegins(t *testing.T) {
 			}
 			return ctx, nil
 		}})), w.process()
+
 		failed := make(chan error, 1)
 		go func() {
 			_, err := p.TryAcquire(t.Context(), "k")
 			failed <- err
 		}()
 		testutil.Receive(t, enter)
+
 		done := closing(p.Locker, over())
 		synctest.Wait()
 		close(leave)
@@ -182,7 +193,7 @@ func TestCloseAgain(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		wantErr(t, p.Close(over()), context.Canceled) // the one in a hurry ends it for all
+		wantErr(t, p.Close(over()), context.Canceled) // the call without patience ends the lease for all calls
 		closers.Wait()
 		wantReason(t, context.Cause(lease.Context()), LossClosed)
 		if err := p.Close(t.Context()); err != nil {
@@ -209,7 +220,8 @@ func TestCloseOfADerivedLocker(t *testing.T) {
 	})
 }
 
-// A stock client answers for a hung node when its own timeouts are over.
+// A stock client returns an error for a hung node only after its own timeouts. Close waits for this, unless its context
+// ends.
 func TestCloseWithAHungNode(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"patient": false, "hurried": true}, func(t *testing.T, w *world, hurried bool) {
 		l := must(New(testutil.Clients(w.nodes), quietly))
@@ -245,13 +257,14 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	succeeds(t, l.Provision(t.Context()))
 	err = l.Do(t.Context(), "k", func(ctx context.Context) error {
 		found := int64(0)
 		for _, n := range l.e.Nodes {
 			found += n.Client.Exists(ctx, "lockkit:{0}r:k").Val()
 		}
-		if found < 2 { // the third node may still be asked
+		if found < 2 { // the request to the third node may be under way
 			t.Errorf("%d nodes have the key in the database that the URL names", found)
 		}
 		return nil
@@ -259,6 +272,7 @@ func TestOpen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		if err := l.Close(t.Context()); err != nil {
 			t.Errorf("Close: %v", err)
@@ -269,7 +283,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// Clients that belong to the Locker are no reason to wait for a hung node.
+// If the clients belong to the Locker, Close does not wait for a hung node.
 func TestCloseOfAnOpenedLockerBreaksWhatHangs(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
@@ -303,6 +317,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 	if err == nil {
 		t.Fatal("no error")
 	}
+
 	for _, want := range []string{"TTL", "nodes 0, 2, 3, 4, 5, 6 and 7: "} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error does not mention %q: %v", want, err)
@@ -316,7 +331,7 @@ func TestOpenNamesAllFaultsButNoPassword(t *testing.T) {
 	}
 }
 
-// A lease that nobody releases keeps Close waiting: it says which, once, and so does its error.
+// If a lease is not released, Close logs once which leases it waits for, and its error names them, too.
 func TestCloseNamesWhatItWaitsFor(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book

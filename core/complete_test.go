@@ -17,9 +17,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Completion records: single-decree Paxos per key, with fencing tokens as ballots. Nodes are counted from 0.
+// These tests are about completion records: single-decree Paxos per key, with fencing tokens as ballots. Nodes are
+// counted from 0.
 
-// wantDone checks that err reports the record, and returns it.
+// wantDone checks that err reports the record.
 func wantDone(t *testing.T, err error, want Record) {
 	t.Helper()
 	wantErr(t, err, ErrDone)
@@ -32,13 +33,13 @@ func wantDone(t *testing.T, err error, want Record) {
 	}
 }
 
-// wantDoneEverywhere checks that every minimal quorum reports the record to processes that know nothing, and
-// that no node holds another in the end.
+// wantDoneEverywhere checks that every minimal quorum reports the record to new processes, and that no node holds
+// another record in the end.
 func (w *world) wantDoneEverywhere(key string, want Record) {
 	w.t.Helper()
 	synctest.Wait()
 	p := w.stranger()
-	for range 2 { // the first round may settle what the second finds
+	for range 2 { // the first pass may complete the records that the second finds
 		for i := range w.nodes {
 			for j := range i {
 				_, err := w.stranger().reaches(i, j).TryAcquire(w.t.Context(), key)
@@ -55,7 +56,7 @@ func (w *world) wantDoneEverywhere(key string, want Record) {
 	}
 }
 
-// recordOn is the completion record on node i as it is stored, "" for none.
+// recordOn returns the completion record as node i stores it, or "" if it has none.
 func (w *world) recordOn(p *process, i int, key string) string {
 	w.t.Helper()
 	r := w.resource(p, i, key).Record
@@ -65,7 +66,7 @@ func (w *world) recordOn(p *process, i int, key string) string {
 	return fmt.Sprintf("%d %d %d %s", r.Ballot, r.KeptUntil, r.Origin, r.Result)
 }
 
-// cutShort is a completion that reaches node 0 alone, by a holder whose lease is over then.
+// cutShort completes key on node 0 alone, waits until the lease is over, and returns the record.
 func (w *world) cutShort(p *process, key, result string) Record {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -93,6 +94,7 @@ func TestCompletedKeyIsDone(t *testing.T) {
 		}
 		wantErr(t, context.Cause(lease.Context()), ErrReleased)
 		p.wantNothingLeft(t)
+
 		for _, p := range []*process{p, other} {
 			_, err := p.Acquire(t.Context(), "k")
 			wantDone(t, err, want)
@@ -102,16 +104,18 @@ func TestCompletedKeyIsDone(t *testing.T) {
 				wantDone(t, do(t.Context(), "k", w.never), want)
 			}
 		}
+
 		w.release(w.acquire(p, "another key"))
 		w.wantDoneEverywhere("k", want)
 	})
 }
 
-// One that waits for the key learns of its completion.
+// A waiter learns that the key was completed.
 func TestWaiterIsToldDone(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease := w.acquire(p, "k")
+
 		told := make(chan error, 2)
 		for _, p := range []*process{p, other} {
 			go func() {
@@ -119,6 +123,7 @@ func TestWaiterIsToldDone(t *testing.T) {
 				told <- err
 			}()
 		}
+
 		time.Sleep(5 * time.Second)
 		want := w.complete(lease, "result")
 		for range 2 {
@@ -137,7 +142,7 @@ func TestRetention(t *testing.T) {
 		"default": {nil, 24 * time.Hour},
 		"long":    {[]Option{Retention(1000 * time.Hour)}, 1000 * time.Hour},
 	}, func(t *testing.T, w *world, c row) {
-		p := w.process(append(c.opts, untouched)...) // weeks of touches take minutes
+		p := w.process(append(c.opts, untouched)...) // simulating weeks of touches takes minutes
 		want := w.complete(w.acquire(p, "k"), "result")
 		time.Sleep(c.want - time.Millisecond)
 		_, err := p.TryAcquire(t.Context(), "k")
@@ -151,7 +156,7 @@ func TestRetention(t *testing.T) {
 	})
 }
 
-// The retention is that of the record, whoever settles it, and however old a reply is.
+// The retention is that of the record, whichever process completes the record, and however old a reply is.
 func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		start := time.Now()
@@ -170,8 +175,9 @@ func TestRetentionOfAnAdoptedRecord(t *testing.T) {
 	})
 }
 
-// A record is not kept for longer because somebody asks: whoever brings it to nodes that lack it, or only answer late,
-// knows its rest from a reply that is as old as the way back. The callers and the nodes are 100 ms apart.
+// Requests for a key do not prolong its record. A process that brings the record to nodes that lack it, or that only
+// answer late, knows the remaining time from a reply that is as old as its way back. The callers and the nodes are 100
+// ms apart.
 func TestRetentionWhileSomebodyAsks(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -181,9 +187,11 @@ func TestRetentionWhileSomebodyAsks(t *testing.T) {
 			p.set(coretest.Fate{Delay: 100 * time.Millisecond, ReplyDelay: 100 * time.Millisecond})
 			callers = append(callers, p)
 		}
+
 		lease := w.acquire(callers[0], "k")
 		start := time.Now()
 		w.complete(lease, "result")
+
 		granted := make(chan time.Duration, 1)
 		var asking sync.WaitGroup
 		for i := 0; len(granted) == 0 && time.Since(start) < 5*time.Minute; i++ {
@@ -197,6 +205,7 @@ func TestRetentionWhileSomebodyAsks(t *testing.T) {
 				}
 			})
 		}
+
 		asking.Wait()
 		if len(granted) == 0 {
 			t.Fatal("never granted again")
@@ -221,7 +230,7 @@ func TestResultLimit(t *testing.T) {
 	})
 }
 
-// loses has p lose a lease on the key because its renewals do not get through.
+// loses makes p lose a lease on the key: its renewals do not get through.
 func (w *world) loses(p *process, key string) *Lease {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -231,7 +240,7 @@ func (w *world) loses(p *process, key string) *Lease {
 	return lease
 }
 
-// The node that did not grant the other takes it, which decides nothing.
+// A late completion is recorded on the node that did not grant the key to the next holder, but this decides nothing.
 func TestLateCompletionReachesOneNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -249,7 +258,7 @@ func TestLateCompletionReachesOneNode(t *testing.T) {
 	})
 }
 
-// Nobody was granted the key since: the work is not lost with the lease.
+// A lost lease can still be completed if the key was not granted since.
 func TestCompleteAfterTheLeaseWasLost(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -262,8 +271,8 @@ func TestCompleteAfterTheLeaseWasLost(t *testing.T) {
 	})
 }
 
-// Nodes forget that they granted the key to another, whose work is over, when its counter has been idle for
-// too long. That must not pass for nobody.
+// Nodes forget that they granted the key to another holder when its counter has been idle for too long. A late
+// completion must fail all the same.
 func TestCompleteLongAfterTheLeaseWasLost(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -277,7 +286,7 @@ func TestCompleteLongAfterTheLeaseWasLost(t *testing.T) {
 	})
 }
 
-// A node that forgot the key cannot tell whether it granted it to somebody.
+// A node that forgot the key cannot know whether it granted the key to another attempt, so a late completion fails.
 func TestCompleteOnNodesThatForgot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -297,9 +306,10 @@ func TestCompleteRepeated(t *testing.T) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		p.next(coretest.Fate{Lose: true}, wire.OpComplete)
-		p.links[0].Set(coretest.Fate{LoseReply: true}, wire.OpComplete) // one node has it
+		p.links[0].Set(coretest.Fate{LoseReply: true}, wire.OpComplete) // one node has the record
 		result := []byte("first")
 		wantErr(t, lease.Complete(over(), result), ErrUnavailable)
+
 		p.mend()
 		copy(result, "spoilt")
 		for range 2 { // the first result stays
@@ -312,7 +322,7 @@ func TestCompleteRepeated(t *testing.T) {
 	})
 }
 
-// What callers do to a result afterwards does not reach nodes that are still being told it.
+// If a caller changes a result afterwards, nodes that still wait for the record get the old one.
 func TestResultIsCopied(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -346,13 +356,14 @@ func TestCompleteAndRelease(t *testing.T) {
 		wantErr(t, lease.Complete(t.Context(), nil), ErrReleased)
 		w.release(w.acquire(p, "released"))
 		time.Sleep(time.Minute)
-		if err := lease.Release(t.Context()); err != nil { // longer ago than tombstones last
+		if err := lease.Release(t.Context()); err != nil { // the tombstones are gone
 			t.Errorf("release repeated after a minute: %v", err)
 		}
 
 		lease = w.acquire(p, "k")
 		want := w.complete(lease, "result")
-		for _, after := range []time.Duration{0, time.Second, time.Minute} { // the last is longer than any tombstone
+		// No tombstone lasts for as long as the last pause.
+		for _, after := range []time.Duration{0, time.Second, time.Minute} {
 			time.Sleep(after)
 			if err := lease.Release(t.Context()); err != nil {
 				t.Fatalf("released %v after the completion: %v", after, err)
@@ -362,14 +373,14 @@ func TestCompleteAndRelease(t *testing.T) {
 	})
 }
 
-// The same by way of Do, which releases when fn is over.
+// Do succeeds if fn has completed the lease and goes on for a while.
 func TestCompleteInsideDo(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		err := p.Do(t.Context(), "k", func(ctx context.Context) error {
 			lease, _ := FromContext(ctx)
 			w.complete(lease, "result")
-			time.Sleep(time.Minute) // cleaning up
+			time.Sleep(time.Minute) // as if it cleaned up
 			return nil
 		})
 		if err != nil {

@@ -227,7 +227,7 @@ var conformanceComplete = []conformanceCase{
 		b acquire wall=U -> granted token=>a expiry=now+10s`},
 }
 
-// The rows of the conformance table about what operators end: a lease, and a completion record.
+// The rows of the conformance table about leases and completion records that an operator ends.
 
 var conformanceRevoke = []conformanceCase{
 	{name: "revoke: the key stays taken until the lease is over, and nothing of the attempt counts", frozen: true, play: `
@@ -340,7 +340,7 @@ var conformanceRevoke = []conformanceCase{
 		= f=7 ballot=7 kept=now+24h origin=7`, single: true},
 }
 
-// The rows of the conformance table about how an attempt has ended on the node, by which later requests are answered.
+// The rows of the conformance table about the end of an attempt on a node, and the replies to later requests.
 
 var conformanceEnds = []conformanceCase{
 	{name: "end: a release that found nothing has not ended the attempt", play: `

@@ -2,7 +2,7 @@ package core
 
 import "time"
 
-// The rows of the conformance table about a lease that exists: renew and release.
+// The rows of the conformance table about renewing and releasing a lease.
 
 var conformanceRenew = []conformanceCase{
 	{name: "renew: own", play: `
@@ -401,8 +401,8 @@ var conformanceRelease = []conformanceCase{
 		! set e=T+59s i=a f=9
 		a release undo -> granted
 		= f=9`},
-	// A token must stay greater than all before it although clients' clocks differ, the counter has been
-	// forgotten, and the lease was short beside the longest one in use.
+	// A token must be greater than all earlier ones even if clients' clocks differ, the counter has been forgotten, and
+	// the lease was short compared with the longest one in use.
 	{name: "release: the counter outlives what clocks may differ", frozen: true,
 		opts: []Option{WithClockWindow(0), WithMaxTTL(3 * time.Hour)}, play: `
 		a acquire wall=U+2700000000 -> granted token=U+2700000000 expiry=now+10s

@@ -1,6 +1,7 @@
 package core
 
-// The longest lease in use that a node knows of, and how an operator lowers it. The Locker names 10s.
+// The rows of the conformance table about the longest lease in use that a node knows of, and about the operator who
+// lowers it. The Locker's own is 10s.
 var conformanceLower = []conformanceCase{
 	{name: "longest: since when it is known, where it was raised", opts: conformGuarded, play: `
 		! guard h=live s=T-60s m=5s

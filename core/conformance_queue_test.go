@@ -151,7 +151,7 @@ var conformanceQueue = []conformanceCase{
 		= e=T+60s i=b f=7 waited=1 z=5`},
 }
 
-// What a scene compares: votes, and what is in Redis.
+// A scene checks votes and the data in Redis.
 
 func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	s.t.Helper()
@@ -166,6 +166,7 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	if v.Refused {
 		got["refused"] = 1
 	}
+
 	text := map[string]string{"carried": v.Hint, "claim": v.Claim}
 	if v.Memory != "" && v.Memory != s.memory() {
 		s.t.Errorf("%s\n\tmemory is %s, want %s", line, v.Memory, s.memory())
@@ -180,7 +181,7 @@ func (s *scene) checkVote(line string, want map[string]string, v quorum.Vote) {
 	s.compare(line, want, got, text)
 }
 
-// compare demands every field, named or not.
+// compare checks every field of got and text. A field that want does not name must be zero.
 func (s *scene) compare(line string, want map[string]string, got map[string]int64, text map[string]string) {
 	s.t.Helper()
 	for name, n := range got {
@@ -191,6 +192,7 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 		}
 		delete(want, name)
 	}
+
 	for name, str := range text {
 		expect := want[name]
 		switch {
@@ -216,6 +218,7 @@ func (s *scene) compare(line string, want map[string]string, got map[string]int6
 		}
 		delete(want, name)
 	}
+
 	if len(want) != 0 {
 		s.t.Errorf("%s\n\tnot there: %v", line, want)
 	}
@@ -227,7 +230,7 @@ func (s *scene) history() string {
 	return replid.FindStringSubmatch(must(s.client.Info(context.Background(), "replication").Result()))[1]
 }
 
-// memory is what the node remembers, as its replies name it.
+// memory returns the name of the node's memory, as its replies give it.
 func (s *scene) memory() string {
 	if !s.l.p.Guarded {
 		return wire.NoMemory
@@ -243,6 +246,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	if err != nil && !errors.Is(err, redis.Nil) {
 		s.t.Fatal(err)
 	}
+
 	r := must(testutil.ParseResource(value))
 	if _, none := want["none"]; none {
 		if value != "" {
@@ -250,10 +254,12 @@ func (s *scene) checkResource(line string, want map[string]string) {
 		}
 		return
 	}
+
 	if expr, ok := want["ttl"]; ok {
 		s.checkTTL(line, key, expr)
 		delete(want, "ttl")
 	}
+
 	waited := int64(0)
 	if r.MayHaveWaiter {
 		waited = 1
@@ -261,7 +267,7 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	got := map[string]int64{"waited": waited, "e": r.Expiry, "f": r.Counter, "p": max(r.Before, 0), "u": r.TurnUntil, "z": r.Ended, "ballot": 0, "kept": 0, "origin": 0}
 	text := map[string]string{"i": r.Owner, "c": "", "r": r.Next, "result": ""}
 	if r.Expiry == 0 {
-		text["i"] = "" // it stays, spent
+		text["i"] = "" // the owner of a spent lease stays stored
 	}
 	if r.Metadata != "" {
 		text["c"] = r.Owner + " " + r.Metadata
@@ -272,10 +278,11 @@ func (s *scene) checkResource(line string, want map[string]string) {
 	if r.Record != nil {
 		got["ballot"], got["kept"], got["origin"], text["result"] = r.Record.Ballot, r.Record.KeptUntil, r.Record.Origin, r.Record.Result
 	}
+
 	s.compare(line, want, got, text)
 }
 
-// checkQueue demands the calls that wait, the first first.
+// checkQueue checks that exactly these calls wait, in this order.
 func (s *scene) checkQueue(line string, want []string) {
 	s.t.Helper()
 	key := s.l.e.Keys.Waiters(conformanceKey)
@@ -291,8 +298,8 @@ func (s *scene) checkQueue(line string, want []string) {
 	}
 }
 
-// checkTTL: the key expires that long after the last script. Redis expires by a clock it reads when a script
-// begins, so the two differ by as long as the machine is busy elsewhere.
+// checkTTL checks that the key expires at that time after the last script. Redis expires keys by a clock that it reads
+// when a script begins, so the times may differ by as long as the machine is busy elsewhere.
 func (s *scene) checkTTL(line, key, expr string) {
 	s.t.Helper()
 	left := must(s.client.PTTL(context.Background(), key).Result()).Milliseconds()
@@ -322,7 +329,7 @@ func (s *scene) checkGuard(line string, want map[string]string) {
 	}
 }
 
-// checkNote demands the note beside the guard record: since when the longest lease in use is known.
+// checkNote checks the note beside the guard record. It says since when the longest lease in use is known.
 func (s *scene) checkNote(line string, want map[string]string) {
 	s.t.Helper()
 	key := s.l.e.Keys.GuardsQuery(0)[2].(string)
@@ -343,7 +350,7 @@ func (s *scene) checkNote(line string, want map[string]string) {
 	}
 }
 
-// conformanceEnd is what a tombstone is, by how its attempt ended.
+// conformanceEnd has the value of a tombstone for each end of an attempt.
 var conformanceEnd = map[string]string{"released": "1", "completed": "2", "refused": "3", "revoked": "4"}
 
 func (s *scene) checkTombstones(line string, want map[string]string) {

@@ -22,23 +22,25 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The language of the conformance table. A case is a list of lines about one key on one node:
+// A scene plays one case of the conformance table. A case is a list of lines about one key on one node:
 //
 //	a acquire recover wall=U-5s   -> verdict field=expr …   attempt a sends a script; the vote must be this one
-//	a acquire carry=text wait ticket=U-1s for=b -> …   and brings that along; its call waits, since then, as that of b
+//	a acquire carry=text wait ticket=U-1s for=b -> …   and brings that text; its call waits, since then, as b's call
 //	= e=expr i=a f=expr p=expr c=a:text r=a u=expr ballot=… kept=… origin=… result=… ttl=expr
 //	                                                                 the resource is exactly this ("none": no key);
-//	                                                                 with an owner, p only where it is named
-//	=g h=live s=expr m=expr v=1 k=expr                               the guard record is exactly this; k: it is marked, to be lowered to that
+//	                                                                 with an owner, p counts only if it is named
+//	=g h=live s=expr m=expr v=1 k=expr                               the guard record is exactly this;
+//	                                                                 k: an operator is lowering m to that
 //	=n m=expr s=expr                                                 the note beside it ("none": no key)
 //	=w a b                                 exactly these attempts' calls wait, in this order
-//	=x a=expr:refused b=expr               exactly these attempts have a tombstone, which lives this much longer, and says, where
-//	                                       that is named, how the attempt ended
-//	! set e=… | noqueue | guard h=… v=1 | flush | replica | promote | sleep d      what happens to the node
+//	=x a=expr:refused b=expr               exactly these attempts have a tombstone; it lives this much longer and,
+//	                                       if that is named, has this end of the attempt
+//	! set e=… | noqueue | guard h=… v=1 | flush | replica | promote | sleep d      happens to the node
 //
-// A field that is not named must be zero, but that a vote's memory must be the node's. An expr is a sum of numbers, durations (in ms) and names: T, U = the
-// node's clock when the case began (ms, µs); now, us = when the last script ran; wall = the client's clock in
-// it (µs); a, b = the token granted to that attempt. Results are names of conformanceResults.
+// A field that is not named must be zero, except that a vote's memory must be the node's, and that its longest lease
+// counts only if it is named. An expr is a sum of numbers, durations (in ms) and names. T and U are the node's clock
+// when the case began (ms, µs). now and us are that clock when the last script ran. wall is the client's clock in that
+// script (µs). a and b are the tokens granted to these attempts. Results are names of conformanceResults.
 type scene struct {
 	t         *testing.T
 	l         *Locker
@@ -48,13 +50,13 @@ type scene struct {
 	nohistory bool // the server hides its replication history
 	leases    map[string]*Lease
 	names     map[string]span
-	count     func() map[string]int // of the commands the node ran; may be nil
-	calls     string                // of the last script, if counted
-	mark      string                // that the node answered last
-	known     string                // what the client takes the node to remember
+	count     func() map[string]int // counts the commands that the node ran; may be nil
+	calls     string                // commands of the last script, if they are counted
+	mark      string                // the mark in the node's last reply to the verb mark
+	known     string                // the memory that the client expects the node to have
 }
 
-// A delivery is how requests reach the node, which must make no difference.
+// A delivery is the way in which requests reach the node. It must make no difference.
 type delivery int
 
 const (
@@ -65,7 +67,7 @@ const (
 
 func (d delivery) String() string { return [...]string{"alone", "twice", "in a batch"}[d] }
 
-// A span is a number known to lie in a range: where a reply does not tell the node's time.
+// A span is a range in which a number lies. The node's time is only known as a range if a reply does not contain it.
 type span struct{ lo, hi int64 }
 
 var conformanceResults = map[string]string{
@@ -81,7 +83,7 @@ const wrongType = "of another type"
 
 const conformanceKey = "a key {with} braces\n"
 
-// open sets the stage: a Locker on the node alone.
+// open makes the Locker of the scene, on its only node.
 func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 	var err error
 	s.l, err = New([]redis.UniversalClient{s.client}, append([]Option{WithKeyPrefix(prefix), inside.AllowUnfit.(Option)}, opts...)...)
@@ -89,10 +91,12 @@ func (s *scene) open(t *testing.T, prefix string, opts []Option) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.l.Close(context.Background()) })
+
 	s.t, s.leases = t, map[string]*Lease{}
 	if s.way == inBatch {
 		succeeds(t, s.client.HSet(t.Context(), s.l.e.Keys.Resource(wrongType), "a", "hash").Err())
 	}
+
 	us := s.time()
 	s.names = map[string]span{"U": {us, us}, "T": {us / 1000, us / 1000}}
 	s.names["now"], s.names["us"] = s.names["T"], s.names["U"]
@@ -123,7 +127,7 @@ func (s *scene) play(lines string) {
 	}
 }
 
-// fieldsOf reads "flag name=value …".
+// fieldsOf parses "flag name=value …".
 func fieldsOf(text string) map[string]string {
 	m := map[string]string{}
 	for f := range strings.FieldsSeq(text) {
@@ -156,7 +160,7 @@ func (s *scene) eval(expr string) (sum span) {
 
 func (s *scene) number(f map[string]string, name string) int64 { return s.eval(f[name]).lo }
 
-// lease is the attempt of that name, made as Acquire makes it.
+// lease returns the attempt of that name. The first call makes the attempt, as Acquire does.
 func (s *scene) lease(name string) *Lease {
 	if s.leases[name] == nil {
 		s.leases[name] = s.l.newLease(context.Background(), conformanceKey)
@@ -164,7 +168,7 @@ func (s *scene) lease(name string) *Lease {
 	return s.leases[name]
 }
 
-// time is the node's clock, in µs.
+// time returns the node's clock in µs.
 func (s *scene) time() int64 { return must(s.client.Time(context.Background()).Result()).UnixMicro() }
 
 func must[T any](v T, err error) T {
@@ -174,19 +178,22 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// request builds what production code sends; of an acquisition, the wall clock is what it proposes, too.
+// request returns the request that production code would send. The wall clock of an acquisition is also its proposed
+// token.
 func (s *scene) request(lease *Lease, who, verb string, f map[string]string) func(wall time.Time) wire.Request {
 	_, flag := f["recover"]
 	_, decided := f["decided"]
-	memory := f["memory"] // of the grant
+	memory := f["memory"] // of the node when it granted the lease
 	switch since, ok := strings.CutPrefix(memory, "T"); {
 	case memory == "":
 		memory = s.memory()
-	case ok: // of the same history, and begun then
+	case ok: // the same history, with another beginning
 		memory = s.history() + "." + fmt.Sprint(s.eval("T"+since).lo)
 	}
+
 	carried := wire.Holder{Hint: f["carry"]}.Carried()
 	always := func(q wire.Request) func(time.Time) wire.Request { return func(time.Time) wire.Request { return q } }
+
 	switch verb {
 	case "acquire":
 		if ticket, name := f["ticket"], cmp.Or(f["for"], who); ticket != "" {
@@ -258,13 +265,13 @@ func (s *scene) request(lease *Lease, who, verb string, f map[string]string) fun
 	return nil
 }
 
-// withoutHistory hides the replication history, as servers do that are not quite Redis.
+// withoutHistory is Lua code that hides the replication history, as on servers that only resemble Redis.
 const withoutHistory = `local real = redis
 local function without(call) return function(c, ...) if c == 'INFO' then return 'role:master' end return call(c, ...) end end
 local redis = {call = without(real.call), pcall = without(real.pcall)}
 `
 
-// timeless is what looks at no clock of the client's, and tells none of the node's.
+// timeless has the verbs whose scripts neither check the client's clock nor return the node's.
 var timeless = map[string]bool{"release": true, "revoke": true, "forget": true}
 
 func (s *scene) step(line, who, rest string) {
@@ -278,7 +285,8 @@ func (s *scene) step(line, who, rest string) {
 	var wall time.Time
 	var v quorum.Vote
 	var before, after int64
-	// Where the machine pauses between the stamp and the request, the node refuses it, and nothing has happened.
+
+	// If the machine pauses between the stamp and the request, the node refuses the request and nothing has happened.
 	for refused := true; refused; {
 		stamp := time.Now()
 		if !given {
@@ -290,9 +298,11 @@ func (s *scene) step(line, who, rest string) {
 		after = s.time()
 		refused = v.Verdict == wire.ClockSkewed && !given && time.Since(stamp) > s.l.p.Window
 	}
+
 	if s.way == twice {
 		s.send(request(wall), wall)
 	}
+
 	s.names["us"], s.names["now"] = span{before, after}, span{before / 1000, after / 1000}
 	switch clock := int64(v.Clock); {
 	case clock != 0 && (clock < before/1000*1000 || clock > after):
@@ -304,6 +314,7 @@ func (s *scene) step(line, who, rest string) {
 	case !timeless[verb] && verb != "provision":
 		s.t.Errorf("%s\n\tthe reply does not tell the node's clock: %+v", line, v)
 	}
+
 	s.names["wall"] = s.eval(f["wall"])
 	s.checkVote(line, fieldsOf(expect), v)
 	if verb == "mark" {
@@ -338,8 +349,8 @@ func (s *scene) send(q wire.Request, wall time.Time) quorum.Vote {
 	return votes[0]
 }
 
-// sendBetween sends a request between one that fails, unless the key of another type was flushed, and one for
-// which the node does what it likes.
+// sendBetween sends a request between two others. The first one fails, unless the key of another type was flushed. The
+// node may answer the last one in any way except with an error.
 func (s *scene) sendBetween(q wire.Request, wall time.Time) quorum.Vote {
 	s.t.Helper()
 	if q.Op() == wire.OpRelease {
@@ -362,7 +373,7 @@ func sendTogether(c redis.UniversalClient, l *Locker, batch []wire.Request, wall
 	return coretest.Ask(c, l.e.Head.Load(), l.e.Buckets[0].Memory(0), wall, batch...)
 }
 
-// member is what a call that waits is named in the queue.
+// member returns the name of a waiting call in the queue.
 func (s *scene) member(name string) string {
 	c := s.l.e.Buckets[0].Channel
 	how := "P "
@@ -372,12 +383,12 @@ func (s *scene) member(name string) string {
 	return how + c.Name + " " + s.lease(name).name()
 }
 
-// tombstone is the key of an attempt's.
+// tombstone returns the key of an attempt's tombstone.
 func (s *scene) tombstone(name string) string {
 	return strings.TrimSuffix(s.l.e.Keys.Guard(0), "g") + "x:" + s.lease(name).name()
 }
 
-// carriedHint is what a lease stores that carries no more than a hint.
+// carriedHint returns the text that a lease stores if it carries only a hint.
 func carriedHint(text string) string {
 	if text == "" {
 		return ""
@@ -385,7 +396,7 @@ func carriedHint(text string) string {
 	return "\x00\x00" + string(rune(len(text))) + text
 }
 
-// set writes fields of the resource, the others stay.
+// set writes fields of the resource, and keeps the others.
 func (s *scene) set(f map[string]string) error {
 	ctx, key := context.Background(), s.l.e.Keys.Resource(conformanceKey)
 	value, err := s.client.Get(ctx, key).Result()
@@ -393,11 +404,13 @@ func (s *scene) set(f map[string]string) error {
 		return err
 	}
 	r := must(testutil.ParseResource(value))
+
 	for name, to := range map[string]*int64{"e": &r.Expiry, "f": &r.Counter, "p": &r.Before, "u": &r.TurnUntil, "z": &r.Ended} {
 		if f[name] != "" {
 			*to = s.number(f, name)
 		}
 	}
+
 	for name, to := range map[string]*string{"i": &r.Owner, "r": &r.Next} {
 		switch whose := f[name]; whose {
 		case "":
@@ -409,6 +422,7 @@ func (s *scene) set(f map[string]string) error {
 			*to = s.lease(whose).name()
 		}
 	}
+
 	if _, text, ok := strings.Cut(f["c"], ":"); ok {
 		r.Metadata = carriedHint(text)
 	}
@@ -418,6 +432,7 @@ func (s *scene) set(f map[string]string) error {
 	if f["ballot"] != "" {
 		r.Record = &testutil.ResourceRecord{Ballot: s.number(f, "ballot"), KeptUntil: s.number(f, "kept"), Origin: s.number(f, "origin"), Result: conformanceResults[f["result"]]}
 	}
+
 	life := time.Duration(redis.KeepTTL)
 	if f["ttl"] != "" {
 		life = time.Duration(s.number(f, "ttl")) * time.Millisecond
@@ -425,7 +440,7 @@ func (s *scene) set(f map[string]string) error {
 	return s.client.Set(ctx, key, r.String(), life).Err()
 }
 
-// A guardRecord is the guard record of a node, taken apart as in wire/lua/guard.lua.
+// A guardRecord is the guard record of a node, split into the parts of wire/lua/guard.lua.
 type guardRecord struct {
 	History, Since, New, Longest, Mark, Claim string
 }
@@ -440,7 +455,7 @@ func (s *scene) guard() (g guardRecord, ok bool) {
 	return guardRecord{}, text != ""
 }
 
-// setGuard writes fields of the guard record, the others stay.
+// setGuard writes fields of the guard record, and keeps the others.
 func (s *scene) setGuard(f map[string]string) error {
 	g, _ := s.guard()
 	for name, to := range map[string]*string{"s": &g.Since, "m": &g.Longest} {
@@ -448,6 +463,7 @@ func (s *scene) setGuard(f map[string]string) error {
 			*to = fmt.Sprint(s.number(f, name))
 		}
 	}
+
 	if h := f["h"]; h != "" {
 		g.History = map[string]string{"live": s.history(), "old": strings.Repeat("0123456789", 4)}[h]
 	}
@@ -457,6 +473,7 @@ func (s *scene) setGuard(f map[string]string) error {
 	if f["k"] != "" {
 		g.Mark = fmt.Sprintf(">%d@%d", s.number(f, "k"), s.number(f, "at"))
 	}
+
 	text := g.History + "." + g.Since + g.New + " " + g.Longest + g.Mark
 	if g.Claim = cmp.Or(f["n"], g.Claim); g.Claim != "" {
 		text += " " + g.Claim
@@ -464,19 +481,20 @@ func (s *scene) setGuard(f map[string]string) error {
 	return s.client.Set(context.Background(), s.l.e.Keys.Guard(0), text, 0).Err()
 }
 
-// happen is what others, or fate, do to the node.
+// happen makes something happen to the node, such as a flush or a promotion.
 func (s *scene) happen(line, rest string) {
 	s.t.Helper()
 	ctx := context.Background()
 	verb, options, _ := strings.Cut(rest, " ")
 	f := fieldsOf(options)
+
 	var err error
 	switch verb {
 	case "set":
 		err = s.set(f)
 	case "guard":
 		err = s.setGuard(f)
-	case "noqueue": // but something else under its name
+	case "noqueue": // another type under the key of the queue
 		err = s.client.Set(ctx, s.l.e.Keys.Waiters(conformanceKey), "x", 0).Err()
 	case "flush":
 		err = s.client.FlushAll(ctx).Err()
@@ -489,6 +507,7 @@ func (s *scene) happen(line, rest string) {
 	default:
 		s.t.Fatalf("%s: what is that?", line)
 	}
+
 	if err != nil {
 		s.t.Fatalf("%s: %v", line, err)
 	}
@@ -514,10 +533,11 @@ func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.
 	replica := func(on bool) {
 		master := "NO ONE"
 		if on {
-			master = "127.0.0.1 1" // nobody answers there
+			master = "127.0.0.1 1" // no server answers there
 		}
 		host, port, _ := strings.Cut(master, " ")
-		succeeds(t, client.ConfigSet(t.Context(), "replica-read-only", "no").Err()) // it would take a write
+		// Otherwise the server itself would refuse the write.
+		succeeds(t, client.ConfigSet(t.Context(), "replica-read-only", "no").Err())
 		succeeds(t, client.SlaveOf(t.Context(), host, port).Err())
 	}
 	s := &scene{client: client, replica: replica, way: way}
@@ -525,7 +545,7 @@ func redisScene(t *testing.T, c conformanceCase, way delivery, server *testutil.
 	s.play(c.play)
 }
 
-// placeOf is the place of an attempt that was, or was not, a lease.
+// placeOf returns the place of an attempt in the queues. leased reports whether the attempt became a lease.
 func placeOf(f map[string]string, leased bool) place {
 	_, waited := f["waited"]
 	_, quits := f["quits"]

@@ -9,15 +9,15 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The contract of the scripts, as rows that every kind of node must play alike; scene has their language.
-// The Locker has a TTL of 10s, and so a clock window of 500ms and tombstones of 3s.
+// A conformanceCase is a part of the contract of the scripts. Every kind of node must play it alike. For its language
+// see scene. The Locker has a TTL of 10s, a clock window of 500ms and tombstones of 3s.
 type conformanceCase struct {
 	name   string
 	opts   []Option
 	play   string
-	single bool // a step of it must not be taken for another that is repeated
-	frozen bool // at an exact millisecond, or with time that passes: not on a real server, whose clock runs
-	alone  bool // happens to the whole server
+	single bool // not sent twice, because a copy of a request would be another step
+	frozen bool // needs an exact millisecond or time that passes, so it does not run on a real server, whose clock runs
+	alone  bool // affects the whole server
 }
 
 var (

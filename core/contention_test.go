@@ -12,10 +12,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Bugs of other lock libraries with contenders who split the votes, and what has to happen instead.
+// These tests take bugs of other lock libraries with contenders that split the votes, and check what must happen
+// instead.
 
-// contend has all of them try for key at once and returns the leases they got. Whoever gets none must hear that
-// the key is held.
+// contend makes all processes try for key at once, and returns the leases that they got. The others must get ErrHeld.
 func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
 	t.Helper()
 	var tries []<-chan tryResult
@@ -33,12 +33,13 @@ func contend(t *testing.T, key string, all ...*process) (leases []*Lease) {
 	return leases
 }
 
-// node-redlock: split votes of an even number of nodes never settle.
+// With node-redlock, contenders that split the votes of an even number of nodes never come to an end. Here one of them
+// gets the key.
 func TestSplitVotesSettle(t *testing.T) {
 	for _, n := range []int{2, 4} {
 		bubbleNamed(t, fmt.Sprint(n, " nodes"), n, func(t *testing.T, w *world) {
 			a, b := w.process(), w.process()
-			for i := range n { // each is first at one half
+			for i := range n { // each process is first at half of the nodes
 				slow := []*process{a, b}[i%2]
 				slow.links[i].Next(coretest.Fate{Delay: 10 * time.Millisecond}, wire.OpAcquire)
 			}
@@ -47,7 +48,7 @@ func TestSplitVotesSettle(t *testing.T) {
 			if d := time.Since(start); d > a.p.nodeTimeout {
 				t.Errorf("settled after %v", d)
 			}
-			if len(holders) != 1 { // who only tries would otherwise leave a free key to nobody
+			if len(holders) != 1 { // otherwise callers that do not wait could leave a free key unused
 				t.Fatalf("%d have the key, want 1", len(holders))
 			}
 			w.release(holders[0])
@@ -56,14 +57,14 @@ func TestSplitVotesSettle(t *testing.T) {
 	}
 }
 
-// As many contenders as nodes, and each has the vote of one: a quorum refuses each of them, and yet one must get the
-// free key.
+// There are as many contenders as nodes, and each contender has one vote. A quorum refuses each of them, and yet one of
+// them must get the free key.
 func TestThreeContendersSettle(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var all []*process
 		for i := range 3 {
 			p := w.process()
-			for n := range 3 { // each is first at another node
+			for n := range 3 { // each process is first at another node
 				p.links[n].Next(coretest.Fate{Delay: time.Duration(1+(n-i+3)%3) * time.Millisecond}, wire.OpAcquire)
 			}
 			all = append(all, p)
@@ -74,7 +75,7 @@ func TestThreeContendersSettle(t *testing.T) {
 	})
 }
 
-// node-redlock: an attempt that won a minority must not stand in its own way.
+// With node-redlock, an attempt that won a minority blocks the next attempt of its own caller. Here it must not.
 func TestOwnTracesDoNotBlock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -84,7 +85,7 @@ func TestOwnTracesDoNotBlock(t *testing.T) {
 	})
 }
 
-// Verdicts go into metrics and logs by name: each has one, and no two the same.
+// Metrics and logs show verdicts by name. Each verdict has a name, and no two have the same.
 func TestVerdictNames(t *testing.T) {
 	t.Parallel()
 	seen := map[string]Verdict{}

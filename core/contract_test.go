@@ -19,9 +19,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What the documents of errors and types promise, at every place that it is promised for.
+// These tests check what the documentation of errors and types promises, at every place to which the promise applies.
 
-// No method of a Lease or a Locker that this package did not make panics: nil and zero answer.
+// No method of a nil or zero Lease or Locker panics, and all its errors match ErrInvalid.
 func TestUnmadeAnswers(t *testing.T) {
 	for _, unmade := range []any{(*Lease)(nil), &Lease{}, (*Locker)(nil), &Locker{}} {
 		v := reflect.ValueOf(unmade)
@@ -38,6 +38,7 @@ func TestUnmadeAnswers(t *testing.T) {
 					args = append(args, reflect.Zero(in))
 				}
 			}
+
 			t.Run(fmt.Sprintf("%T nil=%v %s", unmade, v.IsNil(), method.Name), func(t *testing.T) {
 				for _, got := range v.Method(i).Call(args) {
 					if err, is := got.Interface().(error); is && !errors.Is(err, ErrInvalid) {
@@ -49,7 +50,7 @@ func TestUnmadeAnswers(t *testing.T) {
 	}
 }
 
-// Err of an OpError can be compared: it is one of the sentinels, or the error of a context, whatever happened.
+// Err of an OpError can be compared: it is always one of the sentinels, or the error of a context.
 func TestErrIsExactlyOneOfTheSentinels(t *testing.T) {
 	caused := func(ctx context.Context) context.Context {
 		ctx, cancel := context.WithCancelCause(ctx)
@@ -102,7 +103,7 @@ func TestErrIsExactlyOneOfTheSentinels(t *testing.T) {
 			return err
 		}},
 		"nodes that are too slow": {ErrUnavailable, func(w *world, _ *process) error {
-			p := w.process(WithClockWindow(0)) // else so short a TTL is refused
+			p := w.process(WithClockWindow(0)) // otherwise such a short TTL is refused
 			for _, n := range w.nodes {
 				n.Slow(p.p.nodeTimeout * 9 / 10)
 			}
@@ -144,7 +145,8 @@ func TestErrIsExactlyOneOfTheSentinels(t *testing.T) {
 	})
 }
 
-// lacking has the server not know the probe, and runs it in a Lua that lacks something.
+// lacking is a hook that runs the probe in a Lua without some functions. The server appears not to have cached any
+// script.
 type lacking struct {
 	coretest.CommandsOnly
 	before string
@@ -169,7 +171,7 @@ func (l lacking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A server whose Lua lacks what scripts need is refused by New, which says what it lacks.
+// New refuses a server whose Lua lacks something that scripts need, and says what it lacks.
 func TestServerWhoseLuaLacksSomethingIsRefused(t *testing.T) {
 	for before, want := range map[string]string{
 		"local struct = nil\n":                  "struct.pack struct.unpack pack",
@@ -189,7 +191,7 @@ func TestServerWhoseLuaLacksSomethingIsRefused(t *testing.T) {
 	}
 }
 
-// The probe tries whatever scripts call of Lua's libraries.
+// The probe tests all functions of Lua's libraries that scripts call.
 func TestProbeTriesWhatScriptsCall(t *testing.T) {
 	probe := string(must(os.ReadFile("internal/wire/lua/probe.lua")))
 	library := regexp.MustCompile(`\b(?:string|math|table|struct|redis|bit|cjson|cmsgpack)\.[a-z_]+\b`)
@@ -205,7 +207,7 @@ func TestProbeTriesWhatScriptsCall(t *testing.T) {
 	}
 }
 
-// Whatever a node says, errors quote little of it, also at New.
+// Errors quote only a little of the text that a node sends, even the errors of New.
 func TestErrorsQuoteLittle(t *testing.T) {
 	const most = 200
 	long := strings.Repeat("x", 200<<10)
@@ -220,6 +222,7 @@ func TestErrorsQuoteLittle(t *testing.T) {
 				}
 				return
 			}
+
 			defer l.Close(t.Context())
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -234,6 +237,7 @@ func TestErrorsQuoteLittle(t *testing.T) {
 			}
 		})
 	}
+
 	clients := testutil.NewNodes(t, 1)[0].ClientWith(nil)
 	clients.AddHook(rewriteInfo{line: "role:master", by: "role:" + long})
 	if _, err := New([]redis.UniversalClient{clients}, quietly); err == nil || len(err.Error()) > 3*most {

@@ -12,9 +12,10 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// How long a key stays taken after a release with a cooldown, whoever asks for it and whatever becomes of the release.
+// These tests check how long a key stays taken after a release with a cooldown, however the key is asked for and
+// whatever happens to the release.
 
-// releaseFor is release with a cooldown.
+// releaseFor releases a lease with a cooldown.
 func (w *world) releaseFor(lease *Lease, d time.Duration) {
 	w.t.Helper()
 	if err := lease.Release(context.Background(), Cooldown(d)); err != nil {
@@ -22,8 +23,8 @@ func (w *world) releaseFor(lease *Lease, d time.Duration) {
 	}
 }
 
-// Nobody gets the key sooner, and who waits comes at once: in the process of the holder, to which the key would be
-// handed on, and in others.
+// A waiter gets the key at the end of the cooldown, and no caller gets it sooner. This holds in the process of the
+// holder, to which the key would otherwise be handed on, and in other processes.
 func TestCooldown(t *testing.T) {
 	for name, c := range map[string]struct {
 		held, cooldown time.Duration
@@ -41,7 +42,8 @@ func TestCooldown(t *testing.T) {
 				for _, where := range []*process{p, other} {
 					lease := must(p.Acquire(t.Context(), "k"))
 					next := w.waits(where, "k")
-					time.Sleep(time.Until(lease.ValidUntil().Add(lease.attempt.p.margin - lease.attempt.p.validity + c.held))) // since it was asked for
+					// The hold counts from the request.
+					time.Sleep(time.Until(lease.ValidUntil().Add(lease.attempt.p.margin - lease.attempt.p.validity + c.held)))
 					released := time.Now()
 					w.releaseFor(lease, c.cooldown)
 					wantBetween(t, "free after", w.gets(next, released), c.free, c.free+5*time.Millisecond)
@@ -53,7 +55,7 @@ func TestCooldown(t *testing.T) {
 	}
 }
 
-// Who is refused is told when to come: while the release is under way, and after it.
+// A refused caller learns when to come back, both during the release and after it.
 func TestRetryAfterACooldown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		const oneWay = 100 * time.Millisecond
@@ -62,6 +64,7 @@ func TestRetryAfterACooldown(t *testing.T) {
 		if _, err := other.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrHeld) || isKept(err) {
 			t.Errorf("while it is held: %v", err)
 		}
+
 		p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay}, wire.OpRelease)
 		free := time.Now().Add(time.Minute)
 		go w.releaseFor(lease, time.Minute)
@@ -69,13 +72,13 @@ func TestRetryAfterACooldown(t *testing.T) {
 			w.pass(time.Until(free.Add(at - time.Minute)))
 			for _, asker := range []*process{p, other} {
 				if asker == other && at == 0 {
-					continue // no node knows yet
+					continue // no node knows of the release yet
 				}
 				_, err := asker.TryAcquire(t.Context(), "k")
 				wantErr(t, err, ErrHeld)
 				op, _ := errors.AsType[*OpError](err)
 				wantBetween(t, "retry after", op.RetryAfter, time.Until(free), time.Until(free)+oneWay+5*time.Millisecond)
-				if want := at > 0; isKept(err) != want { // at first its holder is still there
+				if want := at > 0; isKept(err) != want { // at first the key still has its holder
 					t.Errorf("%v after the release began: kept %v: %v", at, isKept(err), err)
 				}
 			}
@@ -88,7 +91,7 @@ func isKept(err error) bool {
 	return ok && op.Held == HeldCooldown
 }
 
-// However often a release is repeated, by its caller or in the background, the cooldown is that of the first, from then.
+// However often a release is repeated, by its caller or in the background, only the cooldown of the first one counts.
 func TestCooldownOfTheFirstRelease(t *testing.T) {
 	const d = 6 * time.Second
 	again := func(later time.Duration, opts ...ReleaseOption) func(*Lease) error {
@@ -97,8 +100,9 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 			return lease.Release(context.Background(), opts...)
 		}
 	}
+
 	for name, c := range map[string]struct {
-		lost  bool // the first one is
+		lost  bool // the first release is lost
 		again func(*Lease) error
 	}{
 		"confirmed":              {false, again(time.Second)},
@@ -114,6 +118,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 				p, other := w.process(), w.process()
 				lease := w.holds(p, "k")
 				next := w.waits(other, "k")
+
 				if c.lost {
 					p.next(coretest.Fate{Refuse: true}, wire.OpRelease)
 				}
@@ -124,6 +129,7 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 				if err := c.again(lease); err != nil {
 					t.Errorf("released again: %v", err)
 				}
+
 				wantBetween(t, "free after", w.gets(next, released), d, d+5*time.Millisecond)
 				w.release(next.lease)
 			})
@@ -131,13 +137,14 @@ func TestCooldownOfTheFirstRelease(t *testing.T) {
 	}
 }
 
-// The release of Do does not cut short what fn asked for.
+// The release by Do does not cut short the cooldown that fn has set.
 func TestCooldownInDo(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"confirmed": false, "lost": true}, func(t *testing.T, w *world, lost bool) {
 		const d = 4 * time.Second
 		p, other := w.process(), w.process()
 		var released time.Time
 		var next *caller
+
 		err := p.Do(t.Context(), "k", func(ctx context.Context) error {
 			synctest.Wait()
 			next = w.waits(other, "k")
@@ -159,7 +166,7 @@ func TestCooldownInDo(t *testing.T) {
 	})
 }
 
-// Of a lease that was lost no cooldown begins, and its holder hears of that, also when its process was paused.
+// After a loss there is no cooldown, and Release returns the loss, even if the process was paused.
 func TestNoCooldownAfterALoss(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"lost": false, "paused": true}, func(t *testing.T, w *world, paused bool) {
 		p, other := w.process(unrenewed), w.process()
@@ -174,7 +181,7 @@ func TestNoCooldownAfterALoss(t *testing.T) {
 	})
 }
 
-// An option that is unfit changes nothing.
+// An invalid option changes nothing.
 func TestUnfitReleaseOptions(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -194,14 +201,15 @@ func TestUnfitReleaseOptions(t *testing.T) {
 	})
 }
 
-// The next in line of the process asks when the release is over, to learn how long it has to wait, and not together with
-// it.
+// During a cooldown, the next caller of the process asks after the release and not together with it. It asks to learn
+// how long it has to wait.
 func TestNothingIsHandedOnInACooldown(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		const oneWay = 5 * time.Millisecond
 		p := w.process()
 		lease := w.holds(p, "k")
 		next := w.waits(p, "k")
+
 		var asked atomic.Int64
 		for _, k := range p.links {
 			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -211,12 +219,14 @@ func TestNothingIsHandedOnInACooldown(t *testing.T) {
 				return coretest.Fate{Delay: oneWay, ReplyDelay: oneWay}
 			})
 		}
+
 		released := time.Now()
 		go w.releaseFor(lease, time.Second)
 		w.pass(oneWay)
 		if n := asked.Load(); n > 0 {
 			t.Errorf("asked %d times before the release was confirmed", n)
 		}
+
 		wantBetween(t, "free after", w.gets(next, released), time.Second, time.Second+5*oneWay)
 		w.release(next.lease)
 	})

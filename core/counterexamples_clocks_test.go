@@ -11,15 +11,15 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Schedules of clocks, of what is left behind, and of what others write.
+// These schedules have wrong clocks, late requests, and counters that were written by hand.
 
-// A clock that jumps ahead by two hours and back ends no record, and forgets no counter.
+// A clock that jumps ahead by two hours and back loses no record and no counter.
 func TestCE31_ClockJumps(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(Retention(10*time.Minute)), w.process()
 		want := w.complete(w.acquire(p, "done"), "result")
 		first := w.acquire(p, "free")
-		synctest.Wait() // on all nodes
+		synctest.Wait() // the lease is on all nodes
 		w.release(first)
 		synctest.Wait()
 		for _, n := range w.nodes {
@@ -36,8 +36,8 @@ func TestCE31_ClockJumps(t *testing.T) {
 	})
 }
 
-// Trust starts before the wall clock is read that the node judges a request by, and each request has its own: so the
-// node refuses what was held up on its way out, though the client's clock was corrected meanwhile.
+// Each request carries the wall clock of the moment at which it leaves, and the node judges it by that stamp. All
+// requests of a round propose the same token, and the lease is trusted from before the first of them leaves.
 func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -45,6 +45,7 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 		r := lease.attempt.newAcquireRound(false)
 		r.Decided = func(*node.Round) bool { return false }
 		r.Sent = p.e.Clock.Now()
+
 		var proposal time.Time
 		for i := range w.nodes {
 			time.Sleep(time.Second) // each request leaves later than the one before
@@ -60,14 +61,16 @@ func TestCE32_TrustBeforeTheWallClock(t *testing.T) {
 				t.Errorf("request %d is stamped %v, and leaves at %v", i, sent.Wall, time.Now())
 			}
 		}
+
 		if p.e.Clock.Now().Since(r.Sent) != 3*time.Second {
 			t.Error("trust does not start before the first of them")
 		}
 	})
 }
 
-// A holder gets a node back that was away for longer than its lease, although others ask for the key all the time
-// and are granted that node whenever it is free; and it can complete with it.
+// A holder gets a node back after the node was away for longer than the lease, even if another process keeps asking for
+// the key and is granted the free node again and again. If the other process releases these grants, the holder can also
+// complete the key.
 func TestCE34_ContendedLeaseReturns(t *testing.T) {
 	for name, c := range map[string]struct{ shortly bool }{"waiters that release": {true}, "waiters that vanish": {false}} {
 		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
@@ -79,6 +82,7 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 				_, err := b.Acquire(ctx, "k")
 				waits <- err
 			}()
+
 			time.Sleep(time.Second)
 			a.links[0].Set(coretest.Fate{Refuse: true})
 			time.Sleep(a.p.ttl + 5*time.Second) // B is granted node 0 again and again
@@ -86,15 +90,18 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 				b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRelease)
 				time.Sleep(2 * time.Second)
 			}
+
 			a.links[0].Mend()
 			b.links[0].Mend()
 			time.Sleep(a.p.ttl + a.p.renewEvery + 5*time.Second)
 			if owner := w.owner(a, 0, "k"); owner != lease.name() {
 				t.Fatalf("node 0 belongs to %q, the holder is %v", owner, lease.name())
 			}
+
 			a.links[1].Set(coretest.Fate{Refuse: true}) // the next outage
 			time.Sleep(2 * a.p.ttl)
 			wantValid(t, lease)
+
 			cancel()
 			<-waits
 			if c.shortly {
@@ -104,7 +111,7 @@ func TestCE34_ContendedLeaseReturns(t *testing.T) {
 	}
 }
 
-// Two slow reboots of three nodes, one after the other, within one hold: it can complete all the same.
+// A lease survives slow restarts of two of three nodes, one after the other, and can then be completed on these two.
 func TestLongHoldOverReboots(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -124,8 +131,8 @@ func TestLongHoldOverReboots(t *testing.T) {
 	})
 }
 
-// A renewal that begins as the lease is released brings nothing back: on nodes that were never asked there is no
-// tombstone.
+// A renewal that begins while the lease is being released does not bring the lease back, even to a node that was never
+// asked and so has no tombstone.
 func TestCE35_RenewalAtTheRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -134,19 +141,19 @@ func TestCE35_RenewalAtTheRelease(t *testing.T) {
 		p.links[2].Mend()
 		time.Sleep(p.p.nodeTimeout)
 		w.release(lease)
-		lease.renew() // as the watchdog had begun it
+		lease.renew() // as if the watchdog had begun it
 		synctest.Wait()
 		w.wantFree(p, "k")
 	})
 }
 
-// A late acquire does not take a node on which its attempt's completion was refused.
+// A late acquisition does not take a node that refused the completion of the same attempt.
 func TestCE36_LateAcquireAfterARefusedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
 		w.setCounter(p, 1, "k", time.Now().Add(time.Minute).UnixMicro())
 		p.links[1].Next(coretest.Fate{Delay: 500 * time.Millisecond}, wire.OpAcquire)
-		lease := w.acquire(p, "k") // from 0 and 2
+		lease := w.acquire(p, "k") // from nodes 0 and 2
 		time.Sleep(100 * time.Millisecond)
 		w.complete(lease, "result")
 		time.Sleep(500 * time.Millisecond)
@@ -154,7 +161,7 @@ func TestCE36_LateAcquireAfterARefusedCompletion(t *testing.T) {
 	})
 }
 
-// Whoever repeats a completion that somebody else has settled meanwhile is told that it is done.
+// A repeated Complete returns nil if another process has completed the record meanwhile. The first result stays.
 func TestCE37_RepeatedAfterItWasSettled(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()

@@ -12,10 +12,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Schedules in which nodes forget: restarted empty or from a snapshot, flushed, or promoted.
+// In these schedules nodes lose data: they restart empty or from a snapshot, are flushed, or are promoted.
 
-// A completion counts only in the memory in which the node vouched for its lease. Node 1 goes back to where A held
-// the key, or to nothing, and forgets that B has it.
+// A completion counts on a node only in the memory in which the node confirmed the lease. Node 1 goes back to a state
+// in which A held the key, or to an empty one, and forgets B's lease.
 func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 	bubbles(t, 3, map[string]func(n *testutil.Node, old *testutil.Snapshot){
 		"snapshot": func(n *testutil.Node, old *testutil.Snapshot) { n.RestartFrom(old) },
@@ -35,14 +35,17 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 		old := w.nodes[1].Snapshot()
 		a.refused()
 		time.Sleep(a.p.ttl + time.Second)
+
 		lease := w.acquire(b.reaches(1, 2), "k")
 		b.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRenew) // B does not bring its lease back
+
 		forget(w.nodes[1], old)
 		third.TryAcquire(t.Context(), "other") // the quarantine begins
 		a.mend()
 		err := stale.Complete(t.Context(), []byte("stale"))
 		wantErr(t, err, ErrLost)
 		wantReason(t, err, LossForgotten)
+
 		b.mend()
 		want := w.complete(lease, "result")
 		_, err = third.Acquire(t.Context(), "k")
@@ -50,7 +53,7 @@ func TestCE21_CompletionOnANodeThatForgot(t *testing.T) {
 	})
 }
 
-// completeBarely has p complete key on nodes 0 and 1 alone, which is a bare quorum.
+// completeBarely makes p complete key on a bare quorum, nodes 0 and 1.
 func (w *world) completeBarely(p *process, key string) Record {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -60,19 +63,22 @@ func (w *world) completeBarely(p *process, key string) Record {
 	return want
 }
 
-// What only a bare quorum holds is gone when one of its nodes forgets: that is the limit. It ends as soon as somebody
-// asks while the others are back.
+// A record that only a bare quorum holds is lost if one of these nodes forgets it. A process that asks for the key
+// while the other nodes answer copies the record to them and so ends the risk. The record also survives if the node
+// that remembers it answers before the others.
 func TestCE22_RecordOnABareQuorum(t *testing.T) {
 	forgotten := func(w *world, other *process) {
 		w.nodes[1].RestartEmpty()
 		other.reaches(1, 2)
 	}
+
 	bubbleNamed(t, "one of it forgets at once", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		w.completeBarely(p, "k")
 		forgotten(w, other)
 		w.await(other, "k") // the limit
 	})
+
 	bubbleNamed(t, "one of it forgets when somebody has asked", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		want := w.completeBarely(p, "k")
@@ -83,6 +89,7 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 		_, err = other.Acquire(t.Context(), "k")
 		wantDone(t, err, want)
 	})
+
 	bubbleNamed(t, "the one that remembers is heard in time", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		want := w.completeBarely(p, "k")
@@ -97,23 +104,25 @@ func TestCE22_RecordOnABareQuorum(t *testing.T) {
 	})
 }
 
-// Confirmations of different calls are not added up: what a node confirmed to the first it may have forgotten
-// before the second.
+// Confirmations of two calls do not add up to a quorum, because a node may have forgotten the first before the second.
 func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
 		stale := w.acquire(a, "k")
 		wantErr(t, a.completeOn(stale, "stale", 0), ErrUnavailable)
+
 		a.refused()
 		time.Sleep(a.p.ttl + time.Second)
 		w.nodes[0].RestartEmpty()
 		b.TryAcquire(t.Context(), "other")
 		time.Sleep(11 * time.Second)
+
 		lease := w.acquire(b.reaches(0, 1), "k")
 		want := w.complete(lease, "result")
 		if err := a.completeOn(stale, "stale", 2); err == nil {
 			t.Error("node 2, and node 0 before it forgot, make a quorum")
 		}
+
 		a.mend()
 		wantErr(t, stale.Complete(t.Context(), []byte("stale")), ErrLost)
 		_, err := w.process().TryAcquire(t.Context(), "k")
@@ -121,19 +130,21 @@ func TestCE23_ConfirmationsOfTwoCalls(t *testing.T) {
 	})
 }
 
-// A lease that ran out on a node does not come back there with a snapshot that still has it: somebody else has been
-// granted the node since.
+// A lease that ran out on a node does not return there with a snapshot that contains it, because the node has granted
+// the key to another attempt since.
 func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		opts := append(slowly, WithMaxTTL(40*time.Second)) // so that the token clamp spans A's delay
+		opts := append(slowly, WithMaxTTL(40*time.Second)) // so that the token clamp spans the delay of A's request
 		b, a := w.process(opts...), w.process(opts...)
-		bLease := w.acquire(b, "k") // on all; runs out on 0 at 10s
+		bLease := w.acquire(b, "k") // on all nodes; runs out on node 0 at 10s
 		synctest.Wait()
+
 		old := w.nodes[0].Snapshot()
 		b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(8 * time.Second)
-		b.set(coretest.Fate{Refuse: true}, wire.OpRenew) // on 1 and 2 it runs out by 18s
+		b.set(coretest.Fate{Refuse: true}, wire.OpRenew) // on nodes 1 and 2 it runs out by 18s
 		time.Sleep(6 * time.Second)
+
 		a.links[1].Next(coretest.Fate{Delay: 4500 * time.Millisecond}, wire.OpAcquire)
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
@@ -141,9 +152,11 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 		if w.owner(a, 0, "k") == bLease.name() {
 			t.Fatal("the schedule is off: A was not granted node 0")
 		}
+
 		w.nodes[0].RestartFrom(old)
 		b.links[0].Mend()
 		b.links[2].Mend() // B's next renewal reaches 0 and 2
+
 		aLease := testutil.Receive(t, late).lease
 		if aLease == nil {
 			t.Fatal("the schedule is off: A was not granted nodes 0 and 1")
@@ -152,24 +165,27 @@ func TestCE24_RenewalOnARolledBackNode(t *testing.T) {
 	})
 }
 
-// Whether a lease has run out on a node must not be judged by a clock that may have been ahead, within the window,
-// when it granted somebody else.
+// A node in quarantine does not confirm a lease that is still live by the node's clock. The clock may have been ahead,
+// within the window, when the node granted the key to another process.
 func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(WithRestartGuard(true)), w.process(WithRestartGuard(true))
 		lease := w.acquire(p, "k") // until 10s
 		p.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(9600 * time.Millisecond)
+
 		w.nodes[0].StepClock(450 * time.Millisecond)
 		w.acquire(other, "k") // its clock reads 10.05s
 		other.refused()
+
 		w.nodes[0].RestartEmpty()
 		w.nodes[0].StepClock(-900 * time.Millisecond) // and now 9.15s
 		p.mend()
+
 		lease.attempt.mu.Lock()
 		expiry := lease.attempt.nodes[0].expiry
 		lease.attempt.mu.Unlock()
-		// As if the request had been sent before the loss: node 0 judges it.
+		// The renewal looks as if it was sent before the loss, so that node 0 has to judge it.
 		v := lease.renewAlone(expiry)
 		if v.Verdict != wire.Quarantined {
 			t.Fatalf("the lease is %v", Verdict(v.Verdict))
@@ -177,27 +193,31 @@ func TestCE25_HealingWhileTheClockSteps(t *testing.T) {
 	})
 }
 
-// A node that was taken again after the lease had been lost vouches for nothing: its promise to a later holder may
-// be what it forgot.
+// A node that a late renewal took after the lease was lost does not count for a completion, because the node may have
+// forgotten a later holder.
 func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		opts := []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), unrenewed}
 		a, b := w.process(opts...), w.process(opts...)
+
 		stale := w.acquire(a.reaches(0, 2), "k")
 		a.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(7500 * time.Millisecond)
 		a.links[0].Next(coretest.Fate{Delay: 16 * time.Second}, wire.OpRenew)
-		go stale.renew() // sent in trust
+		go stale.renew() // sent while the lease is trusted
 		time.Sleep(3 * time.Second)
 		wantErr(t, context.Cause(stale.Context()), ErrLost)
+
 		lease := w.acquire(b.reaches(0, 1), "k")
-		w.nodes[0].Flush() // which breaks no connection
+		w.nodes[0].Flush() // unlike a restart, it breaks no connection
 		w.stranger(opts...).TryAcquire(t.Context(), "other")
 		b.refused()
 		time.Sleep(14 * time.Second) // node 0 is out of quarantine, and A's renewal has arrived
+
 		if w.owner(a, 0, "k") != stale.name() {
 			t.Fatal("the schedule is off: the renewal did not take node 0")
 		}
+
 		a.mend()
 		b.mend()
 		first, second := stale.Complete(t.Context(), []byte("a")), lease.Complete(t.Context(), []byte("b"))
@@ -208,15 +228,15 @@ func TestCE26_TakenAgainWithoutTrust(t *testing.T) {
 	})
 }
 
-// A completion that is still under way when its lease is released must not count on a node that has forgotten the
-// next holder, although the lease was confirmed there for longer.
+// A completion that is still under way when its lease is released must not count on a node that has forgotten the next
+// holder, even if the node had confirmed the lease for longer.
 func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		opts := []Option{WithClockWindow(0)}
 		a, b := w.process(opts...), w.process(opts...)
 		stale := w.acquire(a.reaches(0, 1), "k")
 		a.links[0].Next(coretest.Fate{Delay: 3 * time.Second}, wire.OpComplete)
-		wantErr(t, stale.Complete(over(), []byte("stale")), ErrUnavailable) // node 1 has it
+		wantErr(t, stale.Complete(over(), []byte("stale")), ErrUnavailable) // node 1 has the record
 		w.release(stale)
 		w.acquire(b.reaches(0, 2), "k")
 		b.refused()
@@ -228,12 +248,15 @@ func TestCE27_CompletionUnderWayAtTheRelease(t *testing.T) {
 	})
 }
 
-// Whoever settles a record does so only while its own grants can be trusted.
+// An attempt completes an unfinished record only while its own grants can be trusted.
 func TestCE28_SettlingTakesTooLong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
+
 		p := w.process(append(slowly, withNodeTimeout(6*time.Second))...)
-		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro()) // so that the settling attempt has to write back
+		// The attempt that completes the record has to write its token back.
+		w.setCounter(p, 1, "k", time.Now().Add(time.Hour).UnixMicro())
+
 		p.links[2].Set(coretest.Fate{Refuse: true})
 		p.links[0].Set(coretest.Fate{ReplyDelay: 5 * time.Second}, wire.OpAcquire, wire.OpRenew)
 		p.links[1].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -245,6 +268,7 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 			}
 			return coretest.Fate{}
 		})
+
 		ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
 		defer cancel()
 		_, err := p.TryAcquire(ctx, "k")
@@ -257,7 +281,8 @@ func TestCE28_SettlingTakesTooLong(t *testing.T) {
 	})
 }
 
-// On a primary that was promoted a moment ago a completion does not count: the old one may be granting the key.
+// A completion does not count on a primary that has just been promoted, because the old primary may still grant the
+// key.
 func TestCE29_CompletionWithinTheReplicaLag(t *testing.T) {
 	opts := []Option{WithRestartGuard(true), WithReplicaLag(2 * time.Second)}
 	bubble(t, 1, func(t *testing.T, w *world) {
@@ -281,10 +306,10 @@ func TestCE29_CompletionWithinTheReplicaLag(t *testing.T) {
 	})
 }
 
-// Provision declares no node new that may have forgotten something.
+// Provision does not declare a node new if the node may have lost data.
 func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
 	type row struct {
-		holds []int // the nodes that the holder was granted
+		holds []int // the nodes that granted the key to the holder
 		away  []int
 	}
 	bubbles(t, 3, map[string]row{
@@ -305,7 +330,7 @@ func TestCE30_ProvisionOfANodeThatForgot(t *testing.T) {
 	})
 }
 
-// Several processes provision new nodes at the same time, and again when they are in use.
+// Several processes may provision new nodes at the same time, and again when the nodes are in use.
 func TestProvisionByMany(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		errs := make(chan error)
@@ -324,8 +349,8 @@ func TestProvisionByMany(t *testing.T) {
 	})
 }
 
-// A process that has not heard of a longer lease may let a node vote too soon; so nodes that know it say so, and
-// everybody brings it along.
+// A process that does not know of a longer lease may let a node vote too soon. So a node that knows the longest TTL
+// reports it, and every process passes it on. The last case shows the limit: no node reports it.
 func TestCE33_TwoTTLs(t *testing.T) {
 	long, short := TTL(20*time.Second), TTL(5*time.Second)
 	play := func(t *testing.T, hears func(y *process), late bool, want bool) {
@@ -340,10 +365,12 @@ func TestCE33_TwoTTLs(t *testing.T) {
 			if late {
 				y = w.process(short, untouched)
 			}
+
 			lease := w.acquire(x.reaches(0, 1), "k")
 			x.refused()
 			w.nodes[0].Flush()
 			w.nodes[1].Flush()
+
 			hears(y)
 			overlap := false
 			for lease.Context().Err() == nil && !overlap {
@@ -352,11 +379,13 @@ func TestCE33_TwoTTLs(t *testing.T) {
 				}
 				time.Sleep(100 * time.Millisecond)
 			}
+
 			if overlap != want {
 				t.Errorf("two holders: %v, want %v", overlap, want)
 			}
 		})
 	}
+
 	all := func(*process) {}
 	without2 := func(y *process) { y.reaches(0, 1) }
 	t.Run("told by the node that remembers", func(t *testing.T) { play(t, all, false, false) })

@@ -12,14 +12,15 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The counterexamples of the protocol, each as a schedule that breaks a plausible variant of it. Nodes are
-// counted from 0 here. Inside a bubble time stands still while a schedule runs, so that two clients who ask
-// at the same moment propose the same token: exactly the cases in which the counters have to decide.
+// These tests are counterexamples: each schedule breaks a plausible variant of the protocol. Nodes are counted from 0.
+// In a bubble, time stands still while a schedule runs, so two clients that ask at the same moment propose the same
+// token. Then the counters of the nodes have to decide.
 
-// slowly makes room for requests that are late by seconds.
+// slowly contains options that allow requests to be late by seconds.
 var slowly = []Option{WithClockWindow(0), withNodeTimeout(5 * time.Second), withRenewEvery(time.Second)}
 
-// partly has p get key from node i alone, and give up, leaving its token behind as whoever has used it does.
+// partly makes p acquire key from node i alone and release it. The token stays behind on the node, as after a lease
+// that was used.
 func (w *world) partly(p *process, i int, key string) {
 	w.t.Helper()
 	lease := p.newLease(w.t.Context(), key)
@@ -30,7 +31,7 @@ func (w *world) partly(p *process, i int, key string) {
 	askOf(lease.attempt.newReleaseRound(0), i)
 }
 
-// Without write-back a token from one node only is not known to the next quorum.
+// Without write-back, the next quorum does not know a token that only one node has.
 func TestCE1_TokenIsWrittenBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, a, b := w.process(), w.process(), w.process()
@@ -44,15 +45,17 @@ func TestCE1_TokenIsWrittenBack(t *testing.T) {
 	})
 }
 
-// A write-back counts only where the lease still is.
+// A write-back counts only on a node that still has the lease.
 func TestCE2_WriteBackCountsOnlyOwnNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		x, a, b := w.process(), w.process(), w.process()
 		w.partly(x, 0, "k")
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		a.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpRenew) // within the clock window
+
 		first := trying(a.Locker, t.Context(), "k")
-		synctest.Wait() // granted by 0 and 1, its write-back is under way to 1
+		synctest.Wait() // nodes 0 and 1 have granted the key, and the write-back is under way to node 1
+
 		w.forget(a, 1, "k")
 		b.links[0].Set(coretest.Fate{Refuse: true})
 		second := w.acquire(b, "k")
@@ -70,12 +73,14 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 		w.partly(x, 0, "k")
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		a.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpRenew)
+
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		first := trying(patientTry(a.Locker), ctx, "k")
 		synctest.Wait()
+
 		w.forget(a, 1, "k")
-		a.links[1].Set(coretest.Fate{Lose: true}, wire.OpRelease) // so that what the write-back did stays to be seen
+		a.links[1].Set(coretest.Fate{Lose: true}, wire.OpRelease) // a release would remove the traces of the write-back
 		wantErr(t, testutil.Receive(t, first).err, context.DeadlineExceeded)
 		if got := w.owner(a, 1, "k"); got != "" {
 			t.Fatalf("the write-back took the node for %s", got)
@@ -83,7 +88,7 @@ func TestCE3_WriteBackTakesNoNode(t *testing.T) {
 	})
 }
 
-// The token is the greatest any granting node gave, not one that a quorum stores already.
+// The token is the greatest that a granting node gave, not the greatest that a quorum already stores.
 func TestCE4_TokenIsTheGreatest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, a := w.process(), w.process()
@@ -98,7 +103,7 @@ func TestCE4_TokenIsTheGreatest(t *testing.T) {
 	})
 }
 
-// A counter that was lost starts from the clock, above what it had reached.
+// A counter that was lost starts again from the clock, above the value that it had reached.
 func TestCE5_LostCounterStartsFromTheClock(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -112,14 +117,15 @@ func TestCE5_LostCounterStartsFromTheClock(t *testing.T) {
 	})
 }
 
-// emptied checks that a node that lost its memory inside a lease does not help anybody else to the key.
+// emptied checks that a node that loses its memory during a lease does not help another process to get the key while
+// the lease lasts.
 func emptied(t *testing.T, lose func(w *world, holder *process)) {
 	t.Helper()
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
 		holder.links[2].Set(coretest.Fate{Refuse: true})
 		lease := w.acquire(holder, "k")
-		holder.cut() // it cannot heal what is lost
+		holder.cut() // the holder must not bring the lease back
 		lose(w, holder)
 		other.links[0].Set(coretest.Fate{Refuse: true})
 		w.refusedUntilOver(other, lease, 100*time.Millisecond)
@@ -136,7 +142,7 @@ func TestCE6_SecondRestartInsideTheQuarantine(t *testing.T) {
 	})
 }
 
-// contact has a third party touch node 1, so that its quarantine begins.
+// contact makes a third process ask node 1, so that the node's quarantine begins.
 func contact(w *world) {
 	third := w.stranger()
 	for _, i := range []int{0, 2} {
@@ -145,11 +151,12 @@ func contact(w *world) {
 	third.TryAcquire(w.t.Context(), "other")
 }
 
-// The script cache survives promotions and, in some versions, restarts: it says nothing about memory.
+// A warm script cache does not prove that a node kept its memory: the cache survives promotions and, in some versions,
+// restarts.
 func TestCE7_WarmScriptCache(t *testing.T) {
 	emptied(t, func(w *world, holder *process) {
-		w.forget(holder, 1, "k") // a replica that had not received the lease
-		w.nodes[1].Promote()     // becomes primary, with all scripts cached
+		w.forget(holder, 1, "k") // the replica had not received the lease
+		w.nodes[1].Promote()     // it becomes primary, with all scripts cached
 	})
 }
 
@@ -157,7 +164,7 @@ func TestCE8_FailoverAndBack(t *testing.T) {
 	emptied(t, func(w *world, holder *process) {
 		w.nodes[1].Promote()
 		w.forget(holder, 1, "k")
-		w.nodes[1].Promote() // the same process as before, with another history
+		w.nodes[1].Promote() // the same server as before, with another history
 	})
 }
 
@@ -179,13 +186,13 @@ func TestRestartedEmptyInsideALease(t *testing.T) {
 	emptied(t, func(w *world, _ *process) { w.nodes[1].RestartEmpty() })
 }
 
-// Healing must not occupy a node that forgot a contender's partial grant.
+// A renewal must not bring a lease to a node that forgot the partial grant of another attempt.
 func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		opts := append(slowly, WithMaxTTL(40*time.Second)) // so that the token clamp spans A's delay
+		opts := append(slowly, WithMaxTTL(40*time.Second)) // so that the token clamp spans the delay of A's request
 		b, a := w.process(opts...), w.process(opts...)
 		b.links[0].Set(coretest.Fate{Refuse: true})
-		bLease := w.acquire(b, "k") // on 1 and 2, expiring there at 10s
+		bLease := w.acquire(b, "k") // on nodes 1 and 2, where it expires at 10s
 		synctest.Wait()             // node 0 has refused, too
 		b.set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(6 * time.Second)
@@ -194,7 +201,8 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		late := trying(a.Locker, t.Context(), "k")
 		time.Sleep(50 * time.Millisecond)
-		w.nodes[0].RestartEmpty() // forgets that it granted A
+
+		w.nodes[0].RestartEmpty() // it forgets that it granted the key to A
 		b.links[0].Mend()
 		b.links[2].Mend() // B's next renewal reaches 0 and 2
 		aLease := testutil.Receive(t, late).lease
@@ -205,7 +213,8 @@ func TestCE12_HealingOnlyWhatWasConfirmedThere(t *testing.T) {
 	})
 }
 
-// Whether a node may be healed is for the node to judge: a request sent in time may arrive too late.
+// The node decides whether a renewal may bring a lease back, because a renewal that is sent in time may arrive too
+// late.
 func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		b, a := w.process(slowly...), w.process(slowly...)
@@ -213,29 +222,35 @@ func TestCE13_HealingJudgedByTheNode(t *testing.T) {
 		lease := w.acquire(b, "k")                        // expires on node 0 at 10s, never renewed there
 		b.links[0].Set(coretest.Fate{Refuse: true}, wire.OpRenew)
 		time.Sleep(8500 * time.Millisecond)
-		b.links[0].Sequence(wire.OpRenew, coretest.Fate{Delay: 3 * time.Second}, coretest.Fate{Refuse: true}) // sent at 9s, arrives at 12s
+
+		// The first of them is sent at 9s and arrives at 12s.
+		b.links[0].Sequence(wire.OpRenew, coretest.Fate{Delay: 3 * time.Second}, coretest.Fate{Refuse: true})
 		time.Sleep(2 * time.Second)
+
 		a.links[1].Set(coretest.Fate{Refuse: true})
 		a.links[2].Set(coretest.Fate{Refuse: true})
 		a.links[0].Set(coretest.Fate{Lose: true}, wire.OpRelease)
-		go a.TryAcquire(t.Context(), "k") // granted by node 0, which then forgets it
+		go a.TryAcquire(t.Context(), "k") // node 0 grants the key, and then forgets it
 		synctest.Wait()
+
 		if owner := w.owner(a, 0, "k"); owner == "" || owner == lease.name() {
 			t.Fatalf("the schedule is off: node 0 belongs to %q", owner)
 		}
-		w.nodes[0].Flush() // a restart would break the connection that the late renewal comes over
+
+		w.nodes[0].Flush() // a restart would break the connection of the late renewal
 		before := w.nodes[0].Calls()
 		time.Sleep(2 * time.Second)
 		if after := w.nodes[0].Calls(); after["EVALSHA"] == before["EVALSHA"] {
 			t.Fatalf("the schedule is off: the late renewal has not arrived: %v, then %v", before, after)
 		}
+
 		if owner := w.owner(b, 0, "k"); owner == lease.name() {
 			t.Fatal("a renewal that came late took a node that had forgotten another's grant")
 		}
 	})
 }
 
-// Renewals do not count while an old primary may still be serving.
+// Renewals do not count while an old primary may still serve.
 func TestCE14_RenewalWithinTheReplicaLag(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		lag := 9 * time.Second
@@ -261,7 +276,7 @@ func TestRenewalAfterTheReplicaLag(t *testing.T) {
 	})
 }
 
-// A server clock that steps forward and back destroys nothing.
+// A lease survives a server clock that steps ahead and back, and no other process gets the key meanwhile.
 func TestCE15_TransientClockStep(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
@@ -282,7 +297,7 @@ func TestCE16_LateAcquireAfterRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		p.links[1].Next(coretest.Fate{Delay: 300 * time.Millisecond}, wire.OpAcquire)
-		w.release(w.acquire(p, "k")) // on 0 and 2; the release reaches 1 first
+		w.release(w.acquire(p, "k")) // on nodes 0 and 2; the release reaches node 1 first
 		time.Sleep(time.Second)
 		w.wantFree(p, "k", 1)
 	})
@@ -301,7 +316,7 @@ func TestCE16_LateAcquireAfterGivingUp(t *testing.T) {
 	})
 }
 
-// Each attempt has a name of its own: what is late of an old one concerns nobody.
+// Each attempt has a name of its own, so a late release of an old attempt does not free a younger lease.
 func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -310,7 +325,7 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 		go first.Release(t.Context())
 		synctest.Wait()
 		w.forget(p, 0, "k")
-		p.e.localQueue.PassOn(first.attempt.lock.Resource()) // its turn would last as long as the release
+		p.e.localQueue.PassOn(first.attempt.lock.Resource()) // otherwise its turn would last as long as the release
 		second := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		if w.owner(p, 0, "k") != second.name() {
@@ -319,8 +334,8 @@ func TestCE17_LateReleaseOfAnOlderAttempt(t *testing.T) {
 	})
 }
 
-// However far off a client's clock is, a token stays near the server's: near enough that what a node
-// forgets is overtaken before it votes again.
+// A token stays near the server's clock, however wrong the client's clock is. So a node that forgot a token gives a
+// greater one when it votes again.
 func TestCE18_TokenClamp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true), WithClockWindow(0))
@@ -330,6 +345,7 @@ func TestCE18_TokenClamp(t *testing.T) {
 			q := lease.attempt.lock.Acquire(p.p.ttlMillis, wire.Acquire{ProposedToken: wire.StampOf(wall)})
 			return must(coretest.Ask(p.e.Nodes[0].Client, p.e.Head.Load(), wire.NoMemory, wall, q))[0]
 		}
+
 		before := ask("k", time.Hour)
 		w.nodes[0].RestartEmpty()
 		ask("other", 0)
@@ -341,14 +357,16 @@ func TestCE18_TokenClamp(t *testing.T) {
 	})
 }
 
-// A renewal judged by a wrong clock would make the lease expire early.
+// A renewal outside of the clock window does not count, because the node would make the lease expire early.
 func TestCE20_RenewalOutsideTheClockWindow(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
 		lease := w.acquire(holder, "k")
+
 		w.nodes[0].StepClock(-3 * time.Second)
 		time.Sleep(5 * time.Second) // a renewal is due meanwhile
 		w.nodes[0].StepClock(3 * time.Second)
+
 		for lease.Context().Err() == nil && time.Until(lease.ValidUntil()) < 7*time.Second {
 			if _, err := other.TryAcquire(t.Context(), "k"); err == nil {
 				t.Fatalf("a second holder, while the first is valid for another %v", time.Until(lease.ValidUntil()))

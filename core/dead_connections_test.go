@@ -18,8 +18,9 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// deadConnections are connections of a pool that lead nowhere, as after a firewall on the way has forgotten them: who
-// is given one waits for the client's read timeout, after which the client drops it. The server is well.
+// deadConnections are connections of a pool that lead nowhere, as after a firewall on the way has forgotten them. A
+// request over one of them waits for the client's read timeout, and then the client drops the connection. The server is
+// well.
 type deadConnections struct {
 	coretest.CommandsOnly
 	mu   sync.Mutex
@@ -45,20 +46,20 @@ func (d *deadConnections) ProcessHook(next redis.ProcessHook) redis.ProcessHook 
 	}
 }
 
-// forget has the way to each node lead nowhere over n connections of its pool.
+// forget makes n connections in the pool of each node lead nowhere.
 func (p *process) forget(n int) {
 	for _, node := range p.e.Nodes {
 		node.Client.(*redis.Client).AddHook(&deadConnections{left: n})
 	}
 }
 
-// linger waits until nothing is under way any more.
+// linger waits until no request is under way.
 func linger() {
 	time.Sleep(20 * time.Second)
 	synctest.Wait()
 }
 
-// One connection that leads nowhere holds up nobody who is given another.
+// A connection that leads nowhere does not delay requests over other connections.
 func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -68,6 +69,7 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 		p.forget(1)
 		go p.TryAcquire(t.Context(), "lost")
 		time.Sleep(400 * time.Millisecond)
+
 		go p.TryAcquire(t.Context(), "first")
 		time.Sleep(node.MinPace / 8)
 		start := time.Now()
@@ -75,11 +77,12 @@ func TestDeadConnectionHoldsUpNobody(t *testing.T) {
 		if took := time.Since(start); err != nil || took > turnTime {
 			t.Errorf("after %v: %v", took, err)
 		}
+
 		linger()
 	})
 }
 
-// A pool of connections that lead nowhere costs no lease, since the client turnTime makes new ones.
+// Connections that lead nowhere cost no lease, because the client makes new ones.
 func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -95,7 +98,7 @@ func TestPoolOfDeadConnectionsCostsNoLease(t *testing.T) {
 	})
 }
 
-// exhaust has p ask for so long that it has been given every connection that leads nowhere.
+// exhaust makes p send requests until all connections that lead nowhere are in use.
 func (w *world) exhaust(p *process, dead int) {
 	w.t.Helper()
 	ended := make([]*Lease, 30)
@@ -109,7 +112,7 @@ func (w *world) exhaust(p *process, dead int) {
 	}
 }
 
-// A release finds the connection that leads somewhere.
+// A release does not wait for connections that lead nowhere.
 func TestReleaseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -141,7 +144,7 @@ func TestCloseBesideDeadConnections(t *testing.T) {
 	})
 }
 
-// A short lease survives a way that leads nowhere for less than it lasts.
+// Leases with a short TTL survive connections that lead nowhere.
 func TestShortLeaseBesideDeadConnections(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(TTL(time.Second), WithMaxTTL(10*time.Second), WithClockWindow(50*time.Millisecond))
@@ -156,7 +159,7 @@ func TestShortLeaseBesideDeadConnections(t *testing.T) {
 	})
 }
 
-// A client without a read timeout loses no connection of its pool to a request that is swallowed.
+// A client without a read timeout does not lose a connection of its pool to a request that gets no reply.
 func TestNoConnectionIsTakenForGood(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		var swallows atomic.Bool
@@ -169,21 +172,24 @@ func TestNoConnectionIsTakenForGood(t *testing.T) {
 			}
 		})
 		defer client.Close()
+
 		l, err := New([]redis.UniversalClient{client}, quietly)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer l.Close(over())
+
 		swallows.Store(true)
 		_, err = l.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
+
 		swallows.Store(false)
 		time.Sleep(10 * time.Second)
 		w.release(w.acquire(&process{Locker: l}, "k"))
 	})
 }
 
-// A swallowing connection loses what is written while it is told to.
+// A swallowing connection drops what is written to it while on is set.
 type swallowing struct {
 	net.Conn
 	on *atomic.Bool
@@ -196,9 +202,9 @@ func (c *swallowing) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A node that has not answered yet when it is clear that others hold the key.
+// The tests below are about a node that has not answered yet when an attempt is refused.
 
-// It is told nothing if it answers that it did not grant the key, either.
+// A node that refused the key, too, gets no release.
 func TestRefusalThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.holds(w.process(unrenewed), "k")
@@ -214,14 +220,14 @@ func TestRefusalThatComesLate(t *testing.T) {
 	})
 }
 
-// If it granted the key, it is told at once that the attempt is over.
+// A node that granted the key gets the release at once.
 func TestGrantThatComesLate(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder := w.process(unrenewed)
 		holder.links[2].Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 		w.holds(holder, "k")
 		p := w.process()
-		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all nodes have been asked by then
 		p.links[2].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
@@ -236,7 +242,7 @@ func TestGrantThatComesLate(t *testing.T) {
 	})
 }
 
-// If it does not answer, it is told after the node timeout: the request may arrive yet.
+// A node that does not answer gets the release after the node timeout, because the request may still arrive.
 func TestGrantWithoutAnAnswer(t *testing.T) {
 	bubbles(t, 3, map[string]coretest.Fate{
 		"arrived":   {LoseReply: true},

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Each thing that may be wrong with one of three nodes, and the one finding that names it.
+// Each problem of a node gives exactly the findings that name it.
 func TestDiagnose(t *testing.T) {
 	type scene struct {
 		breaks func(w *world, clients []redis.UniversalClient)
@@ -113,19 +113,21 @@ func TestDiagnose(t *testing.T) {
 		w.process()
 		clients := testutil.Clients(w.nodes)
 		for _, c := range clients {
-			c.Ping(t.Context()) // a connection takes several requests
+			c.Ping(t.Context()) // setting up a connection takes several requests
 		}
 
-		// The process's own first requests must not be the ones that meet what breaks: they begin a quarantine.
+		// The process's own first requests would begin a quarantine on a broken node, so they must be over first.
 		synctest.Wait()
 		c.breaks(w, clients)
+
 		d := w.diagnoseClients(clients, c.opts...)
 		wantFindings(t, d, c.want...)
 		wantAdvice(t, d, c.says...)
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
-		time.Sleep(time.Minute) // clients have given up what hung
+		time.Sleep(time.Minute) // until the clients give up requests that hang
 	})
 }
 

@@ -20,16 +20,16 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What Diagnose says of nodes, by embedded ones; realdiagnose_test.go has what only real servers tell.
+// These tests run Diagnose on embedded nodes. realdiagnose_test.go has the tests that need real servers.
 
-// A found is what tests look at of a finding.
+// A found is the part of a finding that tests compare.
 type found struct {
 	severity string
 	code     string
 	node     int
 }
 
-// brief are all findings, the gravest first, those about all nodes as of node -1.
+// brief returns all findings, the gravest first. Findings about all nodes have node -1.
 func (d Diagnosis) brief() (all []found) {
 	for _, f := range d.Findings {
 		all = append(all, found{f.Severity, f.Code, -1})
@@ -44,7 +44,7 @@ func (d Diagnosis) brief() (all []found) {
 	return all
 }
 
-// all are the findings themselves.
+// all returns the findings themselves.
 func (d Diagnosis) all() []Finding {
 	all := slices.Clone(d.Findings)
 	for _, n := range d.Nodes {
@@ -53,7 +53,7 @@ func (d Diagnosis) all() []Finding {
 	return all
 }
 
-// wantFindings checks all findings, and that each says what is wrong and what to do.
+// wantFindings checks that these are all findings, and that each says what is wrong and what to do.
 func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 	t.Helper()
 	if got := d.brief(); !slices.Equal(got, want) {
@@ -66,7 +66,7 @@ func wantFindings(t *testing.T, d Diagnosis, want ...found) {
 	}
 }
 
-// text is all findings.
+// text returns all findings as text.
 func (d Diagnosis) text() string {
 	var lines []string
 	for _, f := range d.all() {
@@ -75,7 +75,7 @@ func (d Diagnosis) text() string {
 	return strings.Join(lines, "\n")
 }
 
-// wantAdvice checks that the findings mention these.
+// wantAdvice checks that the findings mention these parts.
 func wantAdvice(t *testing.T, d Diagnosis, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -85,7 +85,7 @@ func wantAdvice(t *testing.T, d Diagnosis, parts ...string) {
 	}
 }
 
-// diagnose is Diagnose of the world's nodes.
+// diagnose runs Diagnose on the world's nodes.
 func (w *world) diagnose(opts ...Option) Diagnosis {
 	w.t.Helper()
 	return w.diagnoseClients(testutil.Clients(w.nodes), opts...)
@@ -97,12 +97,12 @@ func (w *world) diagnoseClients(clients []redis.UniversalClient, opts ...Option)
 	return d
 }
 
-// Nodes in good health, in use, or about to be, give no finding above note, and are left as they were.
+// Healthy nodes in use give no finding, and are left as they were.
 func TestDiagnoseHealthyNodes(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		synctest.Wait() // on all nodes
+		synctest.Wait() // the lease is on all nodes
 		before := w.nodes[0].Keys()
 		d := w.diagnose()
 		wantFindings(t, d)
@@ -121,7 +121,7 @@ func TestDiagnoseHealthyNodes(t *testing.T) {
 	})
 }
 
-// Of the guard records of a Cluster, which are asked for together, each is heeded.
+// Diagnose asks for all guard records of a Cluster together, and evaluates each of them.
 func TestDiagnoseGuardsOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := clusterOfOne(w.nodes[0])
@@ -137,7 +137,7 @@ func TestDiagnoseGuardsOfACluster(t *testing.T) {
 	})
 }
 
-// To look at nodes begins no quarantine: what Provision may declare new before, it may after.
+// Diagnose begins no quarantine: Provision may still declare the nodes new afterwards.
 func TestDiagnoseBeforeProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		wantFindings(t, w.diagnose(), found{"warning", "not_provisioned", -1})
@@ -160,13 +160,13 @@ func TestDiagnoseBeforeProvision(t *testing.T) {
 	})
 }
 
-// A quarantine is shown with what is left of it, and is over when it says.
+// Diagnose shows how long a quarantine still lasts, and the quarantine ends then.
 func TestDiagnoseQuarantine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithReplicaLag(3 * time.Second))
 		time.Sleep(time.Minute)
 		const ahead = 200 * time.Millisecond
-		w.nodes[1].StepClock(ahead) // by its clock it counts, whoever asks it first
+		w.nodes[1].StepClock(ahead) // the quarantine counts by the node's clock, whichever process asks first
 		w.nodes[1].Flush()
 		succeeds(t, p.Ready(t.Context()))
 		time.Sleep(2 * time.Second)
@@ -178,7 +178,7 @@ func TestDiagnoseQuarantine(t *testing.T) {
 	})
 }
 
-// However many nodes hang, it takes few node timeouts, and ends with its context.
+// However many nodes hang, Diagnose takes few node timeouts, and it ends with its context.
 func TestDiagnoseTakesItsTime(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, w *world) {
 		w.process()
@@ -191,6 +191,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		if len(d.brief()) != 6 {
 			t.Errorf("findings:\n%s", d.text())
 		}
+
 		errGone := errors.New("gone")
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(300*time.Millisecond, func() { cancel(errGone) })
@@ -199,9 +200,11 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 		wantErr(t, err, context.Canceled)
 		wantErr(t, err, errGone)
 		wantBetween(t, "ended after", time.Since(start), 300*time.Millisecond, 300*time.Millisecond)
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
+
 		clients := testutil.Clients(w.nodes)
 		clients[3].(*redis.Client).AddHook(deafTo("eval evalsha"))
 		start = time.Now()
@@ -209,6 +212,7 @@ func TestDiagnoseTakesItsTime(t *testing.T) {
 			t.Errorf("%+v", d.Nodes[3])
 		}
 		wantBetween(t, "with a node that leaves one request unanswered it took", time.Since(start), time.Second, time.Second)
+
 		for _, n := range w.nodes {
 			n.Slow(900 * time.Millisecond)
 		}
@@ -233,7 +237,7 @@ func TestDiagnoseRefuses(t *testing.T) {
 	})
 }
 
-// What New refuses lastingly, Diagnose calls a fault of that node.
+// If New fails because of a node, for a reason that will not go away, Diagnose reports a fault of that node.
 func TestDiagnoseAgreesWithNew(t *testing.T) {
 	bubbles(t, 3, map[string]func(*testutil.Node){
 		"replica":  func(n *testutil.Node) { n.SetReplica(true) },
@@ -254,7 +258,7 @@ func TestDiagnoseAgreesWithNew(t *testing.T) {
 	})
 }
 
-// A right is given to the user that the client logs in as, and to nobody where it does not tell.
+// The advice to grant a right names the user of the client, or "<user>" if the client does not show it.
 func TestUserOf(t *testing.T) {
 	t.Parallel()
 	node := redis.NewClient(&redis.Options{})

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What is wrong with a URL is said, and nothing of what it contains.
+// The error of Dial says what is wrong with a URL, but shows no part of the URL.
 func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 	t.Parallel()
 	const sentinel, cluster = "redis-sentinel://:hunter2@host:26379", "redis-cluster://:hunter2@host:7000"
@@ -70,11 +70,13 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 			t.Errorf("%s: the error shows a password: %v", url, err)
 		}
 	}
+
 	_, err := Operators.Dial([]string{"redis-sentinel://a,b:1?route_randomly=true", "redis-cluster://a,b:1/1?read_only=true"}, WithTLS(newCA(t).trusting()))
 	wantInError(t, err, "node 0: master_name is missing", "nodes 0 and 1: it would ask replicas", "nodes 0 and 1: "+bad, "nodes 0 and 1: it is without TLS", "node 1: a Redis Cluster has no database")
 	if n := strings.Count(err.Error(), "\n") + 1; n != 5 {
 		t.Errorf("%d lines of 5, each of which says a fault once: %v", n, err)
 	}
+
 	mixed := []string{"redis://host", "rediss://host", "redis-sentinel://host?master_name=m", "redis-cluster://host"}
 	_, err = Operators.Dial(mixed, WithTLS(newCA(t).trusting()))
 	wantInError(t, err, "nodes 0, 2 and 3: it is without TLS")
@@ -83,7 +85,7 @@ func TestDialNamesWhatIsWrongWithAURL(t *testing.T) {
 	}
 }
 
-// Whatever a node is, its client has the settings that suit locks, and says in messages whom it asks.
+// The clients of all kinds of nodes have settings that suit locks, and messages name their servers.
 func TestDialledClients(t *testing.T) {
 	t.Parallel()
 	clients, err := Operators.Dial([]string{
@@ -95,22 +97,25 @@ func TestDialledClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer closeClients(clients)
+
 	want := must(newPolicy([]Option{TTL(time.Minute), WithClockWindow(0)}, 3)).nodeTimeout
 	names := []string{"host:6379", "sentinel mymaster [host:26379 b:26379]", "cluster [host:7000 b:7000]"}
 	for i, c := range clients {
 		if got := goredis.AddrOf(c); got != names[i] {
 			t.Errorf("%s, want %s", got, names[i])
 		}
+
 		var o *redis.Options
 		switch c := c.(type) {
 		case interface{ Options() *redis.Options }:
 			o = c.Options()
-		case *redis.ClusterClient: // as it makes clients of its servers
+		case *redis.ClusterClient: // the options that it uses for its servers
 			all := c.Options()
 			o = &redis.Options{MaxRetries: all.MaxRetries, DialerRetries: all.DialerRetries, ContextTimeoutEnabled: all.ContextTimeoutEnabled,
 				DialTimeout: all.DialTimeout, ReadTimeout: all.ReadTimeout, WriteTimeout: all.WriteTimeout,
 				MaintNotificationsConfig: all.MaintNotificationsConfig, Username: all.Username, Password: all.Password}
 		}
+
 		if o.MaxRetries > 0 || o.DialerRetries != 1 || !o.ContextTimeoutEnabled || o.DialTimeout != want || o.ReadTimeout != want || o.WriteTimeout != want ||
 			o.MaintNotificationsConfig.Mode != "disabled" {
 			t.Errorf("%s: %+v", names[i], o)
@@ -127,19 +132,20 @@ func TestDialledClients(t *testing.T) {
 	}
 }
 
-// watchedOptions are for a node that may fail over, with a quarantine that is short.
+// watchedOptions are options for a node that may fail over, with a short quarantine.
 var watchedOptions = []Option{TTL(6 * time.Second), WithClockWindow(300 * time.Millisecond), withNodeTimeout(time.Second), WithRestartGuard(true), WithReplicaLag(time.Second), quietly}
 
-// opened is a Locker on one node, which votes.
+// opened returns a Locker on one node. The node votes by then.
 func opened(t *testing.T, url string, opts ...Option) *Locker {
 	t.Helper()
 	l := must(Open([]string{url}, opts...))
 	t.Cleanup(func() { l.Close(over()) })
-	testutil.Await(t, "provisioned", func() bool { return l.Provision(t.Context()) == nil }) // a busy machine may be too late
+	// On a busy machine, the reply may be late.
+	testutil.Await(t, "provisioned", func() bool { return l.Provision(t.Context()) == nil })
 	return l
 }
 
-// wantWork has a function run under each of n keys, in the end: what fails in between is tried again.
+// wantWork checks that a function runs under each of n keys in the end. Failures in between are tried again.
 func wantWork(t *testing.T, l *Locker, n int) {
 	t.Helper()
 	for i := range n {
@@ -151,7 +157,7 @@ func wantWork(t *testing.T, l *Locker, n int) {
 	}
 }
 
-// A primary and its Sentinel by one URL, of which one address is dead; the primary dies.
+// Open finds a primary by a URL with its Sentinels, even if one address is dead, and follows a failover.
 func TestOpenSentinel(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewSentinel(t, 1, time.Second)
@@ -169,6 +175,7 @@ func TestOpenSentinel(t *testing.T) {
 	for _, s := range c.Servers {
 		succeeds(t, s.Client().Do(t.Context(), "ACL", "SETUSER", "service", "on", ">two", "~*", "&*", "+@all").Err())
 	}
+
 	url := "redis-sentinel://watcher:one@" + c.Addr() + "?addr=127.0.0.1:1&username=service&password=two&master_name="
 	_, err := Open([]string{url + "nobody"}, watchedOptions...)
 	wantInError(t, err, "node 0 (sentinel nobody [", "check master_name")
@@ -176,8 +183,10 @@ func TestOpenSentinel(t *testing.T) {
 	wantInError(t, err, "WRONGPASS", "the Sentinels' user and password")
 	_, err = Open([]string{strings.Replace(url, "=two", "=guess", 1) + "primary"}, watchedOptions...)
 	wantInError(t, err, "WRONGPASS", "the server's user and password")
+
 	l := opened(t, url+"primary", watchedOptions...)
 	wantWork(t, l, 3)
+
 	victim := c.Primary()
 	victim.Kill()
 	promoted := c.Servers[1].Client()
@@ -185,12 +194,13 @@ func TestOpenSentinel(t *testing.T) {
 	wantWork(t, l, 3)
 }
 
-// A Redis Cluster by the addresses of some servers, one of which is dead; a master dies.
+// Open finds a Redis Cluster by the addresses of some servers, even if one of them is dead, and follows a failover.
 func TestOpenCluster(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 3, time.Second)
 	l := opened(t, "redis-cluster://127.0.0.1:1?addr="+c.Servers[1].Addr()+"&addr="+c.Servers[0].Addr(), watchedOptions...)
 	wantWork(t, l, 12)
+
 	victim := c.Servers[1]
 	victim.Kill()
 	testutil.Await(t, "promoted", func() bool {
@@ -199,21 +209,24 @@ func TestOpenCluster(t *testing.T) {
 	wantWork(t, l, 12)
 }
 
-// A server with a certificate of a private CA.
+// A server may have a certificate of a private CA.
 func TestOpenTLS(t *testing.T) {
 	t.Parallel()
 	ca, other := newCA(t), newCA(t)
 	_, addr := ca.serve([]string{"localhost"})
 	url := fmt.Sprintf("rediss://localhost:%d", portOf(addr))
 	opts := []Option{unhurried, quietly}
+
 	_, err := Open([]string{url}, opts...)
 	wantInError(t, err, "certificate signed by unknown authority")
 	_, err = Open([]string{url}, append(opts, WithTLS(other.trusting()))...)
 	wantInError(t, err, "certificate signed by unknown authority")
+
 	trusting := append(opts, WithTLS(ca.trusting()))
 	_, err = Open([]string{"rediss://" + addr}, trusting...)
 	wantInError(t, err, "cannot validate certificate for 127.0.0.1")
 	wantWork(t, opened(t, url, trusting...), 1)
+
 	named := ca.trusting()
 	named.ServerName = "localhost"
 	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(named))...), 1)
@@ -223,7 +236,8 @@ func TestOpenTLS(t *testing.T) {
 	}
 }
 
-// The servers of a Cluster mostly know each other by IP addresses: then the host of the URL is what certificates are for.
+// The servers of a Cluster mostly know each other by IP addresses. Their certificates must then match the host of the
+// URL.
 func TestOpenClusterTLS(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -238,7 +252,7 @@ func TestOpenClusterTLS(t *testing.T) {
 	}
 }
 
-// A Sentinel and its primary that speak nothing but TLS to one another.
+// A Sentinel and its primary may accept only TLS.
 func TestOpenSentinelTLS(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -250,18 +264,18 @@ func TestOpenSentinelTLS(t *testing.T) {
 	wantWork(t, opened(t, url, append(opts, WithTLS(ca.trusting()))...), 2)
 }
 
-// serverWithTLS is no Redis, and has a certificate that nobody trusts.
+// serverWithTLS starts a server that is no Redis, and whose certificate no client trusts.
 func serverWithTLS(t *testing.T, conf *tls.Config) *httptest.Server {
 	t.Helper()
 	server := httptest.NewUnstartedServer(nil)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // it would log clients that do not trust the server
 	server.TLS = conf
 	server.StartTLS()
 	t.Cleanup(server.Close)
 	return server
 }
 
-// A server that wants to see the client's certificate.
+// A server may require a certificate of the client.
 func TestOpenMutualTLS(t *testing.T) {
 	t.Parallel()
 	ca := newCA(t)
@@ -272,7 +286,7 @@ func TestOpenMutualTLS(t *testing.T) {
 	wantWork(t, opened(t, "rediss://"+addr, append(opts, WithTLS(conf))...), 1)
 }
 
-// Dial asks no name server either, which go-redis does by itself for notices of maintenance.
+// Dial does not look up host names. By default, go-redis does so for maintenance notifications.
 func TestDialResolvesNothing(t *testing.T) {
 	system := net.DefaultResolver
 	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {

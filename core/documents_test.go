@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// fieldsSection is what the manual says of the keys on a node, with the script that it has redis-cli run.
+// fieldsSection returns the section of the manual about the keys on a node, and the script for redis-cli in it.
 func fieldsSection(t *testing.T) (section, script string) {
 	t.Helper()
 	_, section, found := strings.Cut(string(must(os.ReadFile("../docs/operations.md"))), "\n## Fields of the keys\n")
@@ -30,14 +30,14 @@ func fieldsSection(t *testing.T) (section, script string) {
 	return section, parts[1]
 }
 
-// A cli looks at a server as the manual's reader does.
+// A cli reads a server as a reader of the manual would.
 type cli struct {
 	*testing.T
 	redis.UniversalClient
 	script string
 }
 
-// read are the fields of a lock's key.
+// read returns the fields of a lock's key.
 func (c *cli) read(key string) []any {
 	c.Helper()
 	return must(c.Eval(c.Context(), c.script, []string{"lockkit:{0}r:" + key}).Slice())
@@ -50,22 +50,22 @@ func (c *cli) want(is bool, what string, got any) {
 	}
 }
 
-// lasts checks that a key expires in so long, or a little less.
+// lasts checks that a key expires after that time, or a little sooner.
 func (c *cli) lasts(key string, about time.Duration) {
 	c.Helper()
 	left := c.PTTL(c.Context(), "lockkit:{0}"+key).Val()
 	c.want(about-10*time.Minute < left && left <= about, "expiry of "+key, left)
 }
 
-// within checks that a field is a time to come, of the server, but no later than in so long.
+// within checks that a field is a time of the server in the future, but no further away than most.
 func (c *cli) within(what string, field any, most time.Duration) {
 	c.Helper()
 	left := time.Until(time.UnixMilli(field.(int64)))
 	c.want(0 < left && left <= most+time.Second, what, left)
 }
 
-// What redis-cli shows is what the manual says of it, on a real server: of a lock that is held, waited for, released,
-// kept taken and completed.
+// On a real server, redis-cli shows what the manual says of a lock that is held, waited for, released, in its cooldown
+// and completed.
 func TestManualsFieldsOfTheKeys(t *testing.T) {
 	t.Parallel()
 	_, script := fieldsSection(t)
@@ -76,12 +76,14 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 		return l
 	}
 	holder, other := locker(Note("web-7f9c/4711")), locker()
+
 	c := &cli{t, server.Client(), script}
 	c.want(c.Eval(t.Context(), script, []string{"lockkit:{0}r:nothing"}).Val() == "no such key", "no key", nil)
 	succeeds(t, holder.Provision(t.Context()))
 	history := node.ParseInfo(c.Info(t.Context()).Val())["master_replid"]
 	guard := c.Get(t.Context(), "lockkit:{0}g").Val()
 	c.want(regexp.MustCompile(`^`+history+`\.\d+! 3600000 \S+$`).MatchString(guard) && c.PTTL(t.Context(), "lockkit:{0}g").Val() == -1, "guard record", guard)
+
 	lease := must(holder.Acquire(t.Context(), "invoice:42", Name("invoices")))
 	guard = c.Get(t.Context(), "lockkit:{0}g").Val()
 	c.want(regexp.MustCompile(`^`+history+`\.\d+! 3600000$`).MatchString(guard), "guard record", guard)
@@ -89,7 +91,7 @@ func TestManualsFieldsOfTheKeys(t *testing.T) {
 	c.ended(holder)
 }
 
-// held looks at a lease, alone and while somebody waits for its key, and when it was released.
+// held checks a lease alone, with a waiter for its key, and after its release.
 func (c *cli) held(lease *Lease, other *Locker) {
 	c.Helper()
 	held := c.read("invoice:42")
@@ -124,7 +126,7 @@ func (c *cli) held(lease *Lease, other *Locker) {
 	})
 }
 
-// ended looks at a key that stays taken, and at a completion record.
+// ended checks a key in its cooldown, and a completion record.
 func (c *cli) ended(holder *Locker) {
 	c.Helper()
 	ctx := c.Context()
@@ -135,6 +137,7 @@ func (c *cli) ended(holder *Locker) {
 	kept := c.read("invoice:43")
 	c.want(kept[5] == wire.CooldownPrefix+lease.name(), "kept taken", kept)
 	c.within("kept taken", kept[1], time.Hour)
+
 	lease = must(holder.Acquire(ctx, "invoice:44", Retention(5*time.Hour)))
 	if err := lease.Complete(ctx, []byte("sent")); err != nil {
 		c.Error(err)
@@ -143,11 +146,12 @@ func (c *cli) ended(holder *Locker) {
 	c.want(len(done) == 13 && done[1] == int64(0) && done[9] == token && done[11] == token && done[12] == "sent", "completed", done)
 	c.within("record", done[10], 5*time.Hour)
 	c.lasts("r:invoice:44", 7*time.Hour)
+
 	tombstone := "lockkit:{0}x:" + lease.name()
 	c.want(c.Get(ctx, tombstone).Val() == "2" && c.PTTL(ctx, tombstone).Val() <= time.Minute, "tombstone", c.Keys(ctx, "*").Val())
 }
 
-// The manual has all kinds of keys, and all fields.
+// The manual describes all kinds of keys and all fields.
 func TestManualHasAllFields(t *testing.T) {
 	t.Parallel()
 	section, _ := fieldsSection(t)
@@ -165,7 +169,7 @@ func TestManualHasAllFields(t *testing.T) {
 	}
 }
 
-// The documents prove their claims by naming tests: those must exist.
+// The documents prove their claims by naming tests, and these tests exist.
 func TestDocumentsNameTestsThatExist(t *testing.T) {
 	read := func(pattern string) (text string) {
 		files, err := filepath.Glob(pattern)
@@ -178,12 +182,14 @@ func TestDocumentsNameTestsThatExist(t *testing.T) {
 		}
 		return text
 	}
+
 	code := read("../*/*_test.go") + read("../*/*/*_test.go") + read("../*/*/*/*_test.go")
 	name := regexp.MustCompile("`(Test[A-Z][A-Za-z0-9_]*)(…?)")
 	named := name.FindAllStringSubmatch(read("../docs/*.md")+read("../*.md"), -1)
 	if len(named) < 30 {
 		t.Fatalf("only %d names found", len(named))
 	}
+
 	for _, m := range named {
 		want := "func " + m[1]
 		if m[2] == "" {

@@ -15,7 +15,7 @@ import (
 var sentinels = []error{ErrHeld, ErrDone, ErrUnavailable, ErrLost, ErrReleased, ErrClosed, ErrInvalid,
 	context.Canceled, context.DeadlineExceeded}
 
-// wantOnly checks which of all sentinels an error matches.
+// wantOnly checks that an error matches these sentinels and no others.
 func wantOnly(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, sentinel := range sentinels {
@@ -29,8 +29,8 @@ func wantOnly(t *testing.T, err error, want ...error) {
 	}
 }
 
-// A wait that the deadline of its context ends says what was known; one that is cancelled does not, since a caller that
-// leaves is no outage.
+// If a deadline ends a wait, the error also says what was known. If the caller cancels, it does not, because a caller
+// that leaves is no outage.
 func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 	everywhere := func(f coretest.Fate) func(w *world, p *process) {
 		return func(_ *world, p *process) {
@@ -39,6 +39,7 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 			}
 		}
 	}
+
 	const long = 5 * time.Second
 	for name, c := range map[string]inTheWay{
 		"held":                 {func(w *world, _ *process) { w.acquire(w.process(), "k") }, long, ErrHeld, ClassHeld},
@@ -84,11 +85,11 @@ func TestDeadlineKeepsWhatIsKnown(t *testing.T) {
 	}
 }
 
-// inTheWay is what keeps a caller waiting until its deadline, and what it hears of that.
+// An inTheWay is a reason that keeps a caller waiting until its deadline, and the error that the caller gets.
 type inTheWay struct {
 	is       func(w *world, p *process)
 	deadline time.Duration
-	known    error // nil: nothing
+	known    error // nil if nothing is known
 	class    Class
 }
 
@@ -132,6 +133,7 @@ func TestClassOf(t *testing.T) {
 			t.Errorf("%v: %v, want %v", c.err, got, c.want)
 		}
 	}
+
 	names := map[string]bool{}
 	for class := ClassNone; class <= ClassOther; class++ {
 		names[class.String()] = true
@@ -141,7 +143,7 @@ func TestClassOf(t *testing.T) {
 	}
 }
 
-// The constructors and calls with bad options match ErrInvalid.
+// Constructors and calls with invalid options return ErrInvalid.
 func TestInvalidOption(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		_, err := New(nil, TTL(-1))
@@ -156,7 +158,7 @@ func TestInvalidOption(t *testing.T) {
 	})
 }
 
-// A log line has what the text has, but for the key.
+// The log line of an OpError has everything that its text has, except the key.
 func TestOpErrorLogs(t *testing.T) {
 	t.Parallel()
 	var log logbook.Book
@@ -166,7 +168,7 @@ func TestOpErrorLogs(t *testing.T) {
 	log.Want(t, 0, "secret")
 }
 
-// Whoever is on call has to learn from the error which nodes failed, and why.
+// An operator learns from the error which nodes failed, and why.
 func TestErrorNamesNodes(t *testing.T) {
 	type row struct {
 		fault func(w *world, p *process)

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// open is core.Open for a node that needs no server.
+// open returns a Locker on an embedded node, so that the examples need no server.
 func open(node *testutil.Node, opts ...core.Option) *core.Locker {
 	locker, err := core.New([]redis.UniversalClient{node.Client()}, opts...)
 	if err != nil {
@@ -25,7 +25,7 @@ func open(node *testutil.Node, opts ...core.Option) *core.Locker {
 	return locker
 }
 
-// A key is not held longer than it must be, but not again within the hour.
+// After the release, the key is not granted again within the hour.
 func ExampleCooldown() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -45,7 +45,7 @@ func ExampleCooldown() {
 	// Output: true true
 }
 
-// The lease outlives the request under which it was acquired.
+// The lease outlives the request in which it was acquired.
 func ExampleDetached() {
 	node := testutil.StartNode()
 	defer node.Close()
@@ -79,7 +79,7 @@ func ExampleMaxHold() {
 	// Output: true true
 }
 
-// The wait is bounded, and not the work.
+// MaxWait limits the wait, not the work.
 func ExampleMaxWait() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -95,7 +95,7 @@ func ExampleMaxWait() {
 	// Output: true
 }
 
-// Metrics and lockctl show the name; keys may be many, names must be few.
+// Metrics and lockctl show the name. There may be many keys, but names must be few.
 func ExampleName() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -116,7 +116,7 @@ func ExampleName() {
 	// Output: invoices
 }
 
-// A note says who holds a key, for Inspect and lockctl.
+// A note identifies the holder of a key, in Inspect and in lockctl.
 func ExampleNote() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -137,7 +137,7 @@ func ExampleNote() {
 	// Output: web-7f9c, eu-west-1
 }
 
-// A mail is sent once a week at most.
+// The mail is sent at most once a week.
 func ExampleRetention() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -154,7 +154,7 @@ func ExampleRetention() {
 	// true
 }
 
-// After a crash, a key with this TTL is free in 3 s instead of 10 s; three times as many renewals are sent.
+// After a crash, the key is free in 3 s instead of 10 s. Three times as many renewals are sent.
 func ExampleTTL() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -170,7 +170,7 @@ func ExampleTTL() {
 	// Output: true
 }
 
-// A short TTL needs a small clock window, the same in every process.
+// A short TTL needs a small clock window, which must be the same in every process.
 func ExampleWithClockWindow() {
 	node := testutil.StartNode()
 	defer node.Close()
@@ -200,7 +200,7 @@ func ExampleWithKeyPrefix() {
 	// Output: <nil>
 }
 
-// Besides such hints, lost leases, releases that are not confirmed and nodes in trouble are logged.
+// The logger gets such warnings, lost leases, unconfirmed releases and nodes in trouble.
 func ExampleWithLogger() {
 	node := testutil.StartNode()
 	defer node.Close()
@@ -232,7 +232,7 @@ func ExampleWithMaxTTL() {
 	// true
 }
 
-// An observer that counts; package otellock has one that makes metrics and traces.
+// This observer counts refused acquisitions. The observer of package otellock makes metrics and traces.
 func ExampleWithObserver() {
 	ctx, node := context.Background(), testutil.StartNode()
 	defer node.Close()
@@ -252,7 +252,7 @@ func ExampleWithObserver() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, _ = locker.TryAcquire(ctx, "invoice:42") // refused: it is held
+	_, _ = locker.TryAcquire(ctx, "invoice:42") // refused, because the key is held
 	if err := lease.Release(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -260,13 +260,13 @@ func ExampleWithObserver() {
 	// Output: refused: 1
 }
 
-// A primary with replicas is one node, and may come back without the latest locks.
+// A primary with replicas is one node. After a failover, the latest locks may be missing.
 func ExampleWithReplicaLag() {
-	ctx, node := context.Background(), testutil.StartNode() // stands for a primary behind Sentinels
+	ctx, node := context.Background(), testutil.StartNode() // in place of a primary behind Sentinels
 	defer node.Close()
 	locker := open(node, core.WithRestartGuard(true),
-		core.WithReplicaLag(3*time.Second), // min-replicas-max-lag 2, and a second more
-		core.TTL(20*time.Second))           // outlives the promotion
+		core.WithReplicaLag(3*time.Second), // min-replicas-max-lag 2, plus a second
+		core.TTL(20*time.Second))           // longer than a promotion takes
 	defer locker.Close(ctx)
 	if err := admin.Provision(ctx, locker); err != nil { // once, because the node is new
 		log.Fatal(err)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A node may be a primary that Sentinels watch; this one is spoken to in TLS, with certificates of a CA of one's own.
+// A node may be a primary behind Sentinels. Here all connections use TLS, with certificates of a private CA.
 func ExampleWithTLS() {
 	pem, err := os.ReadFile("/etc/redis/ca.pem")
 	if err != nil {
@@ -29,22 +29,21 @@ func ExampleWithTLS() {
 	}
 	locker, err := core.Open([]string{"rediss-sentinel://sentinel-a:26379?addr=sentinel-b:26379&addr=sentinel-c:26379&master_name=mymaster"},
 		core.WithTLS(&tls.Config{RootCAs: pool}),
-		core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second)) // since it has replicas
+		core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second)) // because the node has replicas
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locker.Close(context.Background())
 }
 
-// The nodes of a program are Redis servers of its own. Provision belongs into the script that sets them up,
-// not into the program.
+// The nodes are independent Redis servers. Call Provision in the script that sets them up, not in the program.
 func ExampleOpen() {
 	ctx := context.Background()
 	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
 	if err != nil {
-		log.Fatal(err) // names every fault of the options, or of the nodes, and how to mend it
+		log.Fatal(err) // says what is wrong with the options or the nodes, and how to fix it
 	}
-	defer locker.Close(ctx) // waits for leases that are held
+	defer locker.Close(ctx) // waits until all leases are released
 
 	err = locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
 		return nil // the work
@@ -54,7 +53,7 @@ func ExampleOpen() {
 	}
 }
 
-// All faults come in one error.
+// New returns all problems in one error.
 func ExampleNew() {
 	node := testutil.StartNode()
 	defer node.Close()
@@ -99,7 +98,7 @@ func ExampleLocker_Do() {
 	// error: <nil>
 }
 
-// What is done stays done for Retention, whichever process asks.
+// Once records a success. For the retention, later calls in any process return ErrDone.
 func ExampleLocker_Once() {
 	ctx := context.Background()
 	node := testutil.StartNode()
@@ -113,7 +112,7 @@ func ExampleLocker_Once() {
 	send := func(ctx context.Context) error {
 		fmt.Println("sending the mail")
 		lease, _ := core.FromContext(ctx)
-		return lease.Complete(ctx, []byte("message 7")) // or return nil, where there is no result to keep
+		return lease.Complete(ctx, []byte("message 7")) // or return nil if there is no result to keep
 	}
 	fmt.Println("first:", locker.Once(ctx, "welcome mail:alice", send))
 
@@ -128,8 +127,8 @@ func ExampleLocker_Once() {
 	// second: done already, result "message 7"
 }
 
-// The context given to Acquire governs the wait and the life of the lease. MaxWait bounds the wait
-// alone: a deadline of the context would end the lease, too.
+// The context passed to Acquire governs both the wait and the life of the lease. MaxWait limits the wait alone: a
+// deadline of the context would end the lease, too.
 func ExampleLocker_Acquire() {
 	node := testutil.StartNode()
 	defer node.Close()
@@ -145,7 +144,7 @@ func ExampleLocker_Acquire() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer lease.Release(ctx) // works with a ctx that has ended
+	defer lease.Release(ctx) // works even if ctx has ended
 
 	_, err = locker.Acquire(ctx, "report")
 	fmt.Println("waited long enough:", errors.Is(err, core.ErrHeld))
@@ -160,7 +159,7 @@ func ExampleLocker_Acquire() {
 	// the lease ended: context canceled
 }
 
-// A store that refuses smaller tokens than it has seen is safe from holders that were asleep while their
+// A store that rejects a token smaller than the largest it has seen is safe from a holder that was paused while its
 // lease ended. In SQL: UPDATE account SET balance = $1, token = $2 WHERE id = $3 AND token <= $2.
 func ExampleLease_FencingToken() {
 	ctx := context.Background()
@@ -198,7 +197,7 @@ func ExampleLease_FencingToken() {
 	// first holder, late, is refused
 }
 
-// One Locker per policy, all on the same connections.
+// With returns a Locker that has other options and uses the same connections.
 func ExampleLocker_With() {
 	ctx := context.Background()
 	node := testutil.StartNode()
@@ -207,7 +206,7 @@ func ExampleLocker_With() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer locker.Close(ctx) // closes those derived from it, too
+	defer locker.Close(ctx) // also closes the Lockers derived from it
 
 	impatient, err := locker.With(core.Name("reports"), core.MaxWait(200*time.Millisecond))
 	if err != nil {
@@ -223,8 +222,8 @@ func ExampleLocker_With() {
 	// Output: held by another: true
 }
 
-// Code that does not know whether its caller holds the key says that it may. After a failure the key rests, so that
-// nobody tries again at once.
+// Code that does not know whether its caller holds the key uses Reentrant. After a failure, Cooldown keeps the key
+// taken, so that no process tries again at once.
 func ExampleReentrant() {
 	ctx := context.Background()
 	node := testutil.StartNode()
@@ -273,16 +272,16 @@ func ExampleLease_Extend() {
 	}
 	defer lease.Release(ctx)
 	for range 3 {
-		// A part of the work that is done within 30 seconds, or the process hangs.
+		// Do a part of the work here, in less than 30 seconds. If the process hangs, the lease ends.
 		if err := lease.Extend(30 * time.Second); err != nil {
-			log.Fatal(err) // it is over
+			log.Fatal(err) // the lease is over
 		}
 	}
 	fmt.Println(lease.Context().Err())
 	// Output: <nil>
 }
 
-// A holder that is stuck gives way: its own check ends the context that the lease was acquired with.
+// A stuck holder gives up its lease: its own health check ends the context with which the lease was acquired.
 func Example_healthCheck() {
 	node := testutil.StartNode()
 	defer node.Close()
@@ -295,13 +294,13 @@ func Example_healthCheck() {
 
 	ctx, giveWay := context.WithCancelCause(context.Background())
 	defer giveWay(nil)
-	lease, err := locker.Acquire(ctx, "import") // not with Detached
+	lease, err := locker.Acquire(ctx, "import") // without Detached
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer lease.Release(context.Background())
 	go func() {
-		for range time.Tick(10 * time.Millisecond) { // in earnest, a few seconds
+		for range time.Tick(10 * time.Millisecond) { // in production, every few seconds
 			if err := check(); err != nil {
 				giveWay(err)
 				return
@@ -313,8 +312,8 @@ func Example_healthCheck() {
 	// Output: no row for a minute
 }
 
-// A health page shows whether locks can be had. It is no readiness probe: that would take all replicas out at once when
-// the nodes are down, along with what needs no lock.
+// A health page shows whether locks are available. Do not make it a readiness probe: when the nodes are down, the probe
+// would take out all replicas at once, along with all work that needs no lock.
 func ExampleLocker_Ready() {
 	ctx := context.Background()
 	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}
@@ -332,7 +331,7 @@ func ExampleLocker_Ready() {
 
 	health := func() string {
 		if err := locker.Ready(ctx); err != nil {
-			return "locks: unavailable" // err says what each node said
+			return "locks: unavailable" // err has the answer of each node
 		}
 		return "locks: available"
 	}

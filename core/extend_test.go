@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// MaxHold is exact, and the nodes hear of a lease only as often as it needs to last for so long.
+// MaxHold is exact, and the lease is renewed only as often as it has to be until then.
 func TestMaxHold(t *testing.T) {
 	type hold struct {
 		d        time.Duration
@@ -29,15 +29,18 @@ func TestMaxHold(t *testing.T) {
 		renewals := p.counting(wire.OpRenew)
 		start := time.Now()
 		lease := w.acquire(p, "k")
+
 		testutil.Receive(t, lease.Context().Done())
 		if held := time.Since(start); held != c.d {
 			t.Errorf("held for %v", held)
 		}
 		wantReason(t, context.Cause(lease.Context()), LossMaxHold)
+
 		sent := renewals.Load()
 		if c.renewals >= 0 && sent != c.renewals {
 			t.Errorf("%d renewals", sent)
 		}
+
 		w.freeAfter(other, "k")
 		wantBetween(t, "free after", time.Since(start), c.d, c.d+10*time.Second+soon)
 		if n := renewals.Load(); n != sent {
@@ -47,7 +50,7 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
-// A max hold that no clock will ever show is none, and neither is a wait (C11).
+// A max hold or a max wait that is too long for any clock counts as none.
 func TestLongestDurations(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease := must(w.process().Acquire(t.Context(), "k", MaxHold(math.MaxInt64), MaxWait(math.MaxInt64)))
@@ -61,7 +64,7 @@ func TestLongestDurations(t *testing.T) {
 	})
 }
 
-// Extend moves the end, later or sooner, and has the renewals made that it takes, whenever it is called.
+// Extend moves the end, later or sooner. The renewals for it are made, whenever Extend is called.
 func TestExtend(t *testing.T) {
 	type move struct{ after, d time.Duration }
 	bubbles(t, 3, map[string]move{
@@ -74,6 +77,7 @@ func TestExtend(t *testing.T) {
 		p, other := w.process(), w.process(patient)
 		lease := w.await(p, "k", MaxHold(8*time.Second))
 		time.Sleep(c.after)
+
 		start, sends := time.Now(), w.requests()
 		succeeds(t, lease.Extend(c.d))
 		if c.d < 8*time.Second {
@@ -82,17 +86,20 @@ func TestExtend(t *testing.T) {
 				t.Errorf("%d requests", n)
 			}
 		}
+
 		testutil.Receive(t, lease.Context().Done())
 		if held := time.Since(start); held != c.d {
 			t.Errorf("held for %v more", held)
 		}
 		wantReason(t, lease.Lost(), LossMaxHold)
+
 		w.freeAfter(other, "k")
 		wantBetween(t, "free after", time.Since(start), c.d, c.d+10*time.Second+soon)
 	})
 }
 
-// Nil promises nothing of the nodes: what they do not confirm ends with the trust in it, for that reason.
+// A nil error from Extend promises nothing of the nodes. If they confirm no renewal, the lease expires when it is no
+// longer trusted.
 func TestExtendOutOfReach(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -145,6 +152,7 @@ func TestExtendAfterTheEnd(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		lease := w.awaitUnder(ctx, p, "k", MaxHold(20*time.Second))
+
 		c.ends(w, p, lease, cancel)
 		err := lease.Extend(time.Minute)
 		wantErr(t, err, c.want)
@@ -156,7 +164,7 @@ func TestExtendAfterTheEnd(t *testing.T) {
 	})
 }
 
-// A renewal is asked for again when it leaves, which may be later than planned: the machine may be busy.
+// A renewal is not sent if the lease has ended since the renewal was planned. A busy machine may send it late.
 func TestNoRenewalLeavesAfterTheEnd(t *testing.T) {
 	type ending func(lease *Lease, cancel context.CancelFunc)
 	bubbles(t, 3, map[string]ending{

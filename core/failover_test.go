@@ -13,27 +13,27 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// failover keeps these tests short: of 12s that a lease has, a promotion after 2s leaves more than enough for the
-// replica lag and a renewal.
+// failover keeps these tests short. A promotion after 2s leaves enough of the TTL of 12s for the replica lag and a
+// renewal.
 var failover = []Option{TTL(12 * time.Second), WithClockWindow(300 * time.Millisecond), withRenewEvery(800 * time.Millisecond),
 	withNodeTimeout(500 * time.Millisecond), WithRestartGuard(true), WithReplicaLag(failoverLag)}
 
-// failoverLag is a second more than the servers' min-replicas-max-lag.
+// failoverLag is the servers' min-replicas-max-lag and a second more.
 const failoverLag = 3 * time.Second
 
-// failoverNeeds is for how long a promoted server must serve, before a lease ends, for that lease to be renewed
-// there: it notes when its memory began, confirms nothing for the lag, and then only what ends later than clocks
-// may step (2.2 windows); and the holder tries again every 0.6s.
+// failoverNeeds is how long a promoted server must serve before a lease ends, so that the lease can be renewed there.
+// The server records when its memory began. It confirms no renewal during the lag, and afterwards only leases that end
+// later than clocks may step (2.2 windows). The holder tries again every 0.6s.
 const failoverNeeds = failoverLag + 2500*time.Millisecond
 
-// A holding is a lease that somebody else asks for all the time.
+// A holding is a lease whose key another process keeps asking for.
 type holding struct {
 	*Lease
-	server *testutil.Server // that had it at first
+	server *testutil.Server // the server that held the key at first
 }
 
-// hold acquires n keys for holder, and has contender ask for them until the test ends: it must not be granted
-// one while the lease on it lasts.
+// hold acquires n keys for holder, and makes contender ask for them until the test ends. The contender must not be
+// granted a key while the lease on it lasts.
 func (r *rig) hold(holder, contender *process, n int, server func(key string) *testutil.Server) []holding {
 	r.Helper()
 	all := make([]holding, n)
@@ -53,8 +53,8 @@ func (r *rig) hold(holder, contender *process, n int, server func(key string) *t
 	return all
 }
 
-// contend has somebody else ask for the key of a lease again and again until ctx ends. It must not get the key while
-// the lease is valid, nor a token that is not greater.
+// contend makes contender ask for the key of h again and again until ctx ends. The contender must not get the key while
+// the lease is valid, and its tokens must be greater.
 func (r *rig) contend(ctx context.Context, h holding, contender *process) {
 	for ctx.Err() == nil {
 		if second, err := contender.TryAcquire(ctx, h.Key()); err == nil {
@@ -66,6 +66,7 @@ func (r *rig) contend(ctx context.Context, h holding, contender *process) {
 			}
 			second.Release(context.Background())
 		}
+
 		select {
 		case <-time.After(100 * time.Millisecond):
 		case <-ctx.Done():
@@ -73,12 +74,12 @@ func (r *rig) contend(ctx context.Context, h holding, contender *process) {
 	}
 }
 
-// renewed waits until all leases have been renewed from now on, and returns those that are lost.
+// renewed waits until every lease has been renewed or lost, and returns the lost ones.
 func (r *rig) renewed(all []holding) (lost []holding) {
 	r.Helper()
 	until := make([]time.Time, len(all))
 	for i, h := range all {
-		until[i] = h.ValidUntil().Add(100 * time.Millisecond) // it is as exact as the clock
+		until[i] = h.ValidUntil().Add(100 * time.Millisecond) // ValidUntil is only as exact as the clock
 	}
 	for i, h := range all {
 		testutil.Await(r, "renewed or lost", func() bool { return h.Context().Err() != nil || h.ValidUntil().After(until[i]) })
@@ -89,8 +90,8 @@ func (r *rig) renewed(all []holding) (lost []holding) {
 	return lost
 }
 
-// survive kills a server, and waits until another has been promoted. Leases that others have go on. Leases of
-// its own go on, too, if the promoted server left them the time.
+// survive kills a server and waits until another one has been promoted. Leases on other servers must survive. Leases on
+// the killed server must survive if the promoted server has served for long enough before they end.
 func (r *rig) survive(all []holding, victim *testutil.Server, server func(key string) *testutil.Server) {
 	r.Helper()
 	r.renewed(all)
@@ -102,15 +103,18 @@ func (r *rig) survive(all []holding, victim *testutil.Server, server func(key st
 			key = h.attempt.lock.Resource()
 		}
 	}
+
 	testutil.Await(r, "promoted", func() bool { return server(key) != victim })
 	r.Logf("promoted after %v", time.Since(killed))
 	w := r.witness(server(key), key)
 	lost := r.renewed(all)
 	w.stop()
+
 	for _, h := range lost {
 		lostAt := h.ValidUntil()
 		switch {
-		case h.server != victim && server(h.attempt.lock.Resource()) != h.server: // a machine that is too slow: others failed over as well
+		// On a slow machine, other servers fail over as well.
+		case h.server != victim && server(h.attempt.lock.Resource()) != h.server:
 		case h.server == victim && !w.served(lostAt.Add(-failoverNeeds), lostAt):
 		default:
 			r.Errorf("%s is lost (it was with %s, the server killed is %s): %v", h.Key(), h.server.Addr(), victim.Addr(), context.Cause(h.Context()))
@@ -120,12 +124,12 @@ func (r *rig) survive(all []holding, victim *testutil.Server, server func(key st
 	}
 }
 
-// A witness writes to a server all the time, to tell a server that does not serve from a client that does not
-// follow it.
+// A witness writes to a server all the time. It distinguishes a server that does not serve from a client that does not
+// follow the failover.
 type witness struct {
 	end    context.CancelFunc
 	ended  chan struct{}
-	writes []time.Time // that succeeded
+	writes []time.Time // when a write succeeded
 }
 
 func (r *rig) witness(server *testutil.Server, key string) *witness {
@@ -155,7 +159,7 @@ func (w *witness) stop() {
 	<-w.ended
 }
 
-// served reports whether the server took writes all the time. To be asked when the witness has stopped.
+// served reports whether the server accepted writes all the time. The witness must have stopped.
 func (w *witness) served(from, to time.Time) bool {
 	const gap = 250 * time.Millisecond
 	last := from
@@ -167,7 +171,7 @@ func (w *witness) served(from, to time.Time) bool {
 	return to.Sub(last) < gap
 }
 
-// A master of a Cluster dies under leases.
+// Leases survive the failure of a master of a Redis Cluster.
 func TestRealClusterFailover(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 3, time.Second)
@@ -176,18 +180,20 @@ func TestRealClusterFailover(t *testing.T) {
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	witness := c.Servers[0]
 	server := func(key string) *testutil.Server { return c.Master(witness, key) }
+
 	for _, client := range []redis.UniversalClient{witness.Client(), struct{ redis.UniversalClient }{c.Client()}} {
 		_, err := New([]redis.UniversalClient{client}, quietly, unhurried)
 		wantInError(t, err, "belongs to a Redis Cluster", "redis.ClusterClient")
 	}
+
 	all := r.hold(holder, contender, 36, server)
 	victim := c.Servers[1]
 	r.survive(all, victim, server)
 	r.afterwards(all, holder)
 }
 
-// afterwards releases all leases, and sees that their keys can be acquired: those of the server that was
-// promoted when the quarantine is over.
+// afterwards releases all leases, and checks that their keys can be acquired again. The promoted server grants its keys
+// only after its quarantine.
 func (r *rig) afterwards(all []holding, p *process) {
 	r.Helper()
 	ctx, cancel := context.WithTimeout(r.Context(), time.Minute)
@@ -195,12 +201,13 @@ func (r *rig) afterwards(all []holding, p *process) {
 	var each sync.WaitGroup
 	for _, h := range all {
 		each.Go(func() {
-			// On a slow machine the promoted server may be out of reach for a while longer.
+			// On a slow machine, the promoted server may be unreachable for a while longer.
 			if err := h.Release(ctx); err != nil && !errors.Is(err, ErrLost) && !errors.Is(err, ErrUnavailable) {
 				r.Errorf("%s: %v", h.Key(), err)
 			}
+
 			lease, err := p.Acquire(ctx, h.Key())
-			for ClassOf(err) == ClassUnavailable && ctx.Err() == nil { // nor may its replicas keep up with it
+			for ClassOf(err) == ClassUnavailable && ctx.Err() == nil { // its replicas may not keep up with it either
 				lease, err = p.Acquire(ctx, h.Key())
 			}
 			if err != nil {
@@ -213,8 +220,8 @@ func (r *rig) afterwards(all []holding, p *process) {
 	each.Wait()
 }
 
-// A primary that a sentinel watches dies under leases. It has two replicas, because the one that is promoted needs one as
-// well: by min-replicas-to-write a primary without one serves nobody.
+// Leases survive the failure of a primary that a Sentinel watches. The primary has two replicas, because the promoted
+// one needs a replica, too: with min-replicas-to-write, a primary without replicas accepts no writes.
 func TestRealSentinelFailover(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewSentinel(t, 2, time.Second, "--min-replicas-to-write", "1", "--min-replicas-max-lag", "2")
@@ -222,8 +229,10 @@ func TestRealSentinelFailover(t *testing.T) {
 	holder := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	server := func(string) *testutil.Server { return c.Primary() }
+
 	_, err := Open([]string{"redis://" + c.Addr()}, quietly, unhurried)
 	wantInError(t, err, "Sentinel", "redis.NewFailoverClient")
+
 	all := r.hold(holder, contender, 12, server)
 	r.survive(all, c.Primary(), server)
 	r.afterwards(all, holder)

@@ -15,14 +15,14 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What locks take of each node: the manual has these figures, and is not to promise less than is taken.
+// Locks take no more of each node than the figures in the manual promise.
 func TestFootprint(t *testing.T) {
 	t.Parallel()
 	manual, err := os.ReadFile("../docs/operations.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const key = "queue/invoices/0af7651916cd43dd8448eb211c80319c" // of 47 bytes
+	const key = "queue/invoices/0af7651916cd43dd8448eb211c80319c" // 47 bytes
 	trace := strings.Repeat("x", 24)
 	for _, c := range []struct {
 		what string
@@ -49,6 +49,7 @@ func TestFootprint(t *testing.T) {
 				lasting, lastingBytes = lasting+1, lastingBytes+n
 			}
 		}
+
 		t.Logf("| %s | %d | %d | %d | %d |", c.what, len(keys), bytes, lasting, lastingBytes)
 		row := regexp.MustCompile(`(?m)^\| ` + regexp.QuoteMeta(c.what) + ` \| (\d+) \| (\d+) \| (\d+) \| (\d+) \|$`).FindSubmatch(manual)
 		if row == nil {
@@ -60,13 +61,14 @@ func TestFootprint(t *testing.T) {
 				t.Errorf("%s: %d, the manual says %d", c.what, n, promised)
 			}
 		}
+
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		l.Close(over)
 	}
 }
 
-// entryOverhead is what MEMORY USAGE leaves out: the entry of a key that expires in the table of expiries.
+// entryOverhead is the memory that MEMORY USAGE leaves out: the entry of an expiring key in the table of expiries.
 const entryOverhead = 32
 
 func complete(t *testing.T, l *Locker, key, result string) {
@@ -74,17 +76,18 @@ func complete(t *testing.T, l *Locker, key, result string) {
 	succeeds(t, lease.Complete(t.Context(), []byte(result)))
 }
 
-// Requests per operation, on each node.
+// An operation costs each node one request, or at most two if it is refused.
 func TestRequestsPerOperation(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		synctest.Wait() // what New asks is over
+		synctest.Wait() // the requests of New are over
 		count := func(f func()) int {
 			before := w.nodes[0].Calls()["EVALSHA"]
 			f()
 			time.Sleep(100 * time.Millisecond)
 			return w.nodes[0].Calls()["EVALSHA"] - before
 		}
+
 		var lease *Lease
 		for _, c := range []struct {
 			what string
@@ -99,7 +102,7 @@ func TestRequestsPerOperation(t *testing.T) {
 		} {
 			most := 1
 			if c.what == "refused" {
-				most = 2 // a node that answers after the others have decided is told of it
+				most = 2 // a node that answers after the others have decided gets a release
 			}
 			if n := count(c.f); n < 1 || n > most {
 				t.Errorf("%s: %d requests to a node, want %d at most", c.what, n, most)

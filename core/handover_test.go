@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A release, and the request of the next in line of its process, in one batch.
+// These tests are about a release that is sent in one batch with the request of the next caller of its process.
 
 // A hand-off inside a process takes one round trip and one batch for each node.
 func TestHandOnInOneRoundTrip(t *testing.T) {
@@ -21,10 +21,12 @@ func TestHandOnInOneRoundTrip(t *testing.T) {
 		lease := w.holds(p, "k")
 		c := w.waits(p, "k")
 		p.set(coretest.Fate{Delay: oneWay, ReplyDelay: oneWay})
+
 		before := w.requests()
 		released := time.Now()
 		go lease.Release(t.Context())
 		wantBetween(t, "hand-off", w.gets(c, released), 2*oneWay, 2*oneWay)
+
 		synctest.Wait()
 		if n := w.requests() - before; n > len(w.nodes) {
 			t.Errorf("%d batches for one hand-off", n)
@@ -36,7 +38,7 @@ func TestHandOnInOneRoundTrip(t *testing.T) {
 	})
 }
 
-// The next in line of another process comes first if it began to wait before.
+// A waiter of another process comes first if it began to wait earlier.
 func TestHandOnGivesWay(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -53,7 +55,7 @@ func TestHandOnGivesWay(t *testing.T) {
 	})
 }
 
-// Who is woken for nothing would only ask for nothing.
+// A hand-off inside a process wakes no waiter of another process, because that waiter would ask in vain.
 func TestHandOnWakesNobody(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -71,7 +73,8 @@ func TestHandOnWakesNobody(t *testing.T) {
 	})
 }
 
-// Whatever happens to the one who is next at the moment of the hand-off, nothing of it stays and the one after it comes.
+// If the next caller leaves at the moment of the hand-off, nothing of it stays on the nodes, and the caller after it
+// gets the key.
 func TestHandOnToOneWhoLeaves(t *testing.T) {
 	for name, leave := range map[string]func(p *process, next *caller){
 		"cancelled":      func(_ *process, next *caller) { next.cancel() },
@@ -88,15 +91,18 @@ func TestHandOnToOneWhoLeaves(t *testing.T) {
 				next := w.waits(p, "k")
 				after := w.waits(other, "k")
 				p.set(coretest.Fate{Delay: 2 * time.Millisecond, ReplyDelay: 2 * time.Millisecond})
+
 				released := time.Now()
 				go lease.Release(t.Context())
 				leave(p, next)
+
 				<-next.done
 				if next.err == nil {
 					t.Error("it has a lease")
 				}
 				wantBetween(t, "hand-off", w.gets(after, released), 0, 20*time.Millisecond)
 				w.release(after.lease)
+
 				p.Close(context.Background())
 				synctest.Wait()
 				for i := range w.nodes {
@@ -109,7 +115,7 @@ func TestHandOnToOneWhoLeaves(t *testing.T) {
 	}
 }
 
-// A lease that was lost is not handed on as if it were held; what was lost on the way is asked for again.
+// If the messages of a hand-off are lost, the next caller asks again.
 func TestHandOnThatIsLost(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		p := w.process(TTL(3 * time.Second))

@@ -19,12 +19,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What is done about nodes when nobody asks them, and what is told of them.
+// These tests check what is done about nodes while no caller asks them, and what is logged about them.
 
-// A node that was a replica when it was first looked at takes part once it is a master of its own.
+// A node that was a replica when it was first examined takes part once it is a master.
 func TestUnfitNodeComesBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		w.process() // nodes are provisioned
+		w.process() // provisions the nodes
 		var log logbook.Book
 		w.nodes[1].Down()
 		p := w.stranger(WithLogger(log.Logger()))
@@ -33,9 +33,10 @@ func TestUnfitNodeComesBack(t *testing.T) {
 		w.release(w.acquire(p, "k"))
 		time.Sleep(time.Minute)
 		log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "slave")
-		if n := w.nodes[1].Calls()["INFO"]; n < 5 || n > 9 { // one by the other process
+		if n := w.nodes[1].Calls()["INFO"]; n < 5 || n > 9 { // one of them by the other process
 			t.Errorf("%d looks in a minute at a node that is unfit", n)
 		}
+
 		w.nodes[0].Down()
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
@@ -48,7 +49,7 @@ func TestUnfitNodeComesBack(t *testing.T) {
 	})
 }
 
-// Of two late nodes that are one server, one takes part, however often they are looked at.
+// If two nodes turn out to be one server after New, only one of them takes part, however often they are examined.
 func TestSameServerTwiceStaysOne(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
@@ -63,7 +64,7 @@ func TestSameServerTwiceStaysOne(t *testing.T) {
 	})
 }
 
-// Nodes that are restarted one after another while nobody asks for a lock vote when somebody does.
+// Nodes that are restarted one after another while no caller asks for a lock vote when the next caller does.
 func TestQuietRollingRestart(t *testing.T) {
 	bubbles(t, 3, map[string]func(*testutil.Node){
 		"empty": (*testutil.Node).RestartEmpty, "with its data": (*testutil.Node).Restart, "flushed": (*testutil.Node).Flush,
@@ -74,12 +75,12 @@ func TestQuietRollingRestart(t *testing.T) {
 			time.Sleep(p.p.MaxTTL + p.e.TouchEvery())
 			restart(n)
 		}
-		time.Sleep(time.Second) // the last one is in quarantine yet
+		time.Sleep(time.Second) // the last one is still in quarantine
 		w.release(w.acquire(p, "k"))
 	})
 }
 
-// Nodes are touched only while they are idle, not often, and the observer hears of it.
+// Nodes are touched only while they are idle, and not often. The observer gets the replies.
 func TestTouches(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
@@ -91,6 +92,7 @@ func TestTouches(t *testing.T) {
 				t.Errorf("%d touches of node %d, which is asked all the time", n, i)
 			}
 		}
+
 		w.release(lease)
 		time.Sleep(time.Minute)
 		for i := range w.nodes {
@@ -98,6 +100,7 @@ func TestTouches(t *testing.T) {
 				t.Errorf("touches of node %d in an idle minute: %v", i, got)
 			}
 		}
+
 		w.nodes[1].Flush()
 		w.nodes[2].Down()
 		time.Sleep(6 * time.Second)
@@ -107,9 +110,11 @@ func TestTouches(t *testing.T) {
 		if got := o.verdicts(OpTouch, 2); got[len(got)-1] != VerdictFailed {
 			t.Errorf("node 2, which is down: %v", got)
 		}
+
 		if ops, _ := o.of(t, OpTouch); len(ops) > 0 {
 			t.Errorf("%d operations begun", len(ops))
 		}
+
 		p.Close(t.Context())
 		before := w.requests()
 		time.Sleep(time.Minute)
@@ -119,7 +124,7 @@ func TestTouches(t *testing.T) {
 	})
 }
 
-// Without the guard there is no quarantine that could begin.
+// Nodes are not touched without the guard, because there is no quarantine to begin.
 func TestNoTouchesWithoutTheGuard(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.process(WithRestartGuard(false))
@@ -131,7 +136,7 @@ func TestNoTouchesWithoutTheGuard(t *testing.T) {
 	})
 }
 
-// clusterOfOne is the client of a Cluster of one server.
+// clusterOfOne returns the client of a Cluster with one server.
 func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
 	return redis.NewClusterClient(&redis.ClusterOptions{
 		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
@@ -144,7 +149,7 @@ func clusterOfOne(n *testutil.Node) *redis.ClusterClient {
 	})
 }
 
-// A Cluster has a guard record in each of its buckets: each is touched, one at a time.
+// A Cluster has a guard record in each of its buckets. All are touched, one at a time.
 func TestTouchesOfACluster(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		n := w.nodes[0]
@@ -153,6 +158,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		}
 		client := clusterOfOne(n)
 		defer client.Close()
+
 		o := &pollster{}
 		l := must(New([]redis.UniversalClient{client}, WithRestartGuard(true), WithObserver(o.observer()), quietly))
 		defer l.Close(over())
@@ -160,6 +166,7 @@ func TestTouchesOfACluster(t *testing.T) {
 		if pass < 16*time.Second {
 			t.Errorf("a pass takes %v", pass)
 		}
+
 		start := time.Now()
 		var last time.Time
 		n.OnRequest(func([]string) testutil.Action {
@@ -169,6 +176,7 @@ func TestTouchesOfACluster(t *testing.T) {
 			last = time.Now()
 			return testutil.Action{}
 		})
+
 		time.Sleep(2*pass + time.Second)
 		n.OnRequest(nil)
 		guards := 0
@@ -186,7 +194,7 @@ func TestTouchesOfACluster(t *testing.T) {
 	})
 }
 
-// Lost connections now and then are no news, and each change of a node's state is told once.
+// A connection that is lost now and then is not logged, and each change of a node's state is logged once.
 func TestLogOfAFlappingNode(t *testing.T) {
 	race.SkipSweep(t)
 	t.Run("one request in a hundred", func(t *testing.T) { bubble(t, 3, oneRefusalInAHundred) })
@@ -229,7 +237,7 @@ func upAndDown(t *testing.T, w *world) {
 	log.Want(t, 6, "node=")
 }
 
-// With the circuit open, or when time is up, the error says what the node failed with.
+// If a node is not asked any more, or does not answer in time, the error says how the node failed before.
 func TestCauseIsKept(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -238,17 +246,21 @@ func TestCauseIsKept(t *testing.T) {
 			p.TryAcquire(t.Context(), "k")
 			coretest.RefusalsHeard()
 		}
+
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, node.ErrNotAsked)
 		wantErr(t, err, coretest.ErrRefused)
+
 		p.cut()
 		time.Sleep(2 * p.p.nodeTimeout)
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, node.ErrNoAnswer)
 		wantErr(t, err, coretest.ErrRefused)
+
 		p.mend()
 		time.Sleep(time.Minute)
 		w.release(w.acquire(p, "k"))
+
 		synctest.Wait()
 		for i, n := range p.e.Nodes {
 			if err := p.e.Buckets[0].NoAnswerError(i); errors.Is(err, coretest.ErrRefused) {
@@ -258,11 +270,12 @@ func TestCauseIsKept(t *testing.T) {
 	})
 }
 
-// Replies that were long under way say little of a node's clock.
+// Replies that were under way for long say little about a node's clock.
 func TestClockOffsetOfLateReplies(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		w.release(w.acquire(p, "k"))
+
 		for _, n := range w.nodes {
 			n.SlowReplies(400 * time.Millisecond)
 		}
@@ -273,7 +286,8 @@ func TestClockOffsetOfLateReplies(t *testing.T) {
 		if offset, _ := p.ClockOffset(); offset != 0 {
 			t.Errorf("offset %v, the clocks agree", offset)
 		}
-		for range 10 { // and when all are late, half of it at most
+
+		for range 10 { // if all replies are late, the error is at most half of the delay
 			w.release(w.acquire(p, "k"))
 		}
 		time.Sleep(time.Second)
@@ -283,7 +297,7 @@ func TestClockOffsetOfLateReplies(t *testing.T) {
 	})
 }
 
-// What is stored for one key is no trouble of the node's.
+// A foreign value under one key does not count as a failure of the node.
 func TestForeignKeyIsNoTroubleOfTheNode(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -304,8 +318,8 @@ func TestForeignKeyIsNoTroubleOfTheNode(t *testing.T) {
 	})
 }
 
-// Nodes that are new begin their quarantine with New, and not when the first key is asked for; Provision still declares
-// them new.
+// The quarantine of a new node begins with New, and not with the first request for a key. Provision can still declare
+// the node new.
 func TestQuarantineBeginsWithNew(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for _, n := range w.nodes {
@@ -317,10 +331,12 @@ func TestQuarantineBeginsWithNew(t *testing.T) {
 		}
 		defer l.Close(over())
 		synctest.Wait()
-		w.nodes[0].Flush() // and so it has nothing of Provision's
+
+		w.nodes[0].Flush() // it has no guard record now
 		if err := l.Provision(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		for _, n := range w.nodes {
 			n.RestartEmpty()
 		}

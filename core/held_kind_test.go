@@ -15,11 +15,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Who is refused learns what keeps the key from it.
+// A refused caller learns what keeps the key taken.
 func TestKindsOfHeld(t *testing.T) {
 	under := func(lease *Lease) context.Context { return lease.Context() }
 	type row struct {
-		scene func(w *world, holder, asker *process) context.Context // in which asker asks then; nil = the test's
+		// The scene returns the context of the call, or nil for that of the test.
+		scene func(w *world, holder, asker *process) context.Context
 		want  HeldKind
 		says  string
 	}
@@ -101,9 +102,9 @@ func TestKindsOfHeld(t *testing.T) {
 	})
 }
 
-// Nobody waits for a key that rests for longer than it may wait, and everybody else does.
+// A caller does not wait for a key whose cooldown ends after the caller's wait. Every other caller waits.
 func TestRestThatOutlastsTheWait(t *testing.T) {
-	const rest = 8 * time.Second // for as long as no quorum can grant
+	const rest = 8 * time.Second // no quorum can grant the key for this long
 	type row struct {
 		most, deadline time.Duration
 		refused        bool
@@ -120,11 +121,13 @@ func TestRestThatOutlastsTheWait(t *testing.T) {
 		lease := w.holds(p, "k")
 		w.releaseFor(lease, rest)
 		synctest.Wait()
+
 		ctx, cancel := t.Context(), context.CancelFunc(func() {})
 		if c.deadline > 0 {
 			ctx, cancel = context.WithTimeout(ctx, c.deadline)
 		}
 		defer cancel()
+
 		began := time.Now()
 		next, err := p.Acquire(ctx, "k", MaxWait(c.most))
 		took := time.Since(began)
@@ -135,6 +138,7 @@ func TestRestThatOutlastsTheWait(t *testing.T) {
 			w.release(next)
 			return
 		}
+
 		op, ok := errors.AsType[*OpError](err)
 		if !ok || !errors.Is(err, ErrHeld) || op.Held != HeldCooldown || errors.Is(err, context.DeadlineExceeded) {
 			t.Fatal(err)
@@ -144,7 +148,7 @@ func TestRestThatOutlastsTheWait(t *testing.T) {
 	})
 }
 
-// Who comes while another caller of its process waits for the end of the rest need not wait to learn of it.
+// A caller learns of a cooldown at once, even if another caller of its process waits for the end of it.
 func TestRestIsToldInLine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -161,13 +165,15 @@ func TestRestIsToldInLine(t *testing.T) {
 	})
 }
 
-// What is not told of yet counts as free: a quorum may grant before the nodes that were heard.
+// A node that has not answered yet counts as free, because a quorum may grant the key before the nodes that have
+// answered.
 func TestRestsOfNodes(t *testing.T) {
 	t.Parallel()
 	kept := func(s time.Duration) quorum.Vote {
 		return quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: wire.CooldownPrefix + "a", Remaining: s}}
 	}
 	other := quorum.Vote{Reply: wire.Reply{Verdict: wire.Held, Owner: "b", Remaining: time.Hour}}
+
 	for _, c := range []struct {
 		votes []quorum.Vote
 		want  time.Duration

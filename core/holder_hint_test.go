@@ -11,9 +11,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What leases carry for those that wait for them.
+// These tests are about the texts that leases carry for waiters.
 
-// A bearer is an observer whose leases carry what it says, or what the context of the acquisition says.
+// A bearer is an observer whose hint is the text in the context of the acquisition or, without one, the field says.
 type bearer struct {
 	recording
 	says string
@@ -40,13 +40,16 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		lease := w.acquire(here, "k")
 		here.TryAcquire(t.Context(), "k")      // in this process
 		elsewhere.TryAcquire(t.Context(), "k") // in another
+
 		time.AfterFunc(5*time.Second, func() { lease.Release(t.Context()) })
-		next := must(elsewhere.Acquire(t.Context(), "k")) // that succeeds in the end
-		synctest.Wait()                                   // the first process is done with its release
+		next := must(elsewhere.Acquire(t.Context(), "k")) // it succeeds in the end
+		synctest.Wait()                                   // the release by the first process is over
+
 		here.TryAcquire(t.Context(), "k")
 		w.release(next)
 		synctest.Wait()
-		w.release(w.acquire(here, "k")) // nobody in the way
+		w.release(w.acquire(here, "k")) // no holder is in the way
+
 		_, outs := holder.of(t, OpAcquire)
 		_, there := waiter.of(t, OpAcquire)
 		for i, want := range []string{"", "of the holder", "of the waiter", ""} {
@@ -62,7 +65,7 @@ func TestWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	})
 }
 
-// A waiter in line behind others of its process learns who was the last to hold the key before it, here or
+// A waiter in line behind others of its process gets the hint of the last holder before it, in this process or
 // elsewhere.
 func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
@@ -79,9 +82,10 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 		time.Sleep(time.Second)
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		p.Acquire(short, "k") // while the first contends
+		p.Acquire(short, "k") // while the first caller contends
 		w.release(elsewhere)
 		w.pass(time.Minute)
+
 		_, outs := mine.of(t, OpAcquire)
 		for i, want := range []string{"elsewhere", "of the first", "of the second", "elsewhere"} {
 			if gaveUp := i == 3; outs[i].HolderHint != want || (outs[i].Err != nil) != gaveUp {
@@ -91,7 +95,7 @@ func TestLocalWaitersSeeWhatTheHolderCarries(t *testing.T) {
 	})
 }
 
-// What does not fit is not carried, and does no harm.
+// A hint that is too long is not carried, and does no harm.
 func TestCarriedIsBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		o, forged := &recording{}, &recording{}
@@ -99,7 +103,7 @@ func TestCarriedIsBounded(t *testing.T) {
 			lease := w.acquire(w.process(WithObserver((&bearer{says: says}).observer())), "k")
 			w.process(WithObserver(o.observer())).TryAcquire(t.Context(), "k")
 			p := w.process(WithObserver(forged.observer()))
-			// What another has put there is not believed either.
+			// Nor is a hint believed that is too long because another client wrote it.
 			w.change(p, 0, "k", func(r *testutil.Resource) { r.Metadata = strings.Repeat("y", wire.MaxHint+1) })
 			p.TryAcquire(t.Context(), "k")
 			w.release(lease)
@@ -116,7 +120,7 @@ func TestCarriedIsBounded(t *testing.T) {
 	})
 }
 
-// What a lease shows is seen by who looks, the hint by who waits as well.
+// Inspect shows the note, the name and the hint of a lease. A waiter sees only the hint.
 func TestNote(t *testing.T) {
 	long := strings.Repeat("ö", wire.MaxNote/2)
 	bubbles(t, 3, map[string]struct {
@@ -143,21 +147,26 @@ func TestNote(t *testing.T) {
 		if _, outs := waiter.of(t, OpAcquire); outs[0].HolderHint != c.seen {
 			t.Errorf("who waits sees %q", outs[0].HolderHint)
 		}
+
 		p.TryAcquire(t.Context(), "k")
 		if _, outs := holder.of(t, OpAcquire); outs[1].HolderHint != c.seen {
 			t.Errorf("who waits in the same process sees %q", outs[1].HolderHint)
 		}
+
 		if h := w.inspect(here, "k").Holder; h.Hint != c.seen || h.Note != c.note || h.Name != c.name {
 			t.Errorf("who looks sees %q, %q, %q", h.Note, h.Name, h.Hint)
 		}
-		for i := range w.nodes { // one after the other, so that in the end each has had the lease brought back
+
+		for i := range w.nodes { // one after the other, so that a renewal brings the lease back to each of them
 			w.forget(p, i, "k")
 			time.Sleep(p.p.ttl)
 		}
+
 		wantValid(t, lease)
 		if h := w.inspect(here, "k").Holder; h.Hint != "" || h.Note != c.note || h.Name != c.name {
 			t.Errorf("of a lease that was brought back, who looks sees %q, %q, %q", h.Note, h.Name, h.Hint)
 		}
+
 		w.release(lease)
 		next := must(p.TryAcquire(t.Context(), "other", Name("call"), Note("other")))
 		synctest.Wait()
@@ -166,6 +175,7 @@ func TestNote(t *testing.T) {
 		}
 		w.release(next)
 	})
+
 	_, err := New(nil, Note(strings.Repeat("x", wire.MaxNote+1)))
 	if wantErr(t, err, ErrInvalid); !strings.Contains(err.Error(), "129 bytes") {
 		t.Error(err)

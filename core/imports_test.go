@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// floors are the packages that core is made of, from the ground up, and how many names each may export. One imports only those
-// of floors below its own.
+// floors lists the packages that core is made of, from the ground up, and how many names each may export. A package
+// imports only packages of lower floors.
 var floors = [][]floor{
 	{{"clock", 25}, {"goredis", 25}, {"wire", 45}},
 	{{"quorum", 14}},
@@ -28,15 +28,16 @@ type floor struct {
 	door int
 }
 
-// Each package is on a floor, imports nothing of its own floor or above, and has a small door.
+// Each package is on a floor, imports only packages of lower floors, and exports few names.
 func TestHouse(t *testing.T) {
 	t.Parallel()
 	var found []string
 	for _, dir := range must(filepath.Glob("internal/*")) {
-		if name := filepath.Base(dir); name != "coretest" { // which only tests import
+		if name := filepath.Base(dir); name != "coretest" { // only tests import it
 			found = append(found, name)
 		}
 	}
+
 	var below []string
 	for _, f := range floors {
 		for _, p := range f {
@@ -53,12 +54,14 @@ func TestHouse(t *testing.T) {
 			below = append(below, p.name)
 		}
 	}
+
 	for _, name := range found {
 		if !slices.Contains(below, name) {
 			t.Errorf("%s is on no floor", name)
 		}
 	}
-	// Core stands on them, and admin on core; nothing of core imports admin but lockctl.
+
+	// Core may import all of them, and admin may import core. Of core's packages, only lockctl imports admin.
 	for dir, above := range map[string][]string{".": {}, "admin": {"core"}, "lockctl": {"core", "core/admin"}} {
 		for _, imported := range must(build.ImportDir(dir, 0)).Imports {
 			if other, ours := strings.CutPrefix(imported, module); ours && strings.HasPrefix(other, "core") && !strings.HasPrefix(other, "core/internal/") && !slices.Contains(above, other) {
@@ -70,7 +73,7 @@ func TestHouse(t *testing.T) {
 
 const module = "github.com/lockkit/lockkit/"
 
-// leansOn fails where a package imports one of this module that is none of these.
+// leansOn fails the test if a package imports a package of core that is not below it.
 func leansOn(t *testing.T, name string, below []string) {
 	t.Helper()
 	for _, imported := range must(build.ImportDir(filepath.Join("internal", name), 0)).Imports {
@@ -81,7 +84,8 @@ func leansOn(t *testing.T, name string, below []string) {
 	}
 }
 
-// doorOf is how many names a package exports, methods and values of its own types not counted.
+// doorOf returns the number of names that a package exports. Methods do not count, and of a group of constants only the
+// first does.
 func doorOf(t *testing.T, name string) (n int) {
 	t.Helper()
 	for _, file := range must(filepath.Glob(filepath.Join("internal", name, "*.go"))) {
@@ -90,7 +94,8 @@ func doorOf(t *testing.T, name string) (n int) {
 		}
 		f := must(parser.ParseFile(token.NewFileSet(), file, nil, 0))
 		for id, o := range f.Scope.Objects {
-			if ast.IsExported(id) && !(o.Kind == ast.Con && o.Data.(int) > 0) { // of a group of constants, the first counts
+			// Only the first of a group of constants counts.
+			if ast.IsExported(id) && !(o.Kind == ast.Con && o.Data.(int) > 0) {
 				n++
 			}
 		}
@@ -98,8 +103,8 @@ func doorOf(t *testing.T, name string) (n int) {
 	return n
 }
 
-// Who imports core gets the standard library, go-redis and what that needs, and nothing else but five small
-// packages of this module, and what is core's own.
+// Core depends on the standard library, on go-redis and what that needs, on five small packages of this module, and on
+// its own internal packages. It depends on nothing else.
 func TestDependencies(t *testing.T) {
 	t.Parallel()
 	const self, client, small = "github.com/lockkit/lockkit/core", "github.com/redis/go-redis/v9", "github.com/lockkit/lockkit/internal/"

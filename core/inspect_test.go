@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// inspect is Inspect of a key that a quorum tells of.
+// inspect returns the state of a key. It fails the test if there is no quorum.
 func (w *world) inspect(p *process, key string) KeyState {
 	w.t.Helper()
 	state, err := p.Inspect(w.t.Context(), key)
@@ -28,7 +28,7 @@ func (w *world) inspect(p *process, key string) KeyState {
 	return state
 }
 
-// verdicts are those of the nodes.
+// verdicts returns the verdicts of the nodes.
 func (s KeyState) verdicts() (all []Verdict) {
 	for _, n := range s.Nodes {
 		all = append(all, n.Verdict)
@@ -36,7 +36,8 @@ func (s KeyState) verdicts() (all []Verdict) {
 	return all
 }
 
-// wantState checks what is known of a key: the holder is that of lease, if there is one, and the record is want's.
+// wantState checks the state of a key. The holder must be that of lease, and the record must be want. A nil stands for
+// none.
 func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ...Verdict) {
 	t.Helper()
 	if !slices.Equal(s.verdicts(), verdicts) {
@@ -57,7 +58,7 @@ func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ..
 	}
 }
 
-// The life of a key, as who looks sees it.
+// Inspect shows a key that is free, held, waited for, handed over, released and completed.
 func TestInspect(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p, other := w.process(Retention(time.Hour)), w.process()
@@ -70,9 +71,10 @@ func TestInspect(t *testing.T) {
 		if d := time.Since(s.Holder.Since); d < 0 || d > time.Second || s.Holder.Remaining < 9*time.Second {
 			t.Errorf("just granted: %+v", s.Holder)
 		}
+
 		next := w.waits(other, "k")
 		waited := 0
-		for i := range w.nodes { // one that was not needed for the refusal need not have heard of it
+		for i := range w.nodes { // a node that was not needed for the refusal need not know of the waiter
 			if w.resource(p, i, "k").MayHaveWaiter {
 				waited++
 			}
@@ -83,7 +85,7 @@ func TestInspect(t *testing.T) {
 		wantState(t, w.inspect(p, "k"), lease, nil, all(VerdictHeld)...)
 
 		w.handsOff(lease, next, 0, time.Second)
-		time.Sleep(10 * time.Second) // until it is renewed on every node
+		time.Sleep(10 * time.Second) // until the lease is renewed on every node
 		wantState(t, w.inspect(p, "k"), next.lease, nil, all(VerdictHeld)...)
 		w.release(next.lease)
 		synctest.Wait()
@@ -102,7 +104,7 @@ func TestInspect(t *testing.T) {
 	})
 }
 
-// A lease lasts as long as the nodes say, by their own clocks.
+// The remaining time of a lease is that on the nodes, by their own clocks.
 func TestInspectLeft(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(WithClockWindow(0)), w.stranger()
@@ -110,8 +112,10 @@ func TestInspectLeft(t *testing.T) {
 		w.nodes[1].StepClock(2 * time.Hour)
 		w.holds(p, "k")
 		p.cut()
+
 		left := w.inspect(other, "k").Holder.Remaining
 		wantBetween(t, "left", left, 9*time.Second, 10*time.Second+time.Millisecond)
+
 		time.Sleep(left - time.Millisecond)
 		if w.inspect(other, "k").Holder == nil {
 			t.Errorf("over before %v", left)
@@ -121,6 +125,7 @@ func TestInspectLeft(t *testing.T) {
 			t.Errorf("%+v after %v", h, left)
 		}
 	})
+
 	uneven := func(t *testing.T, w *world) {
 		p, other := w.process(), w.stranger()
 		w.holds(p, "k")
@@ -135,7 +140,7 @@ func TestInspectLeft(t *testing.T) {
 	t.Run("uneven", func(t *testing.T) { bubble(t, 3, uneven) })
 }
 
-// A key that stays taken after its release has no holder.
+// A key in its cooldown has no holder.
 func TestInspectCooldown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -145,7 +150,8 @@ func TestInspectCooldown(t *testing.T) {
 	})
 }
 
-// A minority of nodes may be missing, a quorum not. The error says what each said.
+// Inspect works while a minority of nodes is missing. Without a quorum it fails, and the error has the answer of each
+// node.
 func TestInspectWithNodesDown(t *testing.T) {
 	for fault, begin := range map[string]struct {
 		of    func(n *testutil.Node)
@@ -162,15 +168,18 @@ func TestInspectWithNodesDown(t *testing.T) {
 			w.heeds = begin.heeds
 			p, other := w.process(), w.process()
 			lease := w.holds(p, "k")
+
 			begin.of(w.nodes[2])
 			start := time.Now()
 			wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, begin.says)
+
 			begin.of(w.nodes[0])
 			state, err := other.Inspect(t.Context(), "k")
 			wantErr(t, err, ErrUnavailable)
 			if d := time.Since(start); d > 2*other.p.nodeTimeout {
 				t.Errorf("it took %v", d)
 			}
+
 			op, _ := errors.AsType[*OpError](err)
 			if op.Op != OpInspect || op.Key != "k" || op.Nodes[0].Err == nil || op.Nodes[1].Verdict != VerdictHeld || op.Nodes[2].Err == nil {
 				t.Errorf("%+v", op)
@@ -182,7 +191,7 @@ func TestInspectWithNodesDown(t *testing.T) {
 	}
 }
 
-// A server that must not take part, such as one that is listed twice, has no say.
+// An unfit node does not count for Inspect.
 func TestInspectOfUnfitNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -195,7 +204,7 @@ func TestInspectOfUnfitNodes(t *testing.T) {
 	})
 }
 
-// What ends a look, and what is known then.
+// Inspect ends early with its context, and returns what is known by then. It refuses invalid keys and a closed Locker.
 func TestInspectEnds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -206,6 +215,7 @@ func TestInspectEnds(t *testing.T) {
 		if s, err := p.Inspect(ctx, "k"); err != nil || s.Holder == nil || s.Nodes[0].Verdict != VerdictPending {
 			t.Errorf("a quorum has answered: %+v, %v", s, err)
 		}
+
 		w.nodes[1].Hang()
 		ctx, cancel = context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
@@ -214,6 +224,7 @@ func TestInspectEnds(t *testing.T) {
 			t.Errorf("too soon to tell: %v", err)
 		}
 		wantState(t, s, nil, nil, VerdictPending, VerdictPending, VerdictHeld)
+
 		w.nodes[1].Up()
 		why := errors.New("why")
 		gone, leave := context.WithCancelCause(t.Context())
@@ -226,10 +237,12 @@ func TestInspectEnds(t *testing.T) {
 		}
 		wantErr(t, err, why)
 		wantErr(t, err, context.Canceled)
+
 		for _, key := range []string{"", strings.Repeat("k", wire.MaxKey+1)} {
 			_, err = p.Inspect(t.Context(), key)
 			wantErr(t, err, ErrInvalid)
 		}
+
 		lease.Release(over())
 		p.Close(over())
 		_, err = p.Inspect(t.Context(), "k")
@@ -237,7 +250,7 @@ func TestInspectEnds(t *testing.T) {
 	})
 }
 
-// Where no attempt has a quorum, nobody holds the key; nor is a record decided that a minority has.
+// If no attempt has a quorum, the key has no holder. A record is decided only if a quorum has it with the same ballot.
 func TestInspectMinorities(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -248,12 +261,14 @@ func TestInspectMinorities(t *testing.T) {
 				t.Fatal(v.Verdict)
 			}
 		}
+
 		s := w.inspect(other, "k")
 		wantState(t, s, nil, nil, VerdictHeld, VerdictHeld, VerdictGone)
 		if s.Nodes[0].Holder.Attempt == s.Nodes[1].Holder.Attempt || s.Nodes[2].Holder != nil {
 			t.Errorf("%+v", s.Nodes)
 		}
 	})
+
 	bubbleNamed(t, "record", 3, func(t *testing.T, w *world) {
 		p := w.process()
 		want := w.cutShort(p, "k", "result")
@@ -262,23 +277,26 @@ func TestInspectMinorities(t *testing.T) {
 		if r := s.Nodes[0].Record; r.Token != want.Token {
 			t.Errorf("%+v", r)
 		}
-		w.change(p, 1, "k", func(r *testutil.Resource) { // the same record, settled by somebody else who died as well
+
+		// Another process offered the same record under its own ballot, and died as well.
+		w.change(p, 1, "k", func(r *testutil.Resource) {
 			r.Record = &testutil.ResourceRecord{Ballot: int64(want.Token) + 1, KeptUntil: time.Now().Add(time.Hour).UnixMilli(), Origin: int64(want.Token), Result: "result"}
 		})
 		wantState(t, w.inspect(p, "k"), nil, nil, VerdictDone, VerdictDone, VerdictGone)
 	})
 }
 
-// The token is what a quorum of those nodes has that have the lease; where they do not agree it is not told.
+// The token is the one that a quorum has among the nodes with the lease. If they do not agree, there is no token.
 func TestInspectToken(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease := w.holds(p, "k")
 		counter := func(i, more int) { w.setCounter(p, i, "k", int64(lease.FencingToken())+int64(more)) }
-		counter(2, 7) // it granted the key to somebody else before the lease was brought back
+		counter(2, 7) // as if it had granted the key to another attempt before the lease was brought back
 		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
 		counter(2, -7)
 		wantState(t, w.inspect(other, "k"), lease, nil, VerdictHeld, VerdictHeld, VerdictHeld)
+
 		w.nodes[0].Down()
 		if h := w.inspect(other, "k").Holder; h.Token != 0 || !h.Since.IsZero() || h.Attempt != lease.name() {
 			t.Errorf("%+v", h)
@@ -286,7 +304,7 @@ func TestInspectToken(t *testing.T) {
 	})
 }
 
-// What this version does not know is an error of its node, and no free key.
+// A value that this version does not know is an error of its node, not a free key.
 func TestInspectForeign(t *testing.T) {
 	bubbles(t, 1, map[string]string{
 		"text": "mine", "empty": "", "a mark": "\x04", "cut short": "\x04\x00\x00", "a mark from the future": "\x06" + testutil.Resource{}.String()[1:], "the layout before": "\x02" + testutil.Resource{}.String()[1:],
@@ -300,7 +318,7 @@ func TestInspectForeign(t *testing.T) {
 		} else {
 			must(w.nodes[0].Exec("SET", p.e.Keys.Resource("k"), text))
 		}
-		for range 2 * node.MaxFailures { // the node is in no trouble
+		for range 2 * node.MaxFailures { // the node does not count as one in trouble
 			_, err := p.Inspect(t.Context(), "k")
 			wantErr(t, err, ErrUnavailable)
 			if !strings.Contains(err.Error(), "this version") && !strings.Contains(err.Error(), "WRONGTYPE") {
@@ -311,7 +329,7 @@ func TestInspectForeign(t *testing.T) {
 	})
 }
 
-// contents is all that the nodes store, and for how long.
+// contents returns everything that the nodes store, with its time to live.
 func (w *world) contents() string {
 	w.t.Helper()
 	var text strings.Builder
@@ -327,7 +345,7 @@ func (w *world) contents() string {
 	return text.String()
 }
 
-// A look changes nothing on the nodes, whatever they store, and runs no script.
+// Inspect changes nothing on the nodes, whatever they store, and runs no script.
 func TestInspectChangesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -338,11 +356,13 @@ func TestInspectChangesNothing(t *testing.T) {
 		w.cutShort(p, "half done", "result")
 		p.mend()
 		synctest.Wait()
+
 		before, scripts := w.contents(), w.nodes[0].Calls()["EVALSHA"]
 		for _, key := range []string{"held", "free", "done", "half done", "never used"} {
 			w.inspect(other, key)
 			w.inspect(p, key)
 		}
+
 		synctest.Wait()
 		if after := w.contents(); after != before {
 			t.Errorf("before:\n%safter:\n%s", before, after)
@@ -354,13 +374,14 @@ func TestInspectChangesNothing(t *testing.T) {
 	})
 }
 
-// However many look, whoever asks for the key gets it.
+// However many callers inspect a key, another caller can acquire it.
 func TestInspectDisturbsNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		for _, n := range w.nodes {
 			n.Slow(time.Millisecond)
 		}
+
 		stop := make(chan struct{})
 		var looking sync.WaitGroup
 		for range 20 {
@@ -372,6 +393,7 @@ func TestInspectDisturbsNobody(t *testing.T) {
 				}
 			})
 		}
+
 		for range 50 {
 			w.release(w.acquire(p, "k"))
 		}
@@ -381,7 +403,7 @@ func TestInspectDisturbsNobody(t *testing.T) {
 	})
 }
 
-// Close waits for a look under way.
+// Close waits for an Inspect that is under way.
 func TestInspectAndClose(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -411,25 +433,28 @@ func TestInspectOnRealServers(t *testing.T) {
 	if h := must(p.Inspect(t.Context(), "inspected")).Holder; h.Token != lease.FencingToken() || h.Note != "who" || h.Remaining <= 0 {
 		t.Errorf("%+v", h)
 	}
+
 	succeeds(r, lease.Complete(t.Context(), []byte("result")))
 	if s := must(p.Inspect(t.Context(), "inspected")); s.Holder != nil || string(s.Record.Result) != "result" {
 		t.Errorf("%+v", s)
 	}
 }
 
-// Nodes that have lost their memory may have had the lease that another has: nobody can tell, until its holder renews it or
-// their quarantine is over.
+// Nodes that have lost their memory may have had the lease that another node has. Whether the key is held is unknown
+// until the lease is renewed or the quarantine is over.
 func TestInspectOfNodesThatForgot(t *testing.T) {
 	bubbles(t, 3, map[string]func(*testutil.Node){
 		"emptied": (*testutil.Node).Flush, "restarted": (*testutil.Node).RestartEmpty,
 	}, func(t *testing.T, w *world, forget func(*testutil.Node)) {
 		p, other := w.process(), w.process()
 		w.holds(p, "k")
+
 		forget(w.nodes[1])
 		s := w.inspect(other, "k")
 		if s.Holder == nil || s.Unknown() || s.Nodes[1].Verdict != VerdictQuarantined || s.Nodes[1].Remaining != 10*time.Second {
 			t.Errorf("one: %+v", s)
 		}
+
 		forget(w.nodes[2])
 		if s = w.inspect(other, "k"); s.Holder != nil || !s.Unknown() || s.Nodes[0].Holder == nil {
 			t.Errorf("two: %+v", s)
@@ -437,10 +462,12 @@ func TestInspectOfNodesThatForgot(t *testing.T) {
 		if s = w.inspect(other, "another"); !s.Unknown() {
 			t.Errorf("a key that one node does not have: %+v", s)
 		}
+
 		w.pass(4 * time.Second)
 		if s = w.inspect(other, "k"); s.Holder == nil || s.Unknown() {
 			t.Errorf("renewed: %+v", s)
 		}
+
 		w.pass(20 * time.Second)
 		if s = w.inspect(other, "another"); s.Unknown() || s.Nodes[1].Verdict != VerdictGone {
 			t.Errorf("after the quarantine: %+v", s)
@@ -448,7 +475,7 @@ func TestInspectOfNodesThatForgot(t *testing.T) {
 	})
 }
 
-// A promoted replica may have forgotten what its primary had, before anybody has asked it for a lock.
+// A promoted replica may have lost data of its primary, even before a process has asked it for a lock.
 func TestInspectOfPromotedNodes(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()

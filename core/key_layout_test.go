@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What a script does not know it refuses, never takes for free: it may be somebody's lease.
+// A script refuses a value of unknown layout. It must not take the key for free, because the value may be a lease.
 func TestOtherLayoutsAreRefused(t *testing.T) {
 	bubbles(t, 1, map[string]func(n *testutil.Node, resource string) (any, error){
 		"a hash, as it once was": func(n *testutil.Node, resource string) (any, error) {
@@ -44,6 +44,7 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 		lease := p.newLease(t.Context(), "k")
 		lease.attempt.token = 8
 		must(write(w.nodes[0], resource))
+
 		before := w.dump(t, resource)
 		soon := wire.NodeTimeOf(time.Now().Add(time.Hour))
 		for _, v := range []quorum.Vote{askOf(lease.attempt.newAcquireRound(false), 0), lease.renewAlone(soon), askOf(lease.attempt.newReleaseRound(0), 0), askOf(lease.attempt.newCompleteRound(&wire.Record{Retention: time.Hour}, 8, true), 0)} {
@@ -51,14 +52,15 @@ func TestOtherLayoutsAreRefused(t *testing.T) {
 				t.Errorf("%+v", v)
 			}
 		}
+
 		if after := w.dump(t, resource); after != before {
 			t.Errorf("%q became %q", before, after)
 		}
 	})
 }
 
-// The number of the layout is on every key from its first grant on, so that versions with other layouts refuse it: they know
-// only numbers up to 3.
+// Every key has the number of its layout from its first grant on. Versions with other layouts refuse it, because they
+// know only numbers up to 3.
 func TestKeysBearTheNumberOfTheirLayout(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -69,12 +71,14 @@ func TestKeysBearTheNumberOfTheirLayout(t *testing.T) {
 				t.Errorf("%s: layout %d, want %d", when, got, layout)
 			}
 		}
+
 		lease := w.acquire(p, "k")
 		want("held", 4)
 		waiting, stop := context.WithCancel(t.Context())
 		go other.Acquire(waiting, "k")
 		synctest.Wait()
 		want("held, and another waits", 5)
+
 		stop()
 		time.Sleep(time.Second)
 		w.release(lease)
@@ -84,13 +88,13 @@ func TestKeysBearTheNumberOfTheirLayout(t *testing.T) {
 	})
 }
 
-// A version with another layout starts under another prefix, on nodes that are in use: it is granted nothing until what
-// the last processes of the version before held is over, and its tokens are greater. docs/deploy.md says so.
+// A version with another layout starts under another prefix, on nodes that are in use. It is granted nothing until the
+// last leases of the version before are over, and its tokens are greater. docs/deploy.md says so.
 func TestAnotherPrefixOnNodesInUse(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		before := w.process()
 		died := w.acquire(before, "k")
-		for _, k := range before.links { // its process dies: nothing more is heard of it
+		for _, k := range before.links { // the process dies
 			k.Set(coretest.Fate{Refuse: true})
 		}
 		p := w.stranger(WithKeyPrefix("lockkit2:"))
@@ -105,7 +109,7 @@ func TestAnotherPrefixOnNodesInUse(t *testing.T) {
 	})
 }
 
-// dump is what node 0 stores under a Redis key.
+// dump returns the value that node 0 stores under a Redis key.
 func (w *world) dump(t *testing.T, key string) string {
 	t.Helper()
 	v, err := w.nodes[0].Exec("GET", key)

@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// slotOf is the slot of a key by the Redis Cluster specification: CRC16 (XMODEM) of what stands between the
-// first '{' and the first '}' after it, or of the whole key if there is no such thing or it is empty.
+// slotOf returns the slot of a key by the Redis Cluster specification. It is the CRC16 (XMODEM) of the text between the
+// first '{' and the first '}' after it, or of the whole key if there is no such text or it is empty.
 func slotOf(key string) uint16 {
 	if _, after, found := strings.Cut(key, "{"); found {
 		if tag, _, closed := strings.Cut(after, "}"); closed && tag != "" {
@@ -35,7 +35,7 @@ func slotOf(key string) uint16 {
 	return crc % 16384
 }
 
-// The specification's own examples, so that the fuzz target judges by the right rule.
+// slotOf agrees with the examples of the specification, so that the fuzz target judges by the right rule.
 func TestSlotOf(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]uint16{"123456789": 0x31C3, "foo": 12182, "{foo}bar": 12182, "a{foo}{bar}": 12182, "{}foo": slotOf("{}foo"), "": 0} {
@@ -59,6 +59,7 @@ func FuzzKeys(f *testing.F) {
 		f.Add("\x00 \xff\n", key, key[1:]+"\x00")
 	}
 	f.Add("a", "b", "c")
+
 	f.Fuzz(func(t *testing.T, prefix, key, other string) {
 		if acceptedNames(prefix, key, other) != nil {
 			t.Skip("keys or a prefix that are refused")
@@ -80,7 +81,7 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// acceptedNames says what is wrong with a prefix and keys.
+// acceptedNames returns an error if the prefix or a key is invalid.
 func acceptedNames(prefix string, keys ...string) error {
 	for _, key := range keys {
 		if err := checkKey(key); err != nil {
@@ -91,12 +92,12 @@ func acceptedNames(prefix string, keys ...string) error {
 	return err
 }
 
-// keyNames are the names that nodes know a key by.
+// keyNames has the names under which nodes store a key.
 type keyNames struct {
 	k                          *wire.Keyspace
 	key                        string
 	resource, tombstone, guard string
-	id                         string // of the attempt that the tombstone is for
+	id                         string // of the attempt that the tombstone belongs to
 }
 
 func namesOf(k *wire.Keyspace, key string) keyNames {
@@ -105,14 +106,14 @@ func namesOf(k *wire.Keyspace, key string) keyNames {
 	return n
 }
 
-// tombstoneOf is the key of an attempt's tombstone, as a request names it, and the attempt.
+// tombstoneOf returns the key of an attempt's tombstone, as a request names it, and the name of the attempt.
 func tombstoneOf(l wire.Lock) (tombstone, id string) {
 	request := l.Acquire(wire.Millis{}, wire.Acquire{})
 	call := wire.NewPreamble(0, time.Second, 0).Encode(1, wire.Repeat(request), wire.NoMemory, time.Now())
 	return coretest.RequestsOf(call.Args())[0].Tombstone, l.Waiter().Name
 }
 
-// wantOneSlot checks that a script may use all of them on a cluster.
+// wantOneSlot checks that a script on a Cluster may use all of the names.
 func (n keyNames) wantOneSlot(t *testing.T) {
 	slot := slotOf(n.resource)
 	if a, b := slotOf(n.tombstone), slotOf(n.guard); a != slot || b != slot {
@@ -153,7 +154,7 @@ func (n keyNames) wantAttempts(t *testing.T) {
 	}
 }
 
-// Keys of a cluster must not crowd a few of its buckets.
+// The keys of a Cluster are spread over all buckets.
 func TestBucketsSpread(t *testing.T) {
 	t.Parallel()
 	k := wire.NewKeyspace("lockkit:", wire.Buckets, false)
@@ -177,6 +178,7 @@ func TestBadKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(context.Background())
+
 	noop := func(context.Context) error { return nil }
 	ran := func(context.Context) error { t.Error("ran under a bad key"); return nil }
 	for _, op := range []struct {
@@ -205,6 +207,7 @@ func TestBadKeys(t *testing.T) {
 				t.Errorf("%s: the error does not say %q: %v", op.name, want, err)
 			}
 		}
+
 		if now := node.Calls()["EVALSHA"]; now != sent {
 			t.Errorf("%s asked the node about bad keys", op.name)
 		}
@@ -216,7 +219,7 @@ func TestBadKeys(t *testing.T) {
 	}
 }
 
-// releaseOf ends what an acquisition got, so that the next finds the key free.
+// releaseOf releases the lease of an acquisition, so that the next one finds the key free.
 func releaseOf(t *testing.T, lease *Lease, err error) error {
 	if err != nil {
 		if lease != nil {
@@ -242,6 +245,7 @@ func TestKeyOfParts(t *testing.T) {
 		}
 		seen[key] = parts
 	}
+
 	if got := Key("order", "42"); got != "5:order/2:42" {
 		t.Error(got)
 	}

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// No key stands in a log of ours, however an error that names it is wrapped, and wherever it is in a line.
+// No log line of lockkit has a key, however an error that names it is wrapped, and wherever it is in the line.
 func TestLogsHaveNoKeys(t *testing.T) {
 	t.Parallel()
 	const key = "invoice:\"secret\""
@@ -31,6 +31,7 @@ func TestLogsHaveNoKeys(t *testing.T) {
 			l.With("err", err).WithGroup("g").Warn("b", slog.Group("h", slog.Any("err", err)), "n", 1)
 		}
 		l.Warn("c", "err", nil)
+
 		text := out.String()
 		if strings.Contains(text, "secret") || strings.Contains(name, "wrapped") && strings.Count(text, keyHash(key)) < 3 {
 			t.Errorf("%s: %s", name, text)
@@ -41,7 +42,7 @@ func TestLogsHaveNoKeys(t *testing.T) {
 	}
 }
 
-// The logger of a Locker has no keys, also for packages that get it from there.
+// The logger of a Locker writes no keys, even for packages that get it from there.
 func TestLoggerOfALockerHasNoKeys(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		var out bytes.Buffer

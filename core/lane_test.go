@@ -19,10 +19,10 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// turnTime is how long no request waits for its turn while most of the connections are free.
+// turnTime is the longest time that a request waits for its turn while most of the connections are free.
 const turnTime = 10 * time.Millisecond
 
-// A manifest notes what travelled together.
+// A manifest records which requests were sent together.
 type manifest struct {
 	coretest.CommandsOnly
 	mu      sync.Mutex
@@ -47,8 +47,8 @@ func (m *manifest) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// jam keeps node 0 busy with a request until the function it returns is called: what is asked meanwhile travels
-// together. It notes what is sent.
+// jam keeps node 0 busy with a request until free is called. Requests that are made meanwhile are sent together, and m
+// records them.
 func (p *process) jam(ctx context.Context) (m *manifest, free func()) {
 	hold := make(chan struct{})
 	m = &manifest{hold: map[int]chan struct{}{0: hold}}
@@ -67,7 +67,7 @@ func (m *manifest) sizes() (sizes []int) {
 	return sizes
 }
 
-// crowd acquires n keys at once, and returns when all calls have their outcome.
+// crowd acquires n keys at once. The function wait returns when all calls have returned.
 func (p *process) crowd(ctx context.Context, n int) (leases []*Lease, wait func()) {
 	leases = make([]*Lease, n)
 	var all sync.WaitGroup
@@ -77,7 +77,7 @@ func (p *process) crowd(ctx context.Context, n int) (leases []*Lease, wait func(
 	return leases, all.Wait
 }
 
-// What comes while a request is under way travels together, soon, and however long that one takes.
+// Requests that come while another one is under way are sent together, soon, and however long that one takes.
 func TestRequestsTravelTogether(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -100,7 +100,7 @@ func TestRequestsTravelTogether(t *testing.T) {
 	})
 }
 
-// A crowd is cut into batches that keep the server for a millisecond or so.
+// Many requests are split into batches that keep the server busy for a millisecond or so.
 func TestBatchesAreBounded(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		const crowd = 5*node.MaxBatch + 1
@@ -109,6 +109,7 @@ func TestBatchesAreBounded(t *testing.T) {
 		defer free()
 		_, wait := p.crowd(t.Context(), crowd)
 		wait()
+
 		sent := 0
 		for _, size := range m.sizes()[1:] {
 			sent += size
@@ -122,7 +123,7 @@ func TestBatchesAreBounded(t *testing.T) {
 	})
 }
 
-// Renewals and the ends of attempts go before acquisitions that have waited for longer.
+// Renewals and the ends of attempts are sent before acquisitions that have waited for longer.
 func TestLeasesGoFirst(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -130,11 +131,13 @@ func TestLeasesGoFirst(t *testing.T) {
 		ended := w.acquire(p, "ended")
 		p.e.Nodes[0].Connections = 1
 		m, free := p.jam(t.Context())
+
 		_, wait := p.crowd(t.Context(), node.MaxBatch)
 		synctest.Wait() // in line
 		p.e.Tasks.Go(held.renew)
 		p.e.Tasks.Go(func() { ended.Release(t.Context()) })
 		synctest.Wait()
+
 		free()
 		wait()
 		m.mu.Lock()
@@ -146,7 +149,7 @@ func TestLeasesGoFirst(t *testing.T) {
 	})
 }
 
-// One request's error is its own.
+// An error of one request does not affect the other requests of its batch.
 func TestErrorsInABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -154,6 +157,7 @@ func TestErrorsInABatch(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, free := p.jam(t.Context())
+
 		var failed atomic.Pointer[error]
 		var all sync.WaitGroup
 		for i := range 5 {
@@ -167,19 +171,21 @@ func TestErrorsInABatch(t *testing.T) {
 				}
 			})
 		}
+
 		all.Wait()
 		wantInError(t, *failed.Load(), "WRONGTYPE")
 		free()
 	})
 }
 
-// A replica refuses all of a batch, as an error by which a client that follows failovers looks for the primary.
+// A replica refuses a whole batch. By the error, a client that follows failovers knows that it has to look for the
+// primary.
 func TestRealBatchOnAReplica(t *testing.T) {
 	r := onRedis(t, 1)
 	p := r.process(unhurried)
 	lease := r.acquire(p, "k")
 	client := r.servers[0].Client()
-	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // nobody answers there
+	if err := client.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil { // no server answers there
 		t.Fatal(err)
 	}
 	_, err := sendTogether(client, p.Locker, []wire.Request{to(lease.attempt.newReleaseRound(0), 0), to(lease.attempt.newReleaseRound(0), 0)}, time.Now())
@@ -192,7 +198,7 @@ func TestRealBatchOnAReplica(t *testing.T) {
 	}
 }
 
-// An answer that is not one to each request is none.
+// A reply that does not answer every request of its batch is an error of all of them.
 func TestBatchAnsweredInPart(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -210,7 +216,7 @@ func TestBatchAnsweredInPart(t *testing.T) {
 	})
 }
 
-// shortReplies leaves out the last answer of each batch.
+// shortReplies cuts short the reply to each batch of several requests.
 type shortReplies struct{ coretest.CommandsOnly }
 
 func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -223,7 +229,7 @@ func (shortReplies) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A server that has gone silent takes half of the connections, and hardly more. What waits goes when it is back.
+// A silent server occupies half of the connections, and hardly more. Requests that wait are sent when it answers again.
 func TestFewBatchesToASilentServer(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unhurried)
@@ -232,11 +238,13 @@ func TestFewBatchesToASilentServer(t *testing.T) {
 		p.e.Nodes[0].Connections = crowd
 		leases, wait := p.crowd(t.Context(), crowd)
 		wait()
+
 		m, hung := &manifest{hold: map[int]chan struct{}{}}, make(chan struct{})
 		for i := range crowd {
 			m.hold[i] = hung
 		}
 		p.e.Nodes[0].Client.(*redis.Client).AddHook(m)
+
 		var all sync.WaitGroup
 		for _, lease := range leases {
 			all.Go(func() { w.release(lease) })
@@ -245,12 +253,13 @@ func TestFewBatchesToASilentServer(t *testing.T) {
 		if n := len(m.sizes()); n > crowd/2+1 {
 			t.Errorf("%d batches are under way to a silent server", n)
 		}
+
 		close(hung)
 		all.Wait()
 	})
 }
 
-// Whatever waits for its turn is trusted from when it was asked for, and stamped when it leaves.
+// A request that waits for its turn is trusted from when it was made, and stamped when it is sent.
 func TestStampOfABatch(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -258,10 +267,12 @@ func TestStampOfABatch(t *testing.T) {
 		m, free := p.jam(t.Context())
 		asked := time.Now()
 		leases, wait := p.crowd(t.Context(), 2)
+
 		const line = 200 * time.Millisecond
 		time.Sleep(line)
 		free()
 		wait()
+
 		m.mu.Lock()
 		defer m.mu.Unlock()
 		for _, q := range m.batches[1] {
@@ -277,7 +288,8 @@ func TestStampOfABatch(t *testing.T) {
 	})
 }
 
-// All nodes stop for a while: what waits for them is shed when it is stale, and no lease is lost that has the time.
+// If all nodes stop for a while, requests that wait for them are dropped when they are stale, and no lease is lost that
+// has time left.
 func TestAllNodesStopForAWhile(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -287,6 +299,7 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 			n.Connections = 20
 		}
 		p.set(coretest.Fate{Delay: rtt / 2, ReplyDelay: rtt / 2})
+
 		held := w.holdMany(p, leases, 0)
 		time.Sleep(5 * time.Second)
 		start := time.Now()
@@ -295,13 +308,14 @@ func TestAllNodesStopForAWhile(t *testing.T) {
 				return coretest.Fate{Delay: max(rtt/2, stop-time.Since(start)), ReplyDelay: rtt / 2}
 			})
 		}
+
 		time.Sleep(12 * time.Second)
 		w.wantHeld(held)
 		p.mend()
 	})
 }
 
-// holdMany takes n leases, one every so often.
+// holdMany acquires n leases, with a pause after each.
 func (w *world) holdMany(p *process, n int, every time.Duration) (held []*Lease) {
 	w.t.Helper()
 	for i := range n {
@@ -324,7 +338,7 @@ func (w *world) wantHeld(leases []*Lease) {
 	}
 }
 
-// What the guard cannot be asked for, the ends of attempts do not need.
+// The ends of attempts do not need the guard, so they succeed even if the guard record cannot be read.
 func TestEndsInABatchWithoutAGuard(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true))

@@ -13,15 +13,15 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How long a key stays taken, and how long its holder may act: the policies around a lease, its context, and
-// what runs under it.
+// These tests check how long a key stays taken and how long its holder may act: the rules of a lease, of its context,
+// and of the function that runs under it.
 
-// patient makes a contender that notices a free key soon.
+// patient makes a waiter notice a free key soon.
 var patient = withRetryDelay(20*time.Millisecond, soon)
 
 const soon = 100 * time.Millisecond
 
-// freeAfter is how long it takes until somebody else is granted the key.
+// freeAfter returns the time until another process is granted the key.
 func (w *world) freeAfter(other *process, key string) time.Duration {
 	w.t.Helper()
 	start := time.Now()
@@ -34,7 +34,7 @@ func (w *world) freeAfter(other *process, key string) time.Duration {
 	return took
 }
 
-// counting counts the requests of p that run s.
+// counting returns a counter of the requests of p with operation s.
 func (p *process) counting(s wire.Op) *atomic.Int64 {
 	n := new(atomic.Int64)
 	for _, k := range p.links {
@@ -81,6 +81,7 @@ func TestParentContextEnds(t *testing.T) {
 		}
 		return lease
 	}
+
 	bubbleNamed(t, "abandoned", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process(patient)
 		lease := ended(t, p)
@@ -94,6 +95,7 @@ func TestParentContextEnds(t *testing.T) {
 		}
 		wantReason(t, lease.Release(t.Context()), LossExpired)
 	})
+
 	bubbleNamed(t, "released", 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process(patient)
 		w.release(ended(t, p))
@@ -111,12 +113,14 @@ func TestFromContext(t *testing.T) {
 		if _, ok := FromContext(t.Context()); ok {
 			t.Error("a lease out of nothing")
 		}
+
 		outer := must(p.Acquire(context.WithValue(t.Context(), name{}, "x"), "outer"))
 		derived, cancel := context.WithTimeout(context.WithValue(outer.Context(), other{}, 1), time.Hour)
 		defer cancel()
 		if got, ok := FromContext(derived); !ok || got != outer {
 			t.Errorf("lease is %v, want the outer", got)
 		}
+
 		inner := must(p.Acquire(derived, "inner"))
 		if got, _ := FromContext(context.WithoutCancel(inner.Context())); got != inner {
 			t.Errorf("lease is %v, want the innermost", got)
@@ -124,8 +128,9 @@ func TestFromContext(t *testing.T) {
 		if got := inner.Context().Value(name{}); got != "x" {
 			t.Errorf("value of the caller's context is %v", got)
 		}
+
 		w.release(outer)
-		wantErr(t, context.Cause(inner.Context()), ErrReleased) // what runs under the outer lease ends with it
+		wantErr(t, context.Cause(inner.Context()), ErrReleased) // a lease under the outer lease ends with it
 		w.release(inner)
 	})
 }
@@ -170,6 +175,7 @@ func TestErrorOfDo(t *testing.T) {
 			if err := run(p.Locker, t.Context(), "k", func(context.Context) error { return errBoom }); err != errBoom {
 				t.Errorf("fn's error became %v", err)
 			}
+
 			err := lost(func(context.Context) error { return errBoom })
 			wantErr(t, err, ErrLost)
 			wantErr(t, err, errBoom)
@@ -178,9 +184,11 @@ func TestErrorOfDo(t *testing.T) {
 			if errors.Is(err, context.Canceled) {
 				t.Errorf("looks as if the caller had cancelled: %v", err)
 			}
-			if name != "Once" { // which then completes, lease or not
+
+			if name != "Once" { // Once then completes the key even without the lease
 				wantErr(t, lost(func(context.Context) error { return nil }), ErrLost)
 			}
+
 			ctx, cancel := context.WithCancel(t.Context())
 			err = run(p.Locker, ctx, "k", func(ctx context.Context) error {
 				cancel()
@@ -204,8 +212,8 @@ func TestErrorOfDo(t *testing.T) {
 	}
 }
 
-// The contexts derived from a lease's end with it, in the same instant: were it not recognised as a context
-// of the standard library, each would cost a goroutine and hear of it later.
+// Contexts that are derived from a lease's context end in the same instant. If the lease's context were not recognised
+// as one of the standard library, each of them would cost a goroutine and end later.
 func TestDerivedContextsEndWithTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -214,7 +222,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			"lost": func(lease *Lease) {
 				p.cut()
 				testutil.Receive(t, lease.Context().Done())
-				synctest.Wait() // whoever ends it is about to end its children
+				synctest.Wait() // the goroutine that ends the context is about to end its children
 			},
 		} {
 			lease := w.acquire(p, "k")
@@ -222,12 +230,14 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			child, cancel2 := context.WithCancel(timeout)
 			called := false
 			context.AfterFunc(lease.Context(), func() { called = true })
+
 			end(lease)
 			for _, ctx := range []context.Context{timeout, child} {
 				if ctx.Err() != context.Canceled || context.Cause(ctx) != context.Cause(lease.Context()) {
 					t.Errorf("%s: a derived context says %v, cause %v", name, ctx.Err(), context.Cause(ctx))
 				}
 			}
+
 			if want := map[string]error{"released": ErrReleased, "lost": ErrLost}[name]; !errors.Is(context.Cause(child), want) {
 				t.Errorf("cause is %v, want %v", context.Cause(child), want)
 			}
@@ -235,6 +245,7 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 			if !called {
 				t.Errorf("%s: AfterFunc was not called", name)
 			}
+
 			cancel1()
 			cancel2()
 			p.mend()
@@ -243,24 +254,27 @@ func TestDerivedContextsEndWithTheLease(t *testing.T) {
 	})
 }
 
-// With Detached the caller's context bounds the wait, and not the lease, which keeps its values.
+// With Detached, the caller's context limits the wait and not the lease. The lease keeps the values of the context.
 func TestDetached(t *testing.T) {
 	type key struct{}
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process(patient)
 		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 		lease := w.awaitUnder(ctx, p, "k", Detached(true))
+
 		waiting, giveUp := context.WithTimeout(t.Context(), time.Second)
 		defer giveUp()
 		if _, err := other.Acquire(waiting, "k", Detached(true)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("the wait ended with %v", err)
 		}
+
 		cancel()
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
 		if lease.Context().Value(key{}) != "value" {
 			t.Error("the caller's values are gone")
 		}
+
 		w.release(lease)
 		if d := w.freeAfter(other, "k"); d != 0 {
 			t.Errorf("free only %v later", d)

@@ -9,8 +9,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// An attempt that failed, or a lease that was released, may stay on a node that heard of no release. It keeps the key from
-// nobody for longer than it takes the process to ask the node again, whatever its TTL.
+// An attempt that failed, or a lease that was released, may stay on a node that did not get the release. It blocks the
+// key only until its process asks the node again, whatever its TTL is.
 func TestLeftoverIsReleasedWhenANodeNamesIt(t *testing.T) {
 	const ttl = time.Hour
 	bubbles(t, 3, map[string]func(w *world, p *process){
@@ -45,7 +45,7 @@ func TestLeftoverIsReleasedWhenANodeNamesIt(t *testing.T) {
 	})
 }
 
-// The number of attempts that a process remembers has a bound.
+// The number of attempts that a process remembers is limited.
 func TestLeftoversAreBounded(t *testing.T) {
 	var l leftovers
 	k := wire.NewKeyspace("lockkit", 1, true)

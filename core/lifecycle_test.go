@@ -7,7 +7,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// Every event in every state of a lease: the state after it, and what it reports.
+// The table has every event in every state of a lease: the state after it, and what the event reports.
 func TestLifecycleTable(t *testing.T) {
 	t.Parallel()
 	states := [...]leaseState{leasePending, leaseHeld, leaseLost, leaseOver}
@@ -15,7 +15,7 @@ func TestLifecycleTable(t *testing.T) {
 		event   func(*lifecycle) bool
 		after   [4]leaseState // by the state before
 		reports [4]bool
-		reason  [4]LossReason // of a lease that was lost as taken
+		reason  [4]LossReason // after the event; a lease that was lost before was lost as taken
 	}{
 		"held": {func(l *lifecycle) bool { l.markHeld(1, 2); return l.heldSince == 1 && l.renewAt == 2 }, [4]leaseState{leaseHeld, leaseHeld, leaseHeld, leaseHeld},
 			[4]bool{true, true, true, true}, [4]LossReason{2: LossTaken}},
@@ -57,7 +57,8 @@ func TestLifecycleTable(t *testing.T) {
 	}
 }
 
-// What has expired was held for as long as MaxHold allows, if its end came first; no other reason is changed.
+// A lease that ran out was ended by MaxHold if the end of its hold did not come last. All other reasons stay as they
+// are.
 func TestWhyALeaseHasRunOut(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -77,7 +78,8 @@ func TestWhyALeaseHasRunOut(t *testing.T) {
 	}
 }
 
-// A renewal that failed is tried again soon; one that found a node taken has an early one after it, but no two in a row.
+// A renewal that failed is repeated soon. A renewal that found a node taken is followed by an early one, but not twice
+// in a row.
 func TestWhenALeaseIsRenewed(t *testing.T) {
 	t.Parallel()
 	const soon, period = 1, 9
@@ -94,7 +96,7 @@ func TestWhenALeaseIsRenewed(t *testing.T) {
 	}
 }
 
-// Leases that were taken together are not renewed together for ever.
+// Leases that were acquired together are not renewed together for ever.
 func TestRenewalPeriodVaries(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		lease := w.acquire(w.process(), "k")

@@ -15,9 +15,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How those who wait for a key take turns: first come first served within a process, polling between them.
+// These tests check the order in which waiters get a key: first come, first served within a process, polling between
+// processes.
 
-// requests is how many scripts the nodes have received.
+// requests returns the number of scripts that the nodes have received.
 func (w *world) requests() (n int) {
 	for _, node := range w.nodes {
 		n += node.Calls()["EVALSHA"] + node.Calls()["EVAL"]
@@ -31,8 +32,9 @@ func TestLineOfAHundred(t *testing.T) {
 		holder := w.acquire(p, "k")
 		synctest.Wait() // the third node has answered, too
 		before, attempts := w.requests(), p.counting(wire.OpAcquire)
+
 		const waiters = 100
-		var order []int // whoever appends holds the key
+		var order []int // only the holder of the key appends
 		var waiting sync.WaitGroup
 		for i := range waiters {
 			waiting.Go(func() {
@@ -45,11 +47,13 @@ func TestLineOfAHundred(t *testing.T) {
 					t.Error(err)
 				}
 			})
-			synctest.Wait() // i stands in line before i+1 comes
+			synctest.Wait() // i is in line before i+1 comes
 		}
+
 		if n := w.requests() - before; n > 0 {
 			t.Errorf("%d requests by those who wait", n)
 		}
+
 		start := time.Now()
 		w.release(holder)
 		waiting.Wait()
@@ -59,7 +63,8 @@ func TestLineOfAHundred(t *testing.T) {
 		if len(order) != waiters || !slices.IsSorted(order) {
 			t.Errorf("order of grants: %v", order)
 		}
-		synctest.Wait() // so have the slowest nodes
+
+		synctest.Wait() // the slowest nodes have answered, too
 		if n := attempts.Load(); n != 3*waiters {
 			t.Errorf("%d requests, with one contender at a time it takes %d", n, 3*waiters)
 		}
@@ -69,7 +74,7 @@ func TestLineOfAHundred(t *testing.T) {
 	})
 }
 
-// A local waiter stands in line for the key, not for the Locker.
+// A local waiter waits for its key, not for the Locker.
 func TestLinesAreApart(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -103,6 +108,7 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		holder := w.acquire(p, "k")
+
 		var got []string
 		var waiting sync.WaitGroup
 		middle, cancel := context.WithCancel(t.Context())
@@ -121,12 +127,14 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 			})
 			synctest.Wait()
 		}
+
 		start := time.Now()
 		cancel()
 		synctest.Wait()
 		if n := p.inLine("k"); n != 2 {
 			t.Errorf("%d are in line, want 2", n)
 		}
+
 		w.release(holder)
 		waiting.Wait()
 		if !slices.Equal(got, []string{"first", "last"}) || time.Since(start) != 0 {
@@ -135,13 +143,14 @@ func TestOneInTheMiddleLeaves(t *testing.T) {
 	})
 }
 
-// Where nodes have no queue, waiters of other processes poll, each at its own times.
+// If nodes have no queue, waiters of other processes poll, each at its own times.
 func TestPollingWithJitter(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.process(), "k")
 		w.withoutQueue(0, "k")
 		least, most := 100*time.Millisecond, 300*time.Millisecond
 		p := w.process(withRetryDelay(least, most))
+
 		var asked []time.Time
 		p.links[0].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
@@ -149,11 +158,14 @@ func TestPollingWithJitter(t *testing.T) {
 			}
 			return coretest.Fate{}
 		})
+
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		_, err := p.Acquire(ctx, "k")
 		wantErr(t, err, context.DeadlineExceeded)
+
 		synctest.Wait()
+
 		var shortest, longest time.Duration
 		for i := range asked[1:] {
 			pause := asked[i+1].Sub(asked[i])
@@ -169,7 +181,7 @@ func TestPollingWithJitter(t *testing.T) {
 	})
 }
 
-// A crashed holder's key is taken when its time is over, however long the pauses are.
+// The key of a crashed holder is taken when its TTL is over, however long the pauses between polls are.
 func TestPollingHeedsTheRemainingTime(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
@@ -182,7 +194,7 @@ func TestPollingHeedsTheRemainingTime(t *testing.T) {
 	})
 }
 
-// In its last millisecond a key is held with nothing left.
+// In the last millisecond of a lease, the key is still held, with no time left.
 func TestPollingInTheLastMillisecond(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(unrenewed), w.process(withRetryDelay(10*time.Millisecond, time.Hour))
@@ -206,6 +218,7 @@ func TestMaxWait(t *testing.T) {
 		if err := lease.Context().Err(); err != nil {
 			t.Fatalf("the lease ended with the wait: %v", context.Cause(lease.Context()))
 		}
+
 		remote := w.acquire(other, "remote")
 		for name, c := range map[string]struct {
 			key  string
@@ -216,6 +229,7 @@ func TestMaxWait(t *testing.T) {
 				w.release(remote)
 				p.refused()
 			}
+
 			start := time.Now()
 			_, err = p.Acquire(t.Context(), c.key)
 			wantErr(t, err, c.want)
@@ -232,14 +246,15 @@ func TestMaxWait(t *testing.T) {
 	})
 }
 
-// RetryAfter is the time until the nodes free the key if its holder vanishes, whoever asks: another process or
-// this one. It counts from when the error is returned.
+// RetryAfter is the time until the nodes free the key if its holder vanishes. It is the same for callers in this
+// process and in others. It counts from the moment at which the error is returned.
 func TestRetryAfterIsTheHoldersRest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(unrenewed), w.process(unrenewed)
 		w.acquire(p, "k")
 		free := time.Now().Add(10 * time.Second)
 		time.Sleep(time.Second)
+
 		for _, where := range []*process{other, p} {
 			l, err := where.With(MaxWait(3 * time.Second))
 			if err != nil {
@@ -264,13 +279,15 @@ func TestNotReentrant(t *testing.T) {
 				wantHeldAtOnce(lease.Context(), t, l)
 			}
 		}
+
 		w.release(inner)
 		w.release(outer)
 		_, err := p.TryAcquire(outer.Context(), "k")
 		wantErr(t, err, context.Canceled)
-		if errors.Is(err, ErrReleased) { // of the outer lease, not of what was asked for
+		if errors.Is(err, ErrReleased) { // the outer lease ended with it, not the call
 			t.Errorf("two errors at once: %v", err)
 		}
+
 		again, err := p.TryAcquire(context.WithoutCancel(outer.Context()), "k")
 		if err != nil {
 			t.Fatalf("after the release: %v", err)
@@ -279,7 +296,7 @@ func TestNotReentrant(t *testing.T) {
 	})
 }
 
-// wantHeldAtOnce checks that whatever asks for "k" under ctx is refused without a wait.
+// wantHeldAtOnce checks that every call for "k" under ctx is refused without a wait.
 func wantHeldAtOnce(ctx context.Context, t *testing.T, l *Locker) {
 	t.Helper()
 	nothing := func(context.Context) error { return errors.New("fn was called") }
@@ -297,8 +314,8 @@ func wantHeldAtOnce(ctx context.Context, t *testing.T, l *Locker) {
 	}
 }
 
-// Those in line find out together that no quorum can be reached: each waits for as long as it would alone, and not for
-// all who give up before it.
+// Callers in line learn together that no quorum can be reached. Each waits for as long as it would alone, and not for
+// all callers that give up before it.
 func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 	bubbles(t, 3, map[string]func(*testutil.Node){
 		"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
@@ -307,6 +324,7 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 		for _, n := range w.nodes {
 			fault(n)
 		}
+
 		var waiting sync.WaitGroup
 		for range 20 {
 			waiting.Go(func() {
@@ -320,6 +338,7 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		waiting.Wait()
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
@@ -327,15 +346,17 @@ func TestLineGivesUpOnNodesOutOfReach(t *testing.T) {
 	})
 }
 
-// Whose turn has just come, and is cut short before it knows more itself, knows what the one before found out:
-// that nodes are out of reach, and not that anybody holds the key.
+// A caller may give up just after its turn has come, before it has an answer of its own. Its error then says that nodes
+// are out of reach, as the caller before it found out, and does not say that the key is held.
 func TestLineKeepsWhatIsKnown(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		for _, n := range w.nodes {
 			n.Hang()
 		}
-		for first := 2 * time.Second; first < 4*time.Second; first += 50 * time.Millisecond { // some end within a round
+
+		// Some waits end within a round.
+		for first := 2 * time.Second; first < 4*time.Second; first += 50 * time.Millisecond {
 			var waiting sync.WaitGroup
 			for _, wait := range []time.Duration{first, first + 200*time.Millisecond} {
 				waiting.Go(func() {
@@ -349,17 +370,19 @@ func TestLineKeepsWhatIsKnown(t *testing.T) {
 			}
 			waiting.Wait()
 		}
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
 	})
 }
 
-// Who has waited for longer than the max TTL keeps its place.
+// A waiter that has waited for longer than the max TTL keeps its place.
 func TestPlaceOfALongWait(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, early, late := w.process(), w.process(), w.process()
 		lease := w.acquire(holder, "k")
+
 		first := acquiring(early.Locker, t.Context(), "k")
 		synctest.Wait()
 		time.Sleep(2 * early.p.MaxTTL)
@@ -367,6 +390,7 @@ func TestPlaceOfALongWait(t *testing.T) {
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
 		w.release(lease)
+
 		select {
 		case got := <-first:
 			w.release(got.lease)

@@ -12,13 +12,14 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Votes of nodes that have forgotten the longest lease do not count once one node tells of it: the process asks again.
+// Votes of nodes that have forgotten the longest lease do not count once one node reports it. The process asks again.
 func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond)).asksAllFirst()
 		long := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond), WithMaxTTL(20*time.Second))
 		w.acquire(long, "another key")
-		synctest.Wait() // on all nodes
+		synctest.Wait() // the lease is on all nodes
+
 		var asked atomic.Int64
 		short.links[0].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
@@ -26,11 +27,13 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 			}
 			return coretest.Fate{}
 		})
+
 		lease := w.acquire(short, "k")
 		synctest.Wait()
 		if asked := asked.Load(); asked != 2 {
 			t.Errorf("asked %d times, want one time more than the longest lease was heard of", asked)
 		}
+
 		w.release(lease)
 		asked.Store(0)
 		w.everywhere(short, "k")
@@ -40,7 +43,7 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 	})
 }
 
-// Whoever declares nodes new tells them of the longest lease it has heard of, too.
+// Provision passes on the longest lease that its process has learned of.
 func TestProvisionTellsTheLongestLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.stranger(WithRestartGuard(true))
@@ -53,8 +56,8 @@ func TestProvisionTellsTheLongestLease(t *testing.T) {
 	})
 }
 
-// A batch names the longest lease that is known when it leaves. A request that was made before it was known does not
-// count for having travelled with it: other nodes of its round may have been asked without.
+// A batch names the longest lease that is known when it leaves. A request that was made before gains nothing by this,
+// because other nodes of its round may have been asked without it.
 func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		short := w.process(TTL(5*time.Second), WithClockWindow(100*time.Millisecond))
@@ -62,15 +65,19 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		for _, k := range short.links[1:] {
 			k.Set(coretest.Fate{Lose: true})
 		}
+
 		w.everywhere(long, "another") // all nodes know of 20s
 		long.links[2].Set(coretest.Fate{Lose: true}, wire.OpAcquire)
 		held := w.acquire(long, "k") // on nodes 0 and 1
 		long.set(coretest.Fate{Lose: true})
+
 		w.nodes[0].RestartEmpty()
-		short.e.Buckets[0].Touch(quorum.Set(0).With(0)) // a quarantine of 5s begins, for all that short knows
+		// A quarantine of 5s begins, because short knows of no longer lease.
+		short.e.Buckets[0].Touch(quorum.Set(0).With(0))
 		time.Sleep(7 * time.Second)
+
 		short.mend()
-		time.Sleep(2 * time.Second) // nothing is under way that could still fail
+		time.Sleep(2 * time.Second) // no request is under way that could still fail
 		for i, k := range short.links[1:] {
 			short.e.Nodes[1+i].Connections = 1
 			k.Set(coretest.Fate{Delay: time.Millisecond})
@@ -78,10 +85,12 @@ func TestBatchThatBringsTheLongestLeaseAlong(t *testing.T) {
 		if short.e.Head.Load().MaxTTL != short.p.MaxTTL {
 			t.Fatal("the schedule is off: short has heard of it")
 		}
+
 		var all sync.WaitGroup
-		all.Go(func() { short.TryAcquire(t.Context(), "first") }) // its answer tells
+		all.Go(func() { short.TryAcquire(t.Context(), "first") }) // its reply reports the longest lease
 		synctest.Wait()
-		all.Go(func() { short.TryAcquire(t.Context(), "second") }) // has company for k
+		all.Go(func() { short.TryAcquire(t.Context(), "second") }) // is sent together with the request for k
+
 		lease, err := short.TryAcquire(t.Context(), "k")
 		if err == nil {
 			wantNotBoth(t, lease, held)

@@ -24,7 +24,7 @@ import (
 
 var lossySeeds = flag.Uint64("lossy.seeds", 1, "how many lossy networks TestLossyNetwork measures for each number of nodes")
 
-// A lossyNet takes a while for each way, and closes a connection instead of forwarding a chunk with a probability.
+// A lossyNet takes a while for each way. With some probability it closes a connection instead of forwarding a chunk.
 type lossyNet struct {
 	way  time.Duration
 	loss float64
@@ -39,14 +39,15 @@ func (l *lossyNet) loses() bool {
 	return l.random.Float64() < l.loss
 }
 
-// A lossyConn is the client's end of a connection over a lossyNet. The node's answers take their way in the node.
+// A lossyConn is the client's end of a connection over a lossyNet. Replies are delayed by the node.
 type lossyConn struct {
 	net.Conn
 	over  *lossyNet
-	reset atomic.Pointer[time.Time] // when the client hears that it was closed; nil = it is open
+	reset atomic.Pointer[time.Time] // when the client learns that the connection is closed; nil while it is open
 }
 
-// lose closes the connection, perhaps. The client hears of it after a while.
+// lose closes the connection with some probability, and reports whether it is closed. The client learns of it after a
+// while.
 func (c *lossyConn) lose(after time.Duration) bool {
 	if c.over.loses() {
 		at := time.Now().Add(after)
@@ -58,7 +59,7 @@ func (c *lossyConn) lose(after time.Duration) bool {
 
 func (c *lossyConn) Write(p []byte) (int, error) {
 	if c.reset.Load() != nil || c.lose(2*c.over.way) {
-		return len(p), nil // as a socket does until it hears of the end
+		return len(p), nil // as a socket does until it learns of the end
 	}
 	return c.Conn.Write(p)
 }
@@ -77,7 +78,7 @@ func (c *lossyConn) Read(p []byte) (int, error) {
 }
 
 func (c *lossyConn) SetDeadline(t time.Time) error {
-	c.Conn.SetDeadline(t) // which nobody can of the other end that is closed
+	c.Conn.SetDeadline(t) // fails if the other end is closed
 	return nil
 }
 
@@ -91,7 +92,8 @@ func (c *lossyConn) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-// lostOver counts the leases that are lost of fifty held over a lossy network for half a minute, beside busy callers.
+// lostOver holds fifty leases over a lossy network for half a minute, beside busy callers, and returns how many are
+// lost.
 func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 	var clients []redis.UniversalClient
 	for _, node := range w.nodes {
@@ -104,10 +106,12 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 			}
 		}))
 	}
+
 	p := &process{Locker: must(New(clients, quietly, TTL(2*time.Second), WithClockWindow(300*time.Millisecond)))}
 	succeeds(w.t, p.Provision(w.t.Context()))
 	held, wait := p.crowd(w.t.Context(), 50)
 	wait()
+
 	for _, node := range w.nodes {
 		node.Slow(n.way)
 		node.SlowReplies(n.way)
@@ -115,12 +119,14 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 	n.mu.Lock()
 	n.loss = loss
 	n.mu.Unlock()
+
 	ctx, stop := context.WithCancel(w.t.Context())
 	var all sync.WaitGroup
 	var granted atomic.Int64
 	for i := range 6 {
 		all.Go(func() { hotLoop(ctx, p, fmt.Sprint("busy ", i), &granted) })
 	}
+
 	time.Sleep(30 * time.Second)
 	for _, lease := range held {
 		if lease.Context().Err() != nil {
@@ -133,8 +139,8 @@ func (w *world) lostOver(n *lossyNet, loss float64) (lost int) {
 	return lost
 }
 
-// A network with round trips of 40 ms breaks a connection under every twentieth chunk. On three and five nodes it takes no
-// lease, or now and then one; on a single node, several.
+// A network with round trips of 40 ms breaks the connection at one chunk in twenty. On three and five nodes at most one
+// lease is lost. On a single node it may be several.
 func TestLossyNetwork(t *testing.T) {
 	race.SkipSweep(t)
 	for _, n := range []int{1, 3, 5} {
@@ -149,13 +155,13 @@ func TestLossyNetwork(t *testing.T) {
 	}
 }
 
-// A connBreaker resets connections under requests, after a while.
+// A connBreaker resets connections with requests under way, after a while.
 type connBreaker struct {
 	coretest.CommandsOnly
 	mu     sync.Mutex
 	breaks func(batch []coretest.Sent) bool
-	arrive bool // what is lost is the answer
-	sent   int  // batches
+	arrive bool // the request arrives, and its reply is lost
+	sent   int  // number of batches
 }
 
 func (b *connBreaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -178,7 +184,7 @@ func (b *connBreaker) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// firstOf breaks the connection of every batch in which an attempt is heard of for the first time.
+// firstOf returns a rule that breaks the connection of every batch with a resource that has not been sent before.
 func firstOf() func([]coretest.Sent) bool {
 	seen := map[any]bool{}
 	return func(batch []coretest.Sent) (first bool) {
@@ -191,8 +197,8 @@ func firstOf() func([]coretest.Sent) bool {
 	}
 }
 
-// Renewals whose connection breaks go again at once, in smaller batches: they are confirmed in the round in which they
-// were lost, and trusted from its beginning. The node may get what was lost all the same.
+// A renewal whose connection breaks is sent again at once, in a smaller batch. It is confirmed in the round in which it
+// was lost, and trusted from the beginning of that round. The node may still get the lost request.
 func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 	always := func([]coretest.Sent) bool { return true }
 	bubbles(t, 3, map[string]struct {
@@ -217,6 +223,7 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 		synctest.Wait()
 		p.stopTimers()
 		time.Sleep(time.Second)
+
 		var nets []*connBreaker
 		var began clock.Instant
 		w.together(p, func() {
@@ -229,6 +236,7 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 				lease.renew()
 			}
 		})
+
 		time.Sleep(p.p.nodeTimeout / 2)
 		for _, lease := range leases {
 			until, want := lease.liveUntil.Load(), began.Add(p.p.validity-p.p.margin)
@@ -241,18 +249,20 @@ func TestRenewalsOverConnectionsThatBreak(t *testing.T) {
 			}
 			lease.attempt.mu.Unlock()
 		}
+
 		for i, n := range nets {
 			if n.sent > 20 {
 				t.Errorf("node %d was sent %d batches", i, n.sent)
 			}
 		}
 		if c.confirmed {
-			w.wantAtEase(p) // what was lost together, or once more, is one failure
+			w.wantAtEase(p) // requests that were lost together, or once more, are one failure
 		}
 	})
 }
 
-// What ends a lease goes again, too, and is told as if nothing had happened: here the node has heard of it.
+// A release or completion whose connection breaks is sent again, too, and succeeds. Here the node has got it the first
+// time.
 func TestEndsOverConnectionsThatBreak(t *testing.T) {
 	bubbles(t, 1, map[string]func(*Lease) error{
 		"release":  func(lease *Lease) error { return lease.Release(context.Background()) },

@@ -12,21 +12,23 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Bugs of other lock libraries with messages that are lost, late or sent twice, and what has to happen instead.
+// These tests take bugs of other lock libraries with messages that are lost, late or sent twice, and check what must
+// happen instead.
 
-// rueidislock, redsync: after a lost reply, the retry finds the key taken, by itself.
+// With rueidislock and redsync, a retry after a lost reply finds the key taken by the caller itself. Here the key is
+// released.
 func TestReplyOfAcquireLost(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		p.links[0].Next(coretest.Fate{LoseReply: true}, wire.OpAcquire)
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
-		time.Sleep(2 * p.p.nodeTimeout) // released in the background
+		time.Sleep(2 * p.p.nodeTimeout) // the release runs in the background
 		w.release(w.acquire(p, "k"))
 	})
 }
 
-// A grant that comes after the attempt was given up is released, even if the first release was lost too.
+// A grant that comes after the attempt was given up is released, even if the first release was lost, too.
 func TestLateGrantAfterGivingUp(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
@@ -45,7 +47,8 @@ func TestLateGrantAfterGivingUp(t *testing.T) {
 	})
 }
 
-// node-redlock, Redisson: a grant whose reply comes after validity is no lease.
+// node-redlock and Redisson accept a grant whose reply comes too late. Here validity counts from the request, and a
+// grant is no lease after its validity.
 func TestReplyAfterValidity(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unrenewed, withNodeTimeout(7*time.Second))
@@ -69,7 +72,7 @@ func TestReplyAfterValidity(t *testing.T) {
 	})
 }
 
-// Redisson, redsync: a renewal that meets a release brings the lock back. Both orders.
+// With Redisson and redsync, a renewal that meets a release brings the lock back. Here it does not, in either order.
 func TestRenewalRacesRelease(t *testing.T) {
 	bubbles(t, 3, map[string]wire.Op{"renewal late": wire.OpRenew, "release late": wire.OpRelease}, func(t *testing.T, w *world, late wire.Op) {
 		p := w.process()
@@ -87,6 +90,7 @@ func TestRenewalRacesRelease(t *testing.T) {
 				return f
 			})
 		}
+
 		testutil.Receive(t, begun)
 		w.release(lease)
 		time.Sleep(time.Second)
@@ -94,7 +98,8 @@ func TestRenewalRacesRelease(t *testing.T) {
 	})
 }
 
-// Redisson: an unlock whose reply was lost is repeated, and says that it is not the owner.
+// With Redisson, an unlock that is repeated after a lost reply fails, because the caller is not the owner any more.
+// Here it succeeds.
 func TestReleaseRepeated(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -110,13 +115,14 @@ func TestReleaseRepeated(t *testing.T) {
 	})
 }
 
-// rueidislock, go-redis: a stock client sends a script again by itself when the reply is lost.
+// With rueidislock and go-redis, a stock client sends a script again by itself if the reply is lost. Here it must not.
 func TestClientDoesNotRetryScripts(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := w.nodes[0].ClientWith(func(o *redis.Options) { o.MaxRetries = 3 })
 		l := must(New([]redis.UniversalClient{client}, quietly))
 		defer l.Close(t.Context())
 		lease := must(l.TryAcquire(t.Context(), "k"))
+
 		before := w.nodes[0].Calls()["EVALSHA"]
 		w.nodes[0].DropReplies(1)
 		l.TryAcquire(t.Context(), "other")

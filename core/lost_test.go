@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// Whoever joins a lease that ran out while the process was paused knows at the first look.
+// If a lease runs out while the process is paused, a context that is joined with the lease's context has ended at the
+// first look.
 func TestJoinedLeaseRunsOutInAPause(t *testing.T) {
 	race.SkipSweep(t)
 	for name, ended := range map[string]func(context.Context) bool{
@@ -40,7 +41,7 @@ func TestJoinedLeaseRunsOutInAPause(t *testing.T) {
 	}
 }
 
-// A lease is lost if it ended before its holder ended it.
+// A lease is lost only if it ended before its holder ended it.
 func TestLost(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -52,14 +53,17 @@ func TestLost(t *testing.T) {
 		ctx, end := context.WithCancelCause(t.Context())
 		other := must(p.Acquire(ctx, "other"))
 		released, lost := w.acquire(p, "released"), w.acquire(p, "lost")
+
 		w.release(released)
 		cancel()
 		end(&OpError{Op: OpHold, Key: "not other", Err: ErrLost}) // as errgroup does
+
 		for _, lease := range []*Lease{left, released, lost, other} {
 			if err := lease.Lost(); err != nil {
 				t.Errorf("%q: %v", lease.Key(), err)
 			}
 		}
+
 		for _, n := range w.nodes {
 			n.Down()
 		}
@@ -73,15 +77,17 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// Whoever looks at a lease that has run out while another goroutine is about to say so hears why it ended, from the lease,
-// from its context and from one that joins it.
+// A caller may look at a lease that has run out while another goroutine is about to record this. It sees the cause of
+// the end in the lease, in its context, and in a context joined with it.
 func TestLossIsSeenWithItsCause(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease := w.acquire(w.process(unrenewed), "k")
 		joint, stop := join.Contexts(t.Context(), lease.Context())
 		defer stop()
+
 		lease.attempt.mu.Lock()
-		lease.liveUntil.Store(lease.attempt.e.Clock.Now()) // before its timer
+		lease.liveUntil.Store(lease.attempt.e.Clock.Now()) // before its timer fires
+
 		var lookers sync.WaitGroup
 		for range 9 {
 			lookers.Go(func() {
@@ -95,7 +101,8 @@ func TestLossIsSeenWithItsCause(t *testing.T) {
 				}
 			})
 		}
-		runtime.Gosched() // they stand before the lock
+
+		runtime.Gosched() // lets them reach the lock
 		lease.attempt.mu.Unlock()
 		lookers.Wait()
 	})
