@@ -44,12 +44,14 @@ type faultKind struct {
 var faultKinds = map[string]faultKind{
 	"down": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Down(); m.mends(long, n) }},
 	"hang": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Hang(); m.mends(long, n) }},
-	"hung greeting": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // new connections get no answer
+	// New connections are made, but get no answer.
+	"hung greeting": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.breaks(n)
 		n.Hang()
 		m.mends(long, n)
 	}},
-	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // no new connection is made
+	// No new connection is made.
+	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.mu.Lock()
 		m.dialled[i] = time.Now().Add(min(2*long, time.Until(m.s.end)))
 		m.mu.Unlock()
@@ -94,7 +96,8 @@ var faultKinds = map[string]faultKind{
 	"step": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.step(i, time.Duration((m.r.Float64()-0.3)*4*float64(m.s.ttl())), long)
 	}},
-	"shift": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // by up to 1.1 windows
+	// The step is close to the window: up to 1.1 windows.
+	"shift": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.step(i, time.Duration((m.r.Float64()-0.5)*2.2*float64(m.s.window)), long)
 	}},
 	"jump": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
