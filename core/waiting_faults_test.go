@@ -247,8 +247,8 @@ func TestWaitsOfOneProcess(t *testing.T) {
 	})
 }
 
-// A call that no quorum can serve yet, because dead processes hold the key on one node each, does not poll all the
-// time: it soon asks only as often as retries are paced.
+// A call that no quorum can serve, because dead processes hold the key on one node each until their TTLs end, asks
+// again at once at most maxSharedTurns times. Then it pauses as after any other refusal.
 func TestTurnThatIsNobodys(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i < len(w.nodes); i++ {
