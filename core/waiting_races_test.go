@@ -131,7 +131,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 		var callers []*caller
 		for i := range 6 {
 			p := w.process()
-			for n, link := range p.links { // with three or more nodes, each caller is missing in the queue of one of them
+			for n, link := range p.links { // of three or more nodes, one does not have this caller in its queue
 				if n == i%len(p.links) && len(p.links) > 2 {
 					link.Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 				}
