@@ -211,7 +211,7 @@ func TestProvisionWithoutTheGuard(t *testing.T) {
 // forgotten is over.
 func TestWithoutProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.stranger(WithMaxTTL(12*time.Second), untouched) // a background request would begin the quarantines earlier
+		p := w.stranger(WithMaxTTL(12*time.Second), untouched) // a background request would begin the quarantines
 		const way = time.Millisecond
 		p.set(coretest.Fate{Delay: way}) // all nodes are asked before the first has answered
 		start := time.Now()
