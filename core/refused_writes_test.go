@@ -20,7 +20,7 @@ import (
 // A refusingWrites selects the writes of a script that a node refuses, and has the error.
 type refusingWrites struct {
 	text string
-	nth  int // from 1; 0 = writes that take memory, until one has succeeded, as if out of memory; -1 = all
+	nth  int // from 1; 0 = writes that take memory, until any write has succeeded, as if out of memory; -1 = all
 }
 
 const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
