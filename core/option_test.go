@@ -21,7 +21,7 @@ func TestOptionFaults(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		opts   []Option
-		faults []string // nil: none
+		faults []string // nil if the options are valid
 	}{
 		{"none", nil, nil},
 		{"nil option", []Option{nil, Name("x"), nil}, []string{"an option is nil"}},
@@ -66,7 +66,7 @@ func TestOptionFaults(t *testing.T) {
 	}
 }
 
-// One error names what is wrong with options and nodes alike.
+// The error of New names all faults of the options and of the list of nodes. No node is asked then.
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNodes(t, 1)[0]
@@ -85,6 +85,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 			t.Errorf("the error does not say %q:\n%v", fault, err)
 		}
 	}
+
 	if got := node.Calls()["INFO"]; got != 0 {
 		t.Errorf("nodes were asked %d times although the options are wrong", got)
 	}
@@ -147,7 +148,7 @@ func TestWith(t *testing.T) {
 		n       int
 		base    []Option
 		derived []CallOption
-		fault   string // "": none
+		fault   string // "" if the options are valid
 	}{
 		{"nothing", 3, nil, nil, ""},
 		{"shorter TTL", 3, nil, []CallOption{TTL(5 * time.Second)}, ""},
@@ -185,7 +186,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// wantSameInACall checks that options mean to a call what they mean to With, which returned d and err.
+// wantSameInACall checks that options have the same effect in a call as in With, which has returned d and err.
 func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err error) {
 	t.Helper()
 	call, of := l.p.withCallOptions(opts)
@@ -199,7 +200,7 @@ func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err
 	}
 }
 
-// afresh is the policy of a Locker made with the options of l and others, and with the max TTL of its nodes.
+// afresh returns the policy of a new Locker with the options of l, the derived options, and the max TTL of l.
 func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 	opts := append(slices.Clone(base), WithMaxTTL(l.p.MaxTTL))
 	for _, o := range derived {
@@ -213,7 +214,7 @@ func samePolicy(a, b policy) bool {
 		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.Guarded == b.Guarded
 }
 
-// Options of a call are for that call.
+// The options of a call hold only for that call.
 func TestOptionsOfACall(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
@@ -235,11 +236,11 @@ func TestOptionsOfACall(t *testing.T) {
 
 		short := must(p.TryAcquire(t.Context(), "k", TTL(4*time.Second), unrenewed, name))
 		wantBetween(t, "left", short.remaining(), time.Second, 4*time.Second)
-		got := w.await(holder, "k") // nobody renews it
+		got := w.await(holder, "k") // the short lease is not renewed
 		wantErr(t, short.Lost(), ErrLost)
 		w.release(got)
 
-		lease = w.acquire(p, "k") // as the Locker was made
+		lease = w.acquire(p, "k") // with the options of the Locker
 		wantBetween(t, "left", lease.remaining(), 5*time.Second, p.p.ttl)
 		w.release(lease)
 		ops, _ := o.of(t, OpAcquire)

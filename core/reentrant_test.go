@@ -278,7 +278,7 @@ func TestWhatIsNotReentrant(t *testing.T) {
 			t.Errorf("an option is nil: %v", err)
 		}
 		wantErr(t, p.Do(ctx, "", w.never), ErrInvalid)
-		wantErr(t, w.process().TryDo(ctx, "k", w.never, Reentrant(true)), ErrHeld) // another process does not hold the key
+		wantErr(t, w.process().TryDo(ctx, "k", w.never, Reentrant(true)), ErrHeld) // another process does not hold it
 		w.release(lease)
 	})
 }

@@ -102,7 +102,7 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 			return lease.askedNodes.Has(2)
 		}
 
-		// Node 2 still counts as asked if the other nodes answered first.
+		// Node 2 may count as asked if the other nodes have answered before its request was dropped.
 		for i := 0; asked() && i < 20; i++ {
 			w.release(lease)
 			lease = w.acquire(p, "k")

@@ -41,7 +41,7 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		if err := <-extended; err != nil || r.Remaining < lease.remaining() {
 			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Remaining, lease.remaining())
 		}
-		w.pass(operator.p.tombstone + 3800*time.Millisecond) // the operator saw at most 3.8s left of the lease
+		w.pass(operator.p.tombstone + 3800*time.Millisecond) // the tombstone, and the rest of the lease when it was revoked
 		if err := lease.Extend(10 * time.Second); err != nil {
 			t.Error(err)
 		}

@@ -102,8 +102,9 @@ type countedServer struct {
 func startCounted(t *testing.T) *countedServer {
 	s := &countedServer{t: t, dir: t.TempDir()}
 	server := must(freeport.Start(t.Context(), func(addr string) *exec.Cmd {
+		// With --hz 1, the periodic tasks of the server cost little.
 		return exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(s.dir, "out"),
-			"redis-server", "--port", strconv.Itoa(portOf(addr)), "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no") // few periodic tasks
+			"redis-server", "--port", strconv.Itoa(portOf(addr)), "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no")
 	}, accepts))
 	t.Cleanup(server.Stop)
 	s.pid = strconv.Itoa(server.Pid)
