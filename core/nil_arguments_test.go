@@ -9,7 +9,7 @@ import (
 
 var none context.Context
 
-// What is nil, or was not made by this package, is an error and no panic, and changes nothing.
+// Nil arguments, nil and zero Lockers, and nil and zero Leases lead to errors that match ErrInvalid, and to no panic.
 func TestNothing(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		run := func(context.Context) error { t.Error("run"); return nil }
@@ -43,7 +43,7 @@ func TestNothing(t *testing.T) {
 		_, inspected := p.Inspect(none, "k")
 		wantInvalid("nil context", map[string]error{"Inspect": inspected, "Close": p.Close(none), "Provision": p.Provision(none), "Ready": p.Ready(none)})
 		nothing := calls(p.Locker, t.Context(), nil, nil)
-		delete(nothing, "Acquire") // which take no function
+		delete(nothing, "Acquire") // these two take no function
 		delete(nothing, "TryAcquire")
 		wantInvalid("nil function", nothing)
 
@@ -75,7 +75,7 @@ func TestNilContextLeavesTheLease(t *testing.T) {
 	})
 }
 
-// OnceResult gives everybody the result of the run that was recorded.
+// OnceResult returns the result of the recorded run to all callers.
 func TestOnceResult(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -101,7 +101,8 @@ func TestOnceResult(t *testing.T) {
 	})
 }
 
-// What is not recorded is returned, and what is recorded counts.
+// OnceResult returns a result that is too large to record. If fn records another result than it returns, OnceResult
+// returns the recorded one.
 func TestOnceResultThatIsNotTheRecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()

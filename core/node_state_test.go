@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What an attempt knows of a node: a confirmation counts for COMPLETE only where the lease was trusted when it was
-// heard of, and no completion was under way.
+// A confirmation of a node counts for a completion only if the lease was trusted when the reply came, and no completion
+// had been sent.
 func TestMemoryOfConfirmations(t *testing.T) {
 	type row struct {
 		prepare func(*Lease)
@@ -47,7 +47,7 @@ func TestMemoryOfConfirmations(t *testing.T) {
 	})
 }
 
-// Replies may overtake each other.
+// Replies may overtake each other, so an older one does not shorten the known expiry.
 func TestExpiryOnlyGrows(t *testing.T) {
 	var s nodeState
 	s.recordGrant(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, Node: 0, Sent: 2})
@@ -65,7 +65,7 @@ func TestExpiryOnlyGrows(t *testing.T) {
 	}
 }
 
-// Every event in every state: what is owed after it, and what it asks for.
+// Each event in each state leads to this debt, and reports whether a release must be sent.
 func TestNodeStateTable(t *testing.T) {
 	t.Parallel()
 	states := []releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
@@ -75,7 +75,7 @@ func TestNodeStateTable(t *testing.T) {
 	refused := said(wire.Gone)
 	refused.Refused = true
 	type outcome struct {
-		owed [6]releaseDebt // by the state before
+		owed [6]releaseDebt // the debt afterwards, by the debt before
 		asks [6]bool
 	}
 	same := [6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
@@ -128,15 +128,16 @@ func TestNodeStateTable(t *testing.T) {
 	}
 }
 
-// A confirmation shows that this machine slept where the node's clock went on by more than the window beyond what passed here.
+// A confirmation shows that this machine was suspended if the node's clock has advanced by more than the window beyond
+// the time that has passed here.
 func TestNodeStateSlept(t *testing.T) {
 	t.Parallel()
 	const window, second = 400 * time.Millisecond, 1_000_000
 	for _, c := range []struct {
 		verdict    wire.Verdict
 		window     time.Duration
-		there      wire.NodeTime // since the confirmation before, at 1 s
-		here       time.Duration
+		there      wire.NodeTime // time on the node's clock since the last confirmation, which was at 1 s
+		here       time.Duration // time on this clock since then
 		has, slept bool
 	}{
 		{wire.Granted, window, 10 * second, 10 * time.Second, true, false},
@@ -157,7 +158,7 @@ func TestNodeStateSlept(t *testing.T) {
 	}
 }
 
-// The offset of this process's clock is that of the middle node, whatever a single one says.
+// ClockOffset returns the median of the nodes' offsets, whatever the offset of a single node is.
 func TestClockOffset(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -170,7 +171,7 @@ func TestClockOffset(t *testing.T) {
 		if want := 200 * time.Millisecond; !ok || offset != want {
 			t.Errorf("offset %v, %v, want %v", offset, ok, want)
 		}
-		for _, n := range w.nodes[:2] { // what was known of their clocks counts no more
+		for _, n := range w.nodes[:2] { // after this step, the older measurements do not count any more
 			n.StepClock(-200 * time.Millisecond)
 		}
 		w.release(w.holds(p, "k"))

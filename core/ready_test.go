@@ -25,7 +25,7 @@ func wantNotReady(t *testing.T, err error, parts ...string) {
 	}
 }
 
-// Ready says what an acquisition would find.
+// Ready succeeds if a quorum of nodes votes, and returns an error otherwise.
 func TestReady(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true))
@@ -52,7 +52,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// Each node is asked once, and nothing is left there.
+// Ready sends one request to each node, and adds no keys.
 func TestReadyIsCheap(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"guarded": true, "unguarded": false}, func(t *testing.T, w *world, guard bool) {
 		p := w.process(WithRestartGuard(guard))
@@ -74,7 +74,7 @@ func TestReadyIsCheap(t *testing.T) {
 	})
 }
 
-// Nobody waits for a node that hangs where the others decide, whichever way.
+// Ready does not wait for a node that hangs if the others decide the result, whatever it is.
 func TestReadyWaitsForNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -92,7 +92,7 @@ func TestReadyWaitsForNobody(t *testing.T) {
 	})
 }
 
-// Nodes that answer, and would grant nothing, are not ready.
+// Ready returns an error if a quorum of nodes would not grant a key, or does not answer.
 func TestNotReady(t *testing.T) {
 	each := func(w *world, f func(*testutil.Node)) {
 		for _, n := range w.nodes[1:] {
@@ -122,7 +122,8 @@ func TestNotReady(t *testing.T) {
 	})
 }
 
-// A node that lost its memory begins its quarantine when Ready asks it, and Ready says when that is over.
+// A node that lost its memory begins its quarantine when Ready asks it. RetryAfter of the error has the time until the
+// quarantine is over.
 func TestReadyBeginsTheQuarantine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -140,7 +141,7 @@ func TestReadyBeginsTheQuarantine(t *testing.T) {
 	})
 }
 
-// One server under two addresses is one vote.
+// One server with two addresses has no two votes.
 func TestReadyWithOneServerTwice(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
@@ -158,6 +159,7 @@ func TestReadyEnds(t *testing.T) {
 		err := p.Ready(gone)
 		wantErr(t, err, context.Canceled)
 		wantErr(t, err, errGone)
+
 		for _, n := range w.nodes[1:] {
 			n.Hang()
 		}
@@ -173,6 +175,7 @@ func TestReadyEnds(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Up()
 		}
+
 		time.Sleep(10 * time.Second)
 		succeeds(t, p.Close(t.Context()))
 		err = p.Ready(t.Context())

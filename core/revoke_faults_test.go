@@ -41,7 +41,7 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		if err := <-extended; err != nil || r.Remaining < lease.remaining() {
 			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Remaining, lease.remaining())
 		}
-		w.pass(operator.p.tombstone + 3800*time.Millisecond) // the tombstone, and the rest of the lease when it was revoked
+		w.pass(operator.p.tombstone + 3800*time.Millisecond) // 3.8s: the rest of the lease that the operator saw
 		if err := lease.Extend(10 * time.Second); err != nil {
 			t.Error(err)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// moveSlot moves the slot of a key from its master to the other one, with all keys, as redis-cli --cluster reshard does.
+// moveSlot moves the slot of a key from its master to another one, with all keys, as redis-cli --cluster reshard does.
 func moveSlot(t *testing.T, c *testutil.Cluster, key string) (to *testutil.Server) {
 	t.Helper()
 	from := c.Master(c.Servers[0], key)
@@ -42,12 +42,12 @@ func moveSlot(t *testing.T, c *testutil.Cluster, key string) (to *testutil.Serve
 	return to
 }
 
-// When a slot moves, the old master takes the subscription to it away, and the new one is subscribed to.
+// When a slot moves, the old master ends the subscriptions to its channel, and waiters subscribe to the new master.
 func TestWaitersAreToldAfterASlotHasMoved(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 2, 5*time.Second)
 	r := &rig{T: t}
-	opts := []Option{sturdy, WithRestartGuard(false)} // a quarantine of the new master would hide the point
+	opts := []Option{sturdy, WithRestartGuard(false)} // with the guard, the new master would begin a quarantine
 	holder := r.with([]redis.UniversalClient{c.Client()}, opts...)
 	waiter := r.with([]redis.UniversalClient{c.Client()}, opts...)
 	lease := r.acquire(holder, "k")
