@@ -123,7 +123,7 @@ func TestOnceResultThatIsNotTheRecord(t *testing.T) {
 			}
 		}
 
-		// ErrDone of another key, from within.
+		// If fn returns ErrDone of another key, that key's result is not returned.
 		must(a.OnceResult(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("r"), nil }))
 		got, err = a.OnceResult(t.Context(), "other", func(ctx context.Context) ([]byte, error) {
 			return nil, a.Once(ctx, "k", func(context.Context) error { return nil })

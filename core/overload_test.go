@@ -135,7 +135,9 @@ func TestSlowLogger(t *testing.T) {
 		p := w.process(WithLogger(slog.New(slowHandler{slog.DiscardHandler})))
 		p.refused()
 		p.TryAcquire(t.Context(), "x")
-		time.Sleep(22 * time.Second) // no background request is due then; if it failed, its node would be left alone for 1s
+
+		// No background request is due then. If one failed just before, its node would be left alone for a second.
+		time.Sleep(22 * time.Second)
 		p.mend()
 		w.release(w.acquire(p, "k"))
 	})

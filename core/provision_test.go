@@ -73,7 +73,7 @@ func TestProvisionAgain(t *testing.T) {
 // If a node was claimed but not declared new, Provision returns an error.
 func TestProvisionWithoutTheDeclaration(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.stranger(TTL(5*time.Second), WithMaxTTL(time.Minute)) // without a declaration a node votes after a minute
+		p := w.stranger(TTL(5*time.Second), WithMaxTTL(time.Minute)) // an undeclared node votes after a minute
 
 		// The claim reaches node 1, but the declaration does not.
 		p.links[1].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {

@@ -24,7 +24,7 @@ func (p *process) saidAtRelease() *[][2]any {
 }
 
 // The release of a holder drops the records that cannot be decided any more. An attempt puts the counter back only if
-// no caller or node has seen its token. A completion also shows the token.
+// its token was never shown. A completion shows the token, too.
 func TestWhatReleasesSay(t *testing.T) {
 	bubbleNamed(t, "held", 3, func(t *testing.T, w *world) {
 		p := w.process()
