@@ -158,7 +158,7 @@ func TestNodeStateSlept(t *testing.T) {
 	}
 }
 
-// ClockOffset returns the median of the nodes' offsets, whatever the offset of a single node is.
+// ClockOffset returns the median of the nodes' offsets, so the offset of a single node does not matter.
 func TestClockOffset(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()

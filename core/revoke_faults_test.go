@@ -65,8 +65,8 @@ func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 	})
 }
 
-// If so many nodes are away that they may hold the lease with a quorum, Revoke returns ErrUnavailable: it cannot know
-// that the key is not held under that token.
+// If the nodes that do not answer may be a quorum for the lease, Revoke returns ErrUnavailable, because the key may be
+// held under that token.
 func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(unrenewed), w.process()
