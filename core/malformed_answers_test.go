@@ -63,6 +63,7 @@ func TestMalformedAnswersToSubscriptions(t *testing.T) {
 			answered.Add(1)
 			return []byte(reply)
 		})
+
 		for name, locker := range clientsOf(t, []string{proxy.Addr()}) {
 			all.Go(func() { // in parallel, because they mostly wait
 				l, err := locker(quietly, unhurried)
@@ -90,6 +91,7 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 		t.Errorf("%q: %v", key, err)
 		return
 	}
+
 	before, got := answered.Load(), make(chan error, 1)
 	go func() {
 		next, err := l.Acquire(context.Background(), key)
@@ -98,6 +100,7 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 		}
 		got <- err
 	}()
+
 	testutil.Await(t, "the waiter has subscribed", func() bool { return answered.Load() > before })
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("%q: %v", key, err)
@@ -122,6 +125,7 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(over())
+
 	var confirmed atomic.Int64
 	proxy.Mangle(testutil.ToClient, func(sent []byte) []byte {
 		if !bytes.Contains(sent, []byte("subscribe\r\n")) || confirmed.Add(1) > 1 {
@@ -130,7 +134,9 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 		taken := bytes.Replace(sent, []byte("$9\r\nsubscribe\r\n"), []byte("$11\r\nunsubscribe\r\n"), 1)
 		return append(bytes.Clone(sent), taken...)
 	})
+
 	waitsAndGets(t, holder, l, "k", &confirmed)
+
 	lease := r.acquire(holder, "k")
 	done := make(chan error, 1)
 	go func() {
@@ -140,6 +146,7 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 		}
 		done <- err
 	}()
+
 	testutil.Await(t, "subscribed again", func() bool { return confirmed.Load() > 1 })
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -159,6 +166,7 @@ func TestOneServerSpeaksNonsense(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p := &process{Locker: l}
 		for _, reply := range malformed {
 			proxy.Mangle(testutil.ToClient, func([]byte) []byte { return []byte(reply) })
@@ -173,6 +181,7 @@ func TestOneServerSpeaksNonsense(t *testing.T) {
 			}
 			proxy.Mangle(testutil.ToClient, nil)
 		}
+
 		proxy.Cut()
 		testutil.Await(t, "the server votes again", func() bool { return r.votes(p, 2, "back "+name) })
 		if err := p.Close(t.Context()); err != nil {
@@ -219,6 +228,7 @@ func TestClientThatPanics(t *testing.T) {
 		p := w.process()
 		var hook panickingHook
 		p.e.Nodes[1].Client.(*redis.Client).AddHook(&hook)
+
 		hook.on.Store(true)
 		lease := w.acquire(p, "k")
 		w.release(lease)
@@ -226,6 +236,7 @@ func TestClientThatPanics(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
+
 		for _, other := range []int{0, 2} { // the clients of all nodes panic, whichever replies end the round
 			p.e.Nodes[other].Client.(*redis.Client).AddHook(&hook)
 		}

@@ -36,12 +36,14 @@ func TestObserverPanics(t *testing.T) {
 				boom(op, false)
 				return ctx, func(Outcome) { boom(op, true) }
 			}}))
+
 			panicked, _ := recovered(func() error {
 				return p.Do(t.Context(), "k", func(context.Context) error { return nil })
 			})
 			if panicked != nil || panics {
 				t.Errorf("the panic of the observer: it did not come, %v; it reached the caller: %v", panics, panicked)
 			}
+
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			w.release(w.awaitUnder(ctx, p, "k"))
@@ -169,6 +171,7 @@ func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	renew() // loads the script
 	succeeds(t, client.Del(t.Context(), resource).Err())
 	useUp(t, client)
+
 	if v := renew(); v.Verdict != wire.Healed {
 		t.Errorf("the renewal is %v: %v", v.Verdict, v.Err)
 	}

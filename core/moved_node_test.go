@@ -190,6 +190,7 @@ func TestNameMovesAtAFailover(t *testing.T) {
 				proxies = append(proxies, testutil.NewProxy(t, s.Addr()))
 				addrs = append(addrs, proxies[i].Addr())
 			}
+
 			p := of(r, addrs)
 			lease := r.acquire(p, "k")
 			var all sync.WaitGroup
@@ -212,6 +213,7 @@ func TestNameMovesAtAFailover(t *testing.T) {
 				}
 				proxies[i].Move(s.Addr())
 			}
+
 			until := lease.ValidUntil().Add(100 * time.Millisecond)
 			testutil.Await(t, "renewed or lost", func() bool { return lease.Context().Err() != nil || lease.ValidUntil().After(until) })
 			if err := context.Cause(lease.Context()); err != nil {
@@ -274,10 +276,12 @@ func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 				n.Restart() // breaks the connections, so the client must make new ones
 				c.begin(n)
 			}
+
 			w.pass(3 * time.Second)
 			for _, n := range w.nodes {
 				c.end(n)
 			}
+
 			for range 100 {
 				other, err := p.TryAcquire(t.Context(), "other")
 				if err == nil {
@@ -291,6 +295,7 @@ func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 			if !time.Now().Before(lease.ValidUntil()) {
 				t.Error("no lock was to be had in time after the outage")
 			}
+
 			w.pass(30 * time.Second)
 			if err := context.Cause(lease.Context()); err != nil {
 				t.Errorf("lost: %v", err)
@@ -313,6 +318,7 @@ func TestCallsEndWithTheirDeadline(t *testing.T) {
 				return ctx.Err()
 			}
 		}
+
 		p := w.stranger(untouched)
 		for what, call := range map[string]func(){
 			"New":        func() {},
@@ -328,6 +334,7 @@ func TestCallsEndWithTheirDeadline(t *testing.T) {
 		} {
 			call()
 			w.pass(10 * p.p.nodeTimeout)
+
 			if calls.Swap(0) == 0 {
 				t.Errorf("%s: nothing was tried", what)
 			}

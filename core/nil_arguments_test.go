@@ -28,6 +28,7 @@ func TestNothing(t *testing.T) {
 				}
 			}
 		}
+
 		p := w.process()
 		for of, l := range map[string]*Locker{"nil Locker": nil, "zero Locker": {}} {
 			wantInvalid(of, calls(l, t.Context(), run, result))
@@ -39,9 +40,11 @@ func TestNothing(t *testing.T) {
 			}
 			l.Event(t.Context(), Event{})
 		}
+
 		wantInvalid("nil context", calls(p.Locker, none, run, result))
 		_, inspected := p.Inspect(none, "k")
 		wantInvalid("nil context", map[string]error{"Inspect": inspected, "Close": p.Close(none), "Provision": p.Provision(none), "Ready": p.Ready(none)})
+
 		nothing := calls(p.Locker, t.Context(), nil, nil)
 		delete(nothing, "Acquire") // these two take no function
 		delete(nothing, "TryAcquire")
@@ -86,11 +89,13 @@ func TestOnceResult(t *testing.T) {
 				return []byte(result), err
 			}
 		}
+
 		failed := errors.New("failed")
 		got, err := a.OnceResult(t.Context(), "k", fn("half", failed))
 		if string(got) != "half" || !errors.Is(err, failed) {
 			t.Errorf("of a failure: %q, %v", got, err)
 		}
+
 		for i, p := range []*process{a, b, a} {
 			got, err := p.OnceResult(t.Context(), "k", fn("r", nil))
 			if string(got) != "r" || err != nil || runs != 2 {

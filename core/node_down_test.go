@@ -175,6 +175,7 @@ func TestTokensGrowOverNodeLosses(t *testing.T) {
 			if i%30 == 17 {
 				w.nodes[i/30%3].RestartEmpty()
 			}
+
 			lease, err := p.Acquire(t.Context(), "k")
 			if errors.Is(err, ErrUnavailable) { // one node was emptied and one refuses, for longer than a TTL
 				continue
@@ -182,6 +183,7 @@ func TestTokensGrowOverNodeLosses(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			grants++
 			if lease.FencingToken() <= last {
 				t.Fatalf("token %d after %d", lease.FencingToken(), last)

@@ -36,11 +36,13 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		lease.attempt.nodes[0].memory = "old"
 		c.prepare(lease)
 		lease.attempt.mu.Unlock()
+
 		lease.attempt.OnReply(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.attempt.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
 		lease.attempt.mu.Lock()
 		got := lease.attempt.nodes[0].memory
 		lease.state = was
 		lease.attempt.mu.Unlock()
+
 		if got != c.want {
 			t.Errorf("the memory is %q, want %q", got, c.want)
 		}
@@ -74,13 +76,16 @@ func TestNodeStateTable(t *testing.T) {
 	revoked.Revoked = true
 	refused := said(wire.Gone)
 	refused.Refused = true
+
 	type outcome struct {
 		owed [6]releaseDebt // the debt afterwards, by the debt before
 		asks [6]bool
 	}
+
 	same := [6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
 	confirmed := [6]releaseDebt{releaseDone, releaseDone, releaseDone, releaseDone, releaseDone, releaseDone}
 	unwritten := outcome{[6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseFailed, releaseFailed, releaseDone}, [6]bool{true, false, false, false, true, false}}
+
 	ended := func(got node.Reply, under int32, cooldown bool) func(*nodeState) bool {
 		return func(s *nodeState) bool {
 			s.unansweredReleases = under
@@ -88,6 +93,7 @@ func TestNodeStateTable(t *testing.T) {
 			return again
 		}
 	}
+
 	for name, c := range map[string]struct {
 		event func(s *nodeState) (asks bool)
 		want  outcome
@@ -120,6 +126,7 @@ func TestNodeStateTable(t *testing.T) {
 			}
 		}
 	}
+
 	for op, ends := range map[wire.Op]int32{wire.OpAcquire: 0, wire.OpRenew: 0, wire.OpComplete: 0, wire.OpRelease: 1} {
 		var s nodeState
 		if s.recordSent(op); s.unanswered != 1 || s.unansweredReleases != ends {
@@ -152,6 +159,7 @@ func TestNodeStateSlept(t *testing.T) {
 			t.Errorf("%+v: has %v, slept %v", c, has, slept)
 		}
 	}
+
 	s := nodeState{}
 	if _, slept := s.recordRenewal(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted, Clock: 99 * second}}}, window); slept {
 		t.Error("the first confirmation shows nothing")

@@ -65,6 +65,7 @@ func (r *recording) of(t *testing.T, kind OpKind) (ops []Op, outs []Outcome) {
 // Every operation that starts ends exactly once, with the error that the caller got.
 func TestObserverPairs(t *testing.T) {
 	acquired := ending{OpAcquire, nil, ""}
+
 	type operations struct {
 		do   func(w *world, p *process)
 		want []ending // by kind, then in order, without renewals
@@ -121,6 +122,7 @@ func TestObserverPairs(t *testing.T) {
 		var r recording
 		p := w.process(WithObserver(r.observer()), Name("jobs"))
 		c.do(w, p)
+
 		w.pass(time.Minute) // for operations in the background
 		got := r.endings(t, OpAcquire, OpHold, OpRelease, OpComplete)
 		r.of(t, OpRenew)
@@ -279,20 +281,24 @@ func TestContextReachesTheClient(t *testing.T) {
 		p := w.process(WithObserver(r.observer()))
 		hook := &kindHook{seen: map[string]bool{}}
 		p.e.Nodes[1].Client.(*redis.Client).AddHook(hook)
+
 		ctx := context.WithValue(t.Context(), callerKey{}, "caller")
 		lease, err := p.Acquire(ctx, "k")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(5 * time.Second)
 		lease.Release(ctx)
 		synctest.Wait() // the next request must not be sent together with the release
+
 		if lease, err = p.Acquire(ctx, "k"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		lease.Complete(ctx, nil)
 		synctest.Wait()
+
 		for _, want := range []string{"acquire in acquire of caller", "renew in no operation of caller", "release in release of caller", "complete in complete of caller"} {
 			if !hook.seen[want] {
 				t.Errorf("no %s", want)

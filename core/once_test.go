@@ -68,6 +68,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 		if err != c.err || panicked != c.panics {
 			t.Errorf("error %v, panic %v", err, panicked)
 		}
+
 		synctest.Wait()
 		for i := range w.nodes {
 			if w.recordOn(p, i, "k") != "" || w.owner(p, i, "k") != "" {
@@ -75,6 +76,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 			}
 		}
 		p.wantNothingLeft(t)
+
 		ran := false
 		err = other.Once(t.Context(), "k", func(context.Context) error { ran = true; return nil })
 		if err != nil || !ran {
@@ -203,6 +205,7 @@ func TestCompletionIsRepeated(t *testing.T) {
 			t.Cleanup(cancel)
 			return ctx
 		}
+
 		for _, c := range []struct {
 			name string
 			ctx  func() context.Context

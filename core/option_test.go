@@ -89,11 +89,13 @@ func TestNewNamesEveryFault(t *testing.T) {
 	if got := node.Calls()["INFO"]; got != 0 {
 		t.Errorf("nodes were asked %d times although the options are wrong", got)
 	}
+
 	for _, nodes := range [][]redis.UniversalClient{nil, make([]redis.UniversalClient, 65)} {
 		if _, err := New(nodes); err == nil || !strings.Contains(err.Error(), "must be 1 to 64") {
 			t.Errorf("%d nodes: %v", len(nodes), err)
 		}
 	}
+
 	if _, err := Open([]string{"redis://127.0.0.1:1", "http://x", "redis://127.0.0.1:2"}, TTL(0), nil); err == nil ||
 		!strings.Contains(err.Error(), "node 1") || !strings.Contains(err.Error(), "TTL is 0s") || !strings.Contains(err.Error(), "an option is nil") {
 		t.Errorf("Open: %v", err)
@@ -130,10 +132,12 @@ func TestDefaults(t *testing.T) {
 		if got != want || p.Guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.Guarded, want, c.guarded)
 		}
+
 		if p.ttlMillis != wire.MillisOf(c.ttl) || p.tombstoneMillis != wire.MillisOf(c.tombstone) {
 			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.ttlMillis, p.tombstoneMillis)
 		}
 	}
+
 	p, _ := newPolicy(nil, 1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || defaults().Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
@@ -164,6 +168,7 @@ func TestWith(t *testing.T) {
 			t.Parallel()
 			l := must(New(testutil.Clients(testutil.NewNodes(t, c.n)), c.base...))
 			defer l.Close(context.Background())
+
 			before := l.p
 			d, err := l.With(c.derived...)
 			l.wantSameInACall(t, c.derived, d, err)

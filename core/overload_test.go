@@ -191,11 +191,13 @@ func TestEndsForANodeThatHangs(t *testing.T) {
 			}
 			return waiting()
 		}
+
 		complete(time.Second)
 		w.nodes[2].Hang()
 		if early, late := complete(2*p.p.ttl), complete(2*p.p.ttl); late > early*5/4 || early == 0 {
 			t.Errorf("%d requests wait for it, and %d later", early, late)
 		}
+
 		w.nodes[2].Up()
 		w.pass(time.Minute)
 		if left := waiting(); left != 0 {

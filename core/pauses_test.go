@@ -26,6 +26,7 @@ func TestPausesAreBounded(t *testing.T) {
 		if p.turnMillis != wire.MillisOf(p.renewalPause+p.nodeTimeout) {
 			t.Errorf("TTL %v: a node keeps others out for %v", ttl, p.turnMillis)
 		}
+
 		for outcome := range quorum.Outcome(len(refusalErrors)) {
 			for _, rest := range []time.Duration{0, time.Millisecond, time.Second, 24 * time.Hour} {
 				for _, late := range []bool{false, true} {

@@ -99,6 +99,7 @@ func (w *world) stranger(opts ...Option) *process {
 				w.t.Fatal(err)
 			}
 		}
+
 		k := &coretest.Link{}
 		c := n.ClientWith(func(o *redis.Options) {
 			o.PoolSize = cmp.Or(w.connections, 2000)
@@ -117,14 +118,17 @@ func (w *world) stranger(opts ...Option) *process {
 				w.adjust(o)
 			}
 		})
+
 		c.Options().MaxActiveConns = w.known // the pool exists already, without this bound
 		c.AddHook(k)
 		clients, p.links = append(clients, c), append(p.links, k)
 	}
+
 	var err error
 	if p.Locker, err = New(clients, append([]Option{quietly}, opts...)...); err != nil {
 		w.t.Fatal(err)
 	}
+
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel() // Close ends the leases that are still held
@@ -157,6 +161,7 @@ func (w *world) wantAtEase(p *process) {
 	for _, n := range w.nodes {
 		n.Slow(time.Millisecond)
 	}
+
 	var looks sync.WaitGroup
 	for range 2 {
 		looks.Go(func() {

@@ -38,10 +38,12 @@ func TestReady(t *testing.T) {
 		if err := p.Ready(t.Context()); err != nil {
 			t.Fatalf("with as many nodes down as may be: %v", err)
 		}
+
 		w.nodes[len(w.nodes)-1].Down()
 		start := time.Now()
 		wantNotReady(t, p.Ready(t.Context()), "connection refused")
 		wantBetween(t, "not ready after", time.Since(start), 0, p.p.nodeTimeout)
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
@@ -83,6 +85,7 @@ func TestReadyWaitsForNobody(t *testing.T) {
 		if err := p.Ready(t.Context()); err != nil || time.Since(start) > 0 {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
+
 		for _, i := range []int{0, 2} {
 			p.links[i].Set(coretest.Fate{Refuse: true})
 		}
@@ -99,6 +102,7 @@ func TestNotReady(t *testing.T) {
 			f(n)
 		}
 	}
+
 	type row struct {
 		breaks func(*testutil.Node)
 		guard  bool

@@ -219,6 +219,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 			continue
 		}
 		tried++
+
 		c.do(0, "SCRIPT", "FLUSH")
 		c.enrol(0, only(rule))
 		d := c.diagnose(c.clients())
@@ -227,6 +228,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule {
 			t.Fatalf("without %s: %s", rule, d.text())
 		}
+
 		var mend []any
 		for word := range strings.FieldsSeq(shown) {
 			mend = append(mend, word)
@@ -240,6 +242,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 	// While the command is denied, a script cannot try the channel, but both rights are named.
 	c.enrol(0, only("+publish", "&lockkit:*"))
 	wantAdvice(t, c.diagnose(c.clients()), "ACL SETUSER operator +publish &lockkit:*")
+
 	if tried < 20 {
 		t.Errorf("%d rights tried", tried)
 	}
@@ -254,9 +257,11 @@ func TestRealServersThatTakeNoWrites(t *testing.T) {
 	c.do(0, "CONFIG", "SET", "maxmemory", "1mb")
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	c.do(2, "CONFIG", "SET", "maxmemory", "1gb")
+
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"fault", "no_quorum", -1}, found{"fault", "writes_refused", 0}, found{"fault", "writes_refused", 1})
 	wantAdvice(t, d, "OOM", "raise maxmemory", "NOREPLICAS", "bring its replicas back")
+
 	l, err := New(c.clients()[2:], c.opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -284,20 +289,25 @@ func TestRealFirstReplica(t *testing.T) {
 	testutil.Await(t, "the replica is in sync", func() bool {
 		return strings.Contains(master.Info(t.Context(), "replication").Val(), "state=online")
 	})
+
 	lag := WithReplicaLag(12 * time.Second)
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"risk", "replica_lag", 1}, found{"warning", "quarantined", 1})
 	wantAdvice(t, d, "its first replica was attached", "set WithReplicaLag")
+
 	services := c.clients()
 	services[1] = c.service(1)
 	serves := []found{{"risk", "replica_lag", 1}, {"warning", "quarantined", 1}}
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
 	wantFindings(t, c.diagnose(services, lag), serves...)
+
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	wantFindings(t, c.diagnose(c.clients(), lag), found{"warning", "quarantined", 1})
 	wantFindings(t, c.diagnose(services, lag), found{"warning", "quarantined", 1})
+
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "0")
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
+
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "10")
 	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{"risk", "replica_lag", 1}, found{"warning", "quarantined", 1})
 }
@@ -316,6 +326,7 @@ func TestRealBackups(t *testing.T) {
 		}
 		testutil.Await(t, "redis-cli has left", func() bool { return about("connected_slaves") == "0" })
 	}
+
 	saved := about("rdb_last_save_time") + about("rdb_saves")
 	c.do(0, "BGSAVE")
 	testutil.Await(t, "saved", func() bool {
@@ -351,6 +362,7 @@ func TestRealPersistence(t *testing.T) {
 	c := newClinic(t, 1)
 	c.opts = []Option{quietly, unhurried}
 	wantFindings(t, c.diagnose(c.clients()))
+
 	c.do(0, "CONFIG", "SET", "appendonly", "no")
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"risk", "not_durable", 0})

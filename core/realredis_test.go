@@ -176,6 +176,7 @@ func TestRealPausedNodes(t *testing.T) {
 	for range 5 {
 		succeeds(r, r.acquire(p, "k").Release(t.Context()))
 	}
+
 	held := r.acquire(p, "held")
 	succeeds(r, r.servers[2].Pause())
 	_, err := p.TryAcquire(t.Context(), "k")
@@ -184,6 +185,7 @@ func TestRealPausedNodes(t *testing.T) {
 	err = held.Release(t.Context())
 	wantErr(t, err, ErrUnavailable)
 	wantErr(t, err, node.ErrNoAnswer)
+
 	succeeds(r, r.servers[1].Resume())
 	succeeds(r, r.servers[2].Resume()) // both servers now execute the requests that have waited there
 	for i := range r.servers {
@@ -280,6 +282,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, r.servers[primary.Load()].Addr())
 		}
 	}
+
 	connect := func() (*process, *redis.Client, *atomic.Bool) {
 		reach := new(atomic.Bool)
 		reach.Store(true)
@@ -288,6 +291,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return r.with([]redis.UniversalClient{c}, WithRestartGuard(true)), c, reach
 	}
+
 	replicate := func(from, to int) {
 		host, port, _ := net.SplitHostPort(r.servers[from].Addr())
 		c := r.servers[to].Client()
@@ -297,6 +301,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 		})
 		succeeds(r, c.SlaveOf(t.Context(), "NO", "ONE").Err())
 	}
+
 	holder, _, reach := connect()
 	other, _, _ := connect()
 
@@ -307,6 +312,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 
 	lease := r.acquire(holder, "k") // the replica does not receive this lease
 	reach.Store(false)
+
 	for _, failover := range []func(){func() {}, func() { replicate(1, 0) }} {
 		failover()
 		primary.Store(1 - primary.Load())
@@ -366,12 +372,14 @@ func (c damage) try(r *rig, p *process, proxies []*testutil.Proxy, key string) (
 	for _, proxy := range proxies {
 		c.damage(proxy)
 	}
+
 	ctx, cancel := context.WithTimeout(r.Context(), 60*p.p.nodeTimeout)
 	defer cancel()
 	_, err := p.TryAcquire(ctx, key)
 	if ctx.Err() != nil {
 		r.Errorf("it ended with its context: %v", err)
 	}
+
 	switch {
 	case c.cause != nil:
 		wantErr(r.T, err, ErrUnavailable)
@@ -379,6 +387,7 @@ func (c damage) try(r *rig, p *process, proxies []*testutil.Proxy, key string) (
 	case err != nil: // no error if a client notices the half-closed connection and uses another one
 		wantErr(r.T, err, ErrUnavailable)
 	}
+
 	if c.repair != nil {
 		for _, proxy := range proxies {
 			c.repair(proxy)

@@ -39,6 +39,7 @@ func TestReentrant(t *testing.T) {
 			wantErr(t, err, ErrHeld)
 			return nil
 		}
+
 		for name, run := range map[string]func() error{
 			"Do":       func() error { return p.Do(t.Context(), "k", under) },
 			"Once":     func() error { return p.Once(t.Context(), "k", under, Retention(time.Millisecond)) },
@@ -91,10 +92,12 @@ func (w *world) wantRunsUnder(ctx context.Context, p *process, o *recording, aga
 			}
 		}
 	}
+
 	recovered(func() error {
 		return again(p.Locker, ctx, func(context.Context) error { panic("fn") })
 	})
 	synctest.Wait()
+
 	if runs != 6 || w.requests() != before || len(o.ops) != watched {
 		w.t.Errorf("%d runs, %d requests, %d operations", runs, w.requests()-before, len(o.ops)-watched)
 	}
@@ -182,11 +185,13 @@ type reentrantEnd struct {
 func (c reentrantEnd) run(t *testing.T, w *world, again again) {
 	p := w.process(WithMaxTTL(time.Minute))
 	lease := w.holds(p, "k")
+
 	ctx, cancel := context.WithTimeout(lease.Context(), 5*time.Minute)
 	defer cancel()
 	if c.cut {
 		ctx = context.WithoutCancel(lease.Context())
 	}
+
 	err := again(p.Locker, ctx, func(ctx context.Context) error {
 		c.ends(p, cancel)
 		if c.paused { // Done is not closed in time, but Err checks the clock
@@ -195,12 +200,14 @@ func (c reentrantEnd) run(t *testing.T, w *world, again again) {
 		testutil.Receive(t, ctx.Done())
 		return c.err(ctx)
 	})
+
 	for _, want := range c.want {
 		wantErr(t, err, want)
 	}
 	if c.notWant != nil && errors.Is(err, c.notWant) {
 		t.Errorf("error is %v", err)
 	}
+
 	p.mend()
 	if err := lease.Release(t.Context()); c.released != (err == nil) {
 		t.Errorf("the outermost's release: %v", err)
@@ -236,12 +243,14 @@ func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+
 		lease := w.await(p, "k")
 		ctx, cancel := context.WithCancel(lease.Context())
 		cancel()
 		wantErr(t, again(p.Locker, ctx, w.never), context.Canceled)
 		wantErr(t, other.TryDo(lease.Context(), "k", w.never, Reentrant(true)), ErrHeld)
 		w.release(lease)
+
 		lease = w.acquire(p, "l")
 		wantErr(t, again(p.Locker, lease.Context(), func(ctx context.Context) error {
 			if got, _ := FromContext(ctx); got == lease {
@@ -271,6 +280,7 @@ func TestWhatIsNotReentrant(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+
 		if err := p.Do(ctx, "k", func(context.Context) error { return nil }); err != nil {
 			t.Errorf("as New has it: %v", err)
 		}

@@ -75,12 +75,14 @@ func TestNodesRememberARefusedCompletion(t *testing.T) {
 		p := w.process()
 		lease := w.holds(p, "k")
 		other := w.takenFrom(p, "k")
+
 		for _, k := range p.links {
 			k.Set(coretest.Fate{LoseReply: true}, wire.OpComplete)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 		defer stop()
 		wantErr(t, lease.Complete(ctx, nil), ErrUnavailable)
+
 		p.mend()
 		for _, k := range p.links {
 			k.Next(coretest.Fate{LoseReply: true}, wire.OpRelease)
@@ -168,6 +170,7 @@ func TestRepeatedReleaseThatFoundNothing(t *testing.T) {
 			k.Set(coretest.Fate{Lose: true}, wire.OpRenew)
 		}
 		time.Sleep(p.p.renewEvery * 3 / 2)
+
 		w.takenFrom(p, "k")
 		for _, k := range p.links {
 			k.Next(coretest.Fate{LoseReply: true}, wire.OpRelease)
@@ -236,6 +239,7 @@ func TestRetentionOfARepeatedCompletionThatWasSettled(t *testing.T) {
 		lease := w.acquire(a, "k")
 		start := time.Now()
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
+
 		for _, k := range b.links[1:] { // node 0, which has the record, must answer first
 			k.Set(coretest.Fate{Delay: time.Millisecond})
 		}

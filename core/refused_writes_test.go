@@ -245,10 +245,12 @@ func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
 			if c.first != nil {
 				c.first(s)
 			}
+
 			refused := s.refuse(0, r)
 			err := c.call(s)
 			met = refused()
 			s.nodes[0].OnCall(nil)
+
 			switch {
 			case c.want != nil:
 				wantErr(t, err, c.want)
@@ -299,11 +301,13 @@ func TestOutOfMemoryCostsNoLease(t *testing.T) {
 		for i := range w.nodes {
 			w.refuse(i, refusingWrites{outOfMemory, 0})
 		}
+
 		change(w, p)
 		w.pass(time.Minute)
 		if err := context.Cause(lease.Context()); err != nil {
 			t.Fatalf("lost: %v", err)
 		}
+
 		w.release(lease)
 		for i := range w.nodes {
 			w.nodes[i].OnCall(nil)
@@ -323,11 +327,13 @@ func TestLeaseSurvivesMaxmemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := p.TryAcquire(ctx, "other"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("another key: %v", err)
 	}
+
 	for range 2 {
 		until := lease.ValidUntil().Add(100 * time.Millisecond)
 		testutil.Await(t, "renewed or lost", func() bool { return lease.Context().Err() != nil || lease.ValidUntil().After(until) })

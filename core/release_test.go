@@ -35,6 +35,7 @@ func TestWhatReleasesSay(t *testing.T) {
 		synctest.Wait() // until the release has reached node 0
 		wantSaid(t, *said, [2]any{lease.FencingToken(), false})
 	})
+
 	bubbleNamed(t, "not granted by a quorum", 3, func(t *testing.T, w *world) {
 		w.acquire(w.process().reaches(1, 2), "k")
 		p := w.process()
@@ -48,6 +49,7 @@ func TestWhatReleasesSay(t *testing.T) {
 		wantSaid(t, *said, [2]any{uint64(0), true})
 		p.Close(over())
 	})
+
 	bubbleNamed(t, "settling in vain", 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
 		p := w.process()

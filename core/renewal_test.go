@@ -31,6 +31,7 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 				return coretest.Fate{ReplyDelay: 900 * time.Millisecond}
 			})
 		}
+
 		for range 100 {
 			time.Sleep(100 * time.Millisecond)
 			if trusted := lease.ValidUntil().Sub(time.Unix(0, sent.Load())); sent.Load() != 0 && trusted > p.p.validity {
@@ -122,16 +123,19 @@ func TestHolderPausedPastItsLease(t *testing.T) {
 		if !store.write("k", lease.FencingToken()) {
 			t.Fatal("first write refused")
 		}
+
 		holder.stopTimers()
 		time.Sleep(11 * time.Second)
 		second := w.acquire(other, "k")
 		if !store.write("k", second.FencingToken()) {
 			t.Fatal("the second holder's write was refused")
 		}
+
 		if lease.Context().Err() == nil {
 			t.Error("the context has not ended on the first look")
 		}
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
+
 		if store.write("k", lease.FencingToken()) {
 			t.Error("the late write was accepted")
 		}
@@ -164,6 +168,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		lease := w.acquire(p, "k")
 		p.stopTimers()
 		time.Sleep(time.Second)
+
 		now := p.e.Clock.Now()
 		if lease.inspect(now, lease.renewAt-1) != nil {
 			t.Error("renewed before it is due")
@@ -172,6 +177,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		if r == nil {
 			t.Fatal("not renewed when it is due")
 		}
+
 		p.links[0].Set(coretest.Fate{Delay: time.Second / 2})
 		r.start()
 		time.Sleep(time.Millisecond)
@@ -182,6 +188,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 			t.Error("renewed twice, or given up")
 		}
 		lease.attempt.mu.Unlock()
+
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
 		if got := lease.liveUntil.Load(); got <= until {
@@ -199,6 +206,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
 	})
+
 	bubbleNamed(t, "behind one that is told of a node that is left alone", 3, func(t *testing.T, w *world) {
 		var told atomic.Bool
 		p := w.process(WithObserver(Observer{Node: func(_ context.Context, _ OpKind, r NodeReply) {
@@ -222,6 +230,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 		}
 		wantValid(t, lease)
 	})
+
 	bubbleNamed(t, "on a busy machine", 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
@@ -233,6 +242,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 		if lease.inspect(p.e.Clock.Now(), p.e.Clock.Now()) != nil {
 			t.Error("renewed twice")
 		}
+
 		until := lease.ValidUntil()
 		r.start()
 		synctest.Wait()
@@ -262,6 +272,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 		w.change(p, 2, "k", func(r *testutil.Resource) {
 			r.Owner, r.Expiry = "another", time.Now().Add(time.Hour).UnixMilli()
 		})
+
 		var sent []time.Time
 		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpRenew) // node 2 refuses before the others confirm
 		p.links[2].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -284,6 +295,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 				t.Errorf("renewal %d comes after %v, want %v", i+1, got, want)
 			}
 		}
+
 		want := sent[len(sent)-1].UnixMilli() + (p.p.renewalPause + p.p.nodeTimeout).Milliseconds()
 		if turn := w.resource(p, 2, "k").TurnUntil; turn != want {
 			t.Errorf("the turn lasts until %d, want %d", turn, want)

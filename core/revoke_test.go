@@ -19,6 +19,7 @@ func TestRevoke(t *testing.T) {
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
 		w.pass(time.Second) // no renewal is under way
+
 		r, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		if err != nil {
 			t.Fatal(err)
@@ -27,12 +28,14 @@ func TestRevoke(t *testing.T) {
 			t.Errorf("%+v, the holder trusts for %v", r, lease.remaining())
 		}
 		w.wantRefused(operator, "k", ErrHeld)
+
 		until := time.Now().Add(r.Remaining)
 		<-lease.Context().Done()
 		wantReason(t, lease.Lost(), LossRevoked)
 		if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
 			t.Errorf("release: %v", err)
 		}
+
 		time.Sleep(time.Until(until) - 2*time.Millisecond)
 		w.wantRefused(operator, "k", ErrHeld)
 		time.Sleep(3 * time.Millisecond)
@@ -70,6 +73,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
+
 		for name, c := range map[string]struct {
 			key   string
 			token uint64
@@ -164,6 +168,7 @@ func TestRevokeEnds(t *testing.T) {
 		if err := operator.ForgetRecord(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
+
 		operator.Close(t.Context())
 		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrClosed) {
 			t.Errorf("%v", err)

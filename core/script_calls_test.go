@@ -19,6 +19,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 	server := testutil.NewServers(t, 1)[0]
 	const own = "! set e=T+60s i=a f=7"
 	const guardKnown = "! guard h=live s=0 m=10s"
+
 	for i, c := range []struct {
 		path    string
 		opts    []Option

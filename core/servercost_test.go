@@ -48,6 +48,7 @@ func TestServerCost(t *testing.T) {
 		}
 	})[0]
 	t.Logf("%-24s %7.0f instructions", "bare SET NX PX", bare)
+
 	for _, c := range []struct {
 		name  string
 		size  int
@@ -61,6 +62,7 @@ func TestServerCost(t *testing.T) {
 			acquisitions, ends = locks.batches(t, requests, c.size)
 			srv.send(acquisitions)
 		}, func() { srv.send(ends) })
+
 		for j, what := range []string{"acquire ", "release "} {
 			what += c.name
 			t.Logf("%-24s %7.0f instructions, %.2f of bare", what, least[j], least[j]/bare)
@@ -79,6 +81,7 @@ func (l *Locker) batches(t *testing.T, n, size int) (acquisitions, ends [][]wire
 		acquisition := to(lease.attempt.newAcquireRound(false), 0)
 		lease.attempt.exposure, lease.attempt.token = tokenReported, 1
 		end := to(lease.attempt.newReleaseRound(0), 0)
+
 		if i%size == 0 {
 			acquisitions, ends = append(acquisitions, nil), append(ends, nil)
 		}
@@ -162,10 +165,12 @@ func (s *countedServer) count(run func()) float64 {
 			s.t.Fatalf("callgrind_control %s: %v: %s", order, err, out)
 		}
 	}
+
 	control("--zero")
 	run()
 	control("--dump")
 	s.dumps++
+
 	profile := must(os.ReadFile(fmt.Sprintf("%s/out.%d", s.dir, s.dumps)))
 	sum := regexp.MustCompile(`(?m)^summary: (\d+)`).FindSubmatch(profile)
 	return must(strconv.ParseFloat(string(sum[1]), 64))

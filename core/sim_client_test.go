@@ -35,6 +35,7 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 		}
 		return random.Int64N(n)
 	}
+
 	for j, k := range p.links {
 		k.Together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
@@ -116,11 +117,13 @@ func (s *simulation) client(p *simProcess, i, line int) {
 			turn := simJobs - int(float64(s.left())/float64(simTime)*simJobs)
 			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // the current job or the one before
 		}
+
 		w := &work{s: s, p: p, r: r, key: key, job: job, holder: fmt.Sprintf("%d.%d.%d", i, line, n)}
 		ctx, cancel := context.WithCancel(context.Background())
 		patience := time.AfterFunc(exponential(r, s.ttl()), cancel)
 		s.history.Attempt(key, w.holder, time.Now())
 		near := p.isNear()
+
 		acquire := p.Acquire
 		if r.IntN(4) == 0 {
 			acquire = p.TryAcquire
@@ -129,6 +132,7 @@ func (s *simulation) client(p *simProcess, i, line int) {
 		if err == nil && near && p.isNear() {
 			s.count("granted nearly late")
 		}
+
 		switch intime := patience.Stop(); {
 		case err != nil:
 			s.refused(key, err)
@@ -247,6 +251,7 @@ func (w *work) complete(lease *Lease) {
 		case errors.Is(err, ErrLost):
 			s.count("refused completion")
 		}
+
 		switch r.IntN(4) {
 		case 0:
 			time.Sleep(exponential(r, s.ttl()/4))
@@ -273,6 +278,7 @@ func (s *simulation) recovers() {
 		}
 		s.history.Granted(key, "last", lease.FencingToken(), time.Now())
 	}
+
 	for i := range simJobs {
 		lease, err := p.TryAcquire(context.Background(), jobKey(i))
 		if err != nil {

@@ -43,11 +43,13 @@ func (s *simulation) operator(p *simProcess) {
 	for i := range simJobs {
 		keys = append(keys, jobKey(i))
 	}
+
 	for {
 		time.Sleep(exponential(r, s.ttl()))
 		if !time.Now().Before(s.end) {
 			return
 		}
+
 		key := keys[r.IntN(2)]
 		if s.jobs > 0 && r.IntN(2) == 0 {
 			key = keys[r.IntN(len(keys))]
@@ -56,6 +58,7 @@ func (s *simulation) operator(p *simProcess) {
 		if err != nil {
 			continue
 		}
+
 		time.Sleep(exponential(r, s.delay))
 		switch {
 		case state.Holder != nil && state.Holder.Token != 0:

@@ -94,12 +94,14 @@ func draw(r *rand.Rand) mixture {
 		think:     logUniform(r, 40*time.Millisecond, time.Second),
 		every:     logUniform(r, 500*time.Millisecond, 6*time.Second),
 	}
+
 	for i := range 2 + r.IntN(3) {
 		m.ttls = append(m.ttls, ttl)
 		if i > 0 && r.IntN(4) == 0 {
 			m.ttls[i] = ttl / 2
 		}
 	}
+
 	if r.IntN(4) > 0 {
 		m.window = slices.Min(m.ttls) / 10
 	} else if r.IntN(2) == 0 {
@@ -111,6 +113,7 @@ func draw(r *rand.Rand) mixture {
 	if r.IntN(2) == 0 {
 		m.pace = logUniform(r, node.MinPace, ttl/20)
 	}
+
 	for _, k := range slices.Sorted(maps.Keys(faultKinds)) {
 		f := faultKinds[k]
 		if r.IntN(2) == 0 || f.rare && r.IntN(2) == 0 || f.steps && m.window == 0 || f.splits && m.lag == 0 {
@@ -118,6 +121,7 @@ func draw(r *rand.Rand) mixture {
 		}
 		m.faults = append(m.faults, k)
 	}
+
 	m.callbacks = misconduct(r.IntN(int(misconducts)))
 	m.panics = 0.05 * r.Float64() * coin()
 	if r.IntN(3) == 0 {
@@ -173,6 +177,7 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 		s.whims = rand.New(rand.NewPCG(seed, 2))
 		s.operators.holds = map[simHold]*Lease{}
 		s.promises.served = map[*simProcess]bool{}
+
 		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes), known: s.pool}
 		s.world.adjust = func(o *redis.Options) {
 			if seed%2 == 0 { // these clients repeat dials and requests, as the clients of most users do

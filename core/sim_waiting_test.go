@@ -112,11 +112,13 @@ func (c *throng) member(t *testing.T, p *process, r *rand.Rand, over <-chan stru
 			return
 		default:
 		}
+
 		ctx, cancel := context.WithCancel(t.Context())
 		gaveUp := c.faulty && r.IntN(20) == 0
 		if gaveUp {
 			time.AfterFunc(time.Duration(r.Int64N(int64(time.Duration(c.size)*c.hold))), cancel)
 		}
+
 		call := throngCall{began: time.Now()}
 		lease, err := p.Acquire(ctx, "k")
 		call.served = time.Now()
@@ -127,6 +129,7 @@ func (c *throng) member(t *testing.T, p *process, r *rand.Rand, over <-chan stru
 			}
 			continue
 		}
+
 		c.served(call)
 		time.Sleep(c.hold)
 		lease.Release(t.Context())
@@ -152,6 +155,7 @@ func (c *throng) trouble(w *world, until time.Time) {
 		time.Sleep(time.Duration(c.r.Int64N(int64(time.Second))))
 		n := w.nodes[c.r.IntN(len(w.nodes))]
 		lasts := time.Duration(c.r.Int64N(int64(throngFault)))
+
 		switch c.r.IntN(6) {
 		case 0:
 			n.DropMessages(true)

@@ -19,6 +19,7 @@ func moveSlot(t *testing.T, c *testutil.Cluster, key string) (to *testutil.Serve
 	if from == to {
 		to = c.Servers[1]
 	}
+
 	do := func(s *testutil.Server, args ...any) any {
 		t.Helper()
 		v, err := s.Client().Do(t.Context(), args...).Result()
@@ -27,15 +28,18 @@ func moveSlot(t *testing.T, c *testutil.Cluster, key string) (to *testutil.Serve
 		}
 		return v
 	}
+
 	slot := do(from, "CLUSTER", "KEYSLOT", key)
 	idFrom, idTo := do(from, "CLUSTER", "MYID"), do(to, "CLUSTER", "MYID")
 	host, portText := split(to.Addr())
 	port := must(strconv.Atoi(portText))
+
 	do(to, "CLUSTER", "SETSLOT", slot, "IMPORTING", idFrom)
 	do(from, "CLUSTER", "SETSLOT", slot, "MIGRATING", idTo)
 	for keys := do(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any); len(keys) > 0; keys = do(from, "CLUSTER", "GETKEYSINSLOT", slot, 100).([]any) {
 		do(from, append([]any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}, keys...)...)
 	}
+
 	for _, s := range []*testutil.Server{to, from} {
 		do(s, "CLUSTER", "SETSLOT", slot, "NODE", idTo)
 	}
@@ -50,6 +54,7 @@ func TestWaitersAreToldAfterASlotHasMoved(t *testing.T) {
 	opts := []Option{sturdy, WithRestartGuard(false)} // with the guard, the new master would begin a quarantine
 	holder := r.with([]redis.UniversalClient{c.Client()}, opts...)
 	waiter := r.with([]redis.UniversalClient{c.Client()}, opts...)
+
 	lease := r.acquire(holder, "k")
 	got := make(chan error, 1)
 	go func() {
@@ -59,14 +64,17 @@ func TestWaitersAreToldAfterASlotHasMoved(t *testing.T) {
 		}
 		got <- err
 	}()
+
 	resource, channel := holder.e.Keys.Resource("k"), waiter.e.Bucket("k").Channel.Name
 	listened := func(s *testutil.Server) bool {
 		return s.Client().PubSubShardNumSub(t.Context(), channel).Val()[channel] > 0
 	}
 	before := c.Master(c.Servers[0], resource)
 	testutil.Await(t, "the old master is listened to", func() bool { return listened(before) })
+
 	to := moveSlot(t, c, resource)
 	testutil.Await(t, "the new master is listened to", func() bool { return listened(to) })
+
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
 	}

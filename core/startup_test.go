@@ -27,9 +27,11 @@ func TestLastingFaults(t *testing.T) {
 	refuse := func(command, err string) prepare {
 		return func(n *testutil.Node, _ *redis.Client) { n.Refuse(command, err) }
 	}
+
 	version := func(v string) prepare {
 		return func(n *testutil.Node, _ *redis.Client) { n.SetVersion(v) }
 	}
+
 	type row struct {
 		prepare prepare
 		want    []string // none: New succeeds
@@ -62,6 +64,7 @@ func TestLastingFaults(t *testing.T) {
 	}, func(t *testing.T, w *world, c row) {
 		clients := testutil.Clients(w.nodes)
 		c.prepare(w.nodes[1], clients[1].(*redis.Client))
+
 		var log logbook.Book
 		l, err := New(clients, WithLogger(log.Logger()))
 		if c.want != nil {
@@ -195,6 +198,7 @@ func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its ca
 	for _, server := range s {
 		succeeds(t, server.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
 	}
+
 	unknown := serverWithTLS(t, nil)
 	addr := s[0].Addr()
 	for name, c := range map[string]struct{ url, want string }{
@@ -208,6 +212,7 @@ func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its ca
 			wantInError(t, err, "node 0 (", c.want)
 		})
 	}
+
 	both := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{addr, s[1].Addr()}, Password: "secret"})
 	defer both.Close()
 	_, err := New([]redis.UniversalClient{both}, unhurried, quietly)
@@ -223,6 +228,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+subscribe" { // TestLastingFaults denies SUBSCRIBE
 			continue
 		}
+
 		args := []any{"ACL", "SETUSER", "lockkit", "reset"}
 		for _, r := range slices.Delete(slices.Clone(rules), i, i+1) {
 			args = append(args, r)
@@ -232,6 +238,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 				t.Fatalf("%v: %v", cmd, err)
 			}
 		}
+
 		url := "redis://lockkit:secret@" + server.Addr()
 		var log logbook.Book
 		l, err := Open([]string{url}, WithRestartGuard(true), unhurried, WithLogger(log.Logger()))
@@ -267,20 +274,24 @@ func TestServerVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	found := regexp.MustCompile(`(?m)^redis_version:(\d+)\.(\d+)\.(\d+)`).FindStringSubmatch(info)
 	if found == nil {
 		t.Fatalf("no redis_version in %s", info)
 	}
+
 	var version int
 	for _, part := range found[1:] {
 		var n int
 		fmt.Sscan(part, &n)
 		version = version*1000 + n
 	}
+
 	locks, err := New([]redis.UniversalClient{client}, quietly)
 	if err == nil {
 		defer locks.Close(t.Context())
 	}
+
 	switch old := version < 6_002_007; {
 	case old && (err == nil || !strings.Contains(err.Error(), "6.2.7")):
 		t.Errorf("%s: %v, want an error that names 6.2.7", found[0], err)

@@ -29,11 +29,13 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			if n := calls("SUBSCRIBE") - atStart; n != (round+1)*len(w.nodes) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}
+
 			w.release(c.lease)
 			w.pass(2*queue.MaxSilence + time.Second)
 			if n := entries(&p.e.board, "waiters").Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
+
 			before := calls("PING")
 			time.Sleep(5 * queue.MaxSilence)
 			if n := calls("PING") - before; n > 0 {
@@ -67,10 +69,12 @@ func TestSilentSubscription(t *testing.T) {
 			}
 			return testutil.Action{}
 		})
+
 		waiter := w.waits(p, "k")
 		if c.hangs {
 			n.Hang()
 		}
+
 		time.Sleep(c.after + queue.ResubscribeMax)
 		n.Up()
 		w.pass(queue.ResubscribeMax)
@@ -101,12 +105,14 @@ func TestSubscriptionThatIsDenied(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book
 		lease, waiter := w.waited(WithLogger(log.Logger()))
+
 		w.nodes[2].Refuse("SUBSCRIBE", "NOPERM No permissions to access a channel")
 		w.nodes[2].BreakSubscriptions()
 		w.pass(queue.ResubscribeMax)
 		log.Want(t, 1, "level=ERROR", "unfit", "node=2", "add &lockkit:* to its ACL")
 		w.pass(5 * node.RecheckEvery)
 		log.Want(t, 1, "unfit")
+
 		w.nodes[2].Refuse("SUBSCRIBE", "")
 		w.pass(node.RecheckEvery)
 		log.Want(t, 1, "takes part again", "node=2")

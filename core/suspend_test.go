@@ -32,6 +32,7 @@ func TestClockStoodStill(t *testing.T) {
 		for _, i := range c.nodes {
 			w.nodes[i].StepClock(c.before)
 		}
+
 		var r recording
 		p := w.process(WithClockWindow(window), WithObserver(r.observer()))
 		lease := w.acquire(p, "k")
@@ -40,6 +41,7 @@ func TestClockStoodStill(t *testing.T) {
 			w.nodes[i].StepClock(c.step)
 		}
 		time.Sleep(15 * time.Second)
+
 		if !c.lost {
 			if err := lease.Context().Err(); err != nil {
 				t.Fatalf("lost: %v", context.Cause(lease.Context()))
@@ -47,6 +49,7 @@ func TestClockStoodStill(t *testing.T) {
 			w.release(lease)
 			return
 		}
+
 		wantReason(t, context.Cause(lease.Context()), LossClock)
 		wantReason(t, lease.Release(t.Context()), LossClock)
 		_, outs := r.of(t, OpRenew)

@@ -47,6 +47,7 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		synctest.Wait()
 		w.release(lease)
 		time.Sleep(lease.attempt.p.nodeTimeout)
+
 		for i, want := range c.want {
 			if n := w.tombstones(p, i); n != want {
 				t.Errorf("node %d has %d tombstones, want %d", i, n, want)
@@ -106,6 +107,7 @@ func TestRepeatedRelease(t *testing.T) {
 		if c.another {
 			w.acquire(other, "k")
 		}
+
 		for range 2 {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("released again: %v", err)
@@ -126,6 +128,7 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 		r := lease.renewalNow() // the watchdog is about to send it
 		end(lease)
 		synctest.Wait()
+
 		renewals := p.counting(wire.OpRenew)
 		r.start()
 		synctest.Wait()

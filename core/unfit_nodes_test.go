@@ -44,6 +44,7 @@ func TestUnfitNodes(t *testing.T) {
 	imitation := func(clients []redis.UniversalClient, _ []*testutil.Node) {
 		clients[3].(*redis.Client).AddHook(noHistory)
 	}
+
 	type row struct {
 		faults []fault
 		want   []string // nil: all nodes are fit
@@ -214,6 +215,7 @@ func TestWithoutProvision(t *testing.T) {
 		p := w.stranger(WithMaxTTL(12*time.Second), untouched) // a background request would begin the quarantines
 		const way = time.Millisecond
 		p.set(coretest.Fate{Delay: way}) // all nodes are asked before the first has answered
+
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
@@ -247,6 +249,7 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 			}
 		}
+
 		synctest.Wait() // all answers so far have been processed
 		w.nodes[1].Flush()
 		use()

@@ -65,9 +65,11 @@ func FuzzValidity(f *testing.F) {
 		}
 		f.Add(int64(s.ttl), s.drift, int64(s.window), int64(s.timeout), int64(s.more))
 	}
+
 	if _, err := (durations{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 1}).policy(); err != nil {
 		f.Errorf("the first seed is refused, and tests nothing: %v", err)
 	}
+
 	f.Fuzz(func(t *testing.T, ttl int64, drift float64, window, timeout, more int64) {
 		s := durations{drift, time.Duration(ttl), time.Duration(window), time.Duration(timeout), time.Duration(more)}
 		if !s.accepted() {

@@ -32,6 +32,7 @@ func TestNobodyIsOvertakenForLong(t *testing.T) {
 					return coretest.Fate{Delay: time.Duration(50+r.IntN(150)) * time.Microsecond, ReplyDelay: time.Duration(50+r.IntN(150)) * time.Microsecond}
 				})
 			}
+
 			all.Go(func() {
 				for time.Now().Before(end) {
 					at := time.Now()
@@ -48,6 +49,7 @@ func TestNobodyIsOvertakenForLong(t *testing.T) {
 				}
 			})
 		}
+
 		all.Wait()
 		if longest > 200*time.Millisecond {
 			t.Errorf("somebody waited for %v", longest)

@@ -71,6 +71,7 @@ func TestOldestWaitKeepsItsPlace(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		second := w.waiting(t.Context(), b, "k")
 		time.Sleep(5 * time.Second)
+
 		both := 0
 		for i := range w.nodes {
 			if len(w.queue(a, i, "k")) == 2 {
@@ -80,6 +81,7 @@ func TestOldestWaitKeepsItsPlace(t *testing.T) {
 		if both < 2 {
 			t.Errorf("%d nodes have both in their queues", both)
 		}
+
 		w.release(lease)
 		time.Sleep(time.Minute)
 		if first()-40*time.Second > second() {
@@ -132,6 +134,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w.waiting(ctx, p, "k")
 		time.Sleep(time.Second)
+
 		for _, n := range w.nodes[:2] {
 			n.Hang()
 			n.BreakSubscriptions()
@@ -284,6 +287,7 @@ func TestFullQueue(t *testing.T) {
 				}
 			}
 		}
+
 		last := w.waits(w.process(), "k")
 		c := w.waits(p, "k")
 		filled := 0
@@ -298,6 +302,7 @@ func TestFullQueue(t *testing.T) {
 		if filled < quorum.Of(len(w.nodes)) { // the other nodes may not have been needed to refuse the last waiter
 			t.Errorf("%d queues have room for %d", filled, full)
 		}
+
 		last.cancel()
 		w.handsOff(lease, c, 0, ahead*queue.TurnTime+p.p.retryMax)
 	})

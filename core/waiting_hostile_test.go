@@ -129,6 +129,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		p := w.process(WithObserver(o.observer()))
 		lease := w.holds(p, "k")
 		a, b := w.waits(p, "k"), w.waits(p, "k")
+
 		fit := w.unfit(p, 1)
 		on.Store(true)
 		p.set(coretest.Fate{Delay: 20 * time.Millisecond})
@@ -140,6 +141,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		if waiting := p.inLine("k"); waiting != 1 {
 			t.Errorf("%d in line, after one of two was let in", waiting)
 		}
+
 		fit()
 		a.cancel()
 		b.cancel()
@@ -158,6 +160,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 			w.holds(holder, key)
 			time.Sleep(time.Second) // until the circuit of node 2 is closed again
 		}
+
 		p := w.process()
 		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all nodes are asked before the first reply
 		p.links[2].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -171,6 +174,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 			wantErr(t, err, ErrHeld)
 			time.Sleep(10 * time.Millisecond)
 		}
+
 		granted := 0
 		for _, key := range keys {
 			if r := w.resource(p, 2, key); r.Expiry != 0 {
@@ -180,6 +184,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 		if granted < 2 {
 			t.Fatal("granted", granted)
 		}
+
 		time.Sleep(4 * time.Second)
 		for _, key := range keys {
 			if r := w.resource(p, 2, key); r.Expiry != 0 {

@@ -73,6 +73,7 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 			})
 		})
 	}
+
 	t.Run("dies", func(t *testing.T) {
 		onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 			lease, first, second := w.headAndNext()
@@ -139,6 +140,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 			callers = append(callers, w.waits(p, "k"))
 			p.mend()
 		}
+
 		for i := range w.nodes {
 			if len(w.nodes) > 2 && len(w.queue(holder, i, "k")) == len(callers) {
 				t.Fatalf("node %d knows everybody", i)
