@@ -43,7 +43,8 @@ func refusing(err string) func(n *testutil.Node) {
 	}
 }
 
-// moving returns a function that makes new connections to node i lead to another server. It returns the old server.
+// moving returns a function that makes new connections to node i lead to another server. That function returns the old
+// server.
 func (w *world) moving() (move func(i int) (before *testutil.Node)) {
 	fresh := testutil.NewNodes(w.t, len(w.nodes))
 	var mu sync.Mutex
@@ -243,9 +244,9 @@ func split(addr string) (host, port string) {
 	return host, port
 }
 
-// A client that its options make repeat for long gives up with the call. That holds for greetings, dials, and the
-// user's code for new connections. So after an outage that is shorter than the lease, locks are granted before the
-// lease ends.
+// If the options of a client make it repeat for long, it still gives up when the call ends. That holds for greetings,
+// for dials, and for the user's code for new connections. So after an outage of 3s, locks are granted before a lease
+// that is held ends, and that lease survives.
 func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 	patient := func(o *redis.Options) {
 		o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 10, 5*time.Second, 30*time.Second

@@ -39,8 +39,7 @@ func (w *world) queue(p *process, i int, key string) []any {
 	return all
 }
 
-// A waiter does not contend with a holder that one of three nodes does not know: it polls no more than any other
-// waiter.
+// A waiter does not contend with a holder that one of three nodes does not know: it sends few requests.
 func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(withRenewEvery(5*time.Second)), w.process()

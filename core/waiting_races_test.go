@@ -42,8 +42,8 @@ func TestSubscriptionDroppedAtEveryPoint(t *testing.T) {
 	})
 }
 
-// If the first waiter dies when it is granted the key, the second gets the key when that lease runs out at the latest.
-// If the first waiter only pauses, it gets the key, and the second gets it next.
+// If the first waiter dies when it is granted the key, the second gets the key soon after that lease runs out, or
+// earlier. If the first waiter only pauses, it gets the key, and the second gets it next.
 func TestHeadStopsAtTheGrant(t *testing.T) {
 	for name, c := range map[string]struct {
 		stops       func(head *process)

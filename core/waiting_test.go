@@ -104,8 +104,8 @@ func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
 	}
 }
 
-// waitsSilently starts a call that waits, and checks that it sends no request for 700 ms, longer than the pause
-// between two polls. It also returns the counter of its requests.
+// waitsSilently starts a call that waits, and checks that it sends no request for 700 ms: longer than the pause between
+// two retries, but shorter than the fallback. It also returns the counter of its requests.
 func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
 	w.t.Helper()
 	asked := p.counting(wire.OpAcquire)
