@@ -95,7 +95,7 @@ func TestReadyWaitsForNobody(t *testing.T) {
 	})
 }
 
-// Ready returns an error if a quorum of nodes would not grant a key, or does not answer.
+// Ready returns an error if two of three nodes would not grant a key, or do not answer.
 func TestNotReady(t *testing.T) {
 	each := func(w *world, f func(*testutil.Node)) {
 		for _, n := range w.nodes[1:] {
@@ -145,7 +145,7 @@ func TestReadyBeginsTheQuarantine(t *testing.T) {
 	})
 }
 
-// One server with two addresses has no two votes.
+// One server with two addresses does not have two votes.
 func TestReadyWithOneServerTwice(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
