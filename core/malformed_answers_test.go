@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// malformed is what a server may say in place of a reply, in the language of Redis or not.
+// malformed has texts that a server may send in place of a reply. Not all are valid in the protocol of Redis.
 var malformed = []string{
 	"*0\r\n", "*1\r\n$9\r\nsubscribe\r\n", "*2\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n", "*3\r\n:1\r\n:2\r\n:3\r\n",
 	"*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n$-1\r\n", "*3\r\n$9\r\nsubscribe\r\n$1\r\nc\r\n$1\r\nx\r\n", "*3\r\n$10\r\nssubscribe\r\n$-1\r\n$-1\r\n",
@@ -27,7 +27,7 @@ var malformed = []string{
 	"-\r\n", "-ERR x\r\n", "-MOVED\r\n", "-MOVED 1\r\n", "-ASK x y\r\n", "\r\n", "HTTP/1.1 400 Bad Request\r\n\r\n", "\x00\x01\x02\r\n",
 }
 
-// clientsOf makes Lockers over servers, with the clients that there are.
+// clientsOf returns functions that make a Locker on servers: with Open, and with New and the user's clients.
 func clientsOf(t *testing.T, addrs []string) map[string]func(opts ...Option) (*Locker, error) {
 	urls := make([]string, len(addrs))
 	for i, addr := range addrs {
@@ -47,7 +47,8 @@ func clientsOf(t *testing.T, addrs []string) map[string]func(opts ...Option) (*L
 	}
 }
 
-// A server that answers a subscription by what is none, at New and while somebody waits, ends nothing but that subscription.
+// A malformed answer to a subscription, in New or during a wait, ends only that subscription. New may also fail if the
+// answer is an error reply.
 func TestMalformedAnswersToSubscriptions(t *testing.T) {
 	r := onRedis(t, 1)
 	holder := r.process(unhurried)
@@ -62,10 +63,11 @@ func TestMalformedAnswersToSubscriptions(t *testing.T) {
 			answered.Add(1)
 			return []byte(reply)
 		})
+
 		for name, locker := range clientsOf(t, []string{proxy.Addr()}) {
-			all.Go(func() { // they mostly wait
+			all.Go(func() { // in parallel, because they mostly wait
 				l, err := locker(quietly, unhurried)
-				if err != nil { // what lasts
+				if err != nil { // a lasting fault
 					if !strings.HasPrefix(reply, "-") {
 						t.Errorf("%s: %q: New: %v", name, reply, err)
 					}
@@ -81,13 +83,15 @@ func TestMalformedAnswersToSubscriptions(t *testing.T) {
 	all.Wait()
 }
 
-// waitsAndGets has l wait for a key that holder has, and get it after one more answer to a subscription.
+// waitsAndGets makes l wait for a key that holder has. The key is released after one more answer to a subscription, and
+// l must get it.
 func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered *atomic.Int64) {
 	lease, err := holder.Acquire(t.Context(), key)
 	if err != nil {
 		t.Errorf("%q: %v", key, err)
 		return
 	}
+
 	before, got := answered.Load(), make(chan error, 1)
 	go func() {
 		next, err := l.Acquire(context.Background(), key)
@@ -96,6 +100,7 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 		}
 		got <- err
 	}()
+
 	testutil.Await(t, "the waiter has subscribed", func() bool { return answered.Load() > before })
 	if err := lease.Release(t.Context()); err != nil {
 		t.Errorf("%q: %v", key, err)
@@ -103,14 +108,14 @@ func waitsAndGets(t *testing.T, holder *process, l *Locker, key string, answered
 
 	err = <-got
 	if strings.Contains(key, "-MOVED") && errors.Is(err, ErrUnavailable) && strings.Contains(err.Error(), "belongs to a Redis Cluster") {
-		return // as New may refuse it, if that is found before the key is free
+		return // the node is found unfit before the key is free
 	}
 	if err != nil {
 		t.Errorf("%q: %v", key, err)
 	}
 }
 
-// A server that takes the subscription away by itself, as one does whose slot has moved, is subscribed to again.
+// If a server ends the subscription on its own, as it does when a slot has moved, the Locker subscribes again.
 func TestSubscriptionThatIsTakenAway(t *testing.T) {
 	r := onRedis(t, 1)
 	holder := r.process(unhurried)
@@ -120,6 +125,7 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close(over())
+
 	var confirmed atomic.Int64
 	proxy.Mangle(testutil.ToClient, func(sent []byte) []byte {
 		if !bytes.Contains(sent, []byte("subscribe\r\n")) || confirmed.Add(1) > 1 {
@@ -128,7 +134,9 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 		taken := bytes.Replace(sent, []byte("$9\r\nsubscribe\r\n"), []byte("$11\r\nunsubscribe\r\n"), 1)
 		return append(bytes.Clone(sent), taken...)
 	})
+
 	waitsAndGets(t, holder, l, "k", &confirmed)
+
 	lease := r.acquire(holder, "k")
 	done := make(chan error, 1)
 	go func() {
@@ -138,6 +146,7 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 		}
 		done <- err
 	}()
+
 	testutil.Await(t, "subscribed again", func() bool { return confirmed.Load() > 1 })
 	if err := lease.Release(t.Context()); err != nil {
 		t.Error(err)
@@ -147,7 +156,8 @@ func TestSubscriptionThatIsTakenAway(t *testing.T) {
 	}
 }
 
-// One server of three says to everything what is no reply. The others are a quorum, and it is back when it speaks again.
+// If one server of three sends malformed answers to all requests, the others are a quorum. The server votes again when
+// its answers are right again.
 func TestOneServerSpeaksNonsense(t *testing.T) {
 	r := onRedis(t, 3)
 	proxy := testutil.NewProxy(t, r.servers[2].Addr())
@@ -156,10 +166,11 @@ func TestOneServerSpeaksNonsense(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		p := &process{Locker: l}
 		for _, reply := range malformed {
 			proxy.Mangle(testutil.ToClient, func([]byte) []byte { return []byte(reply) })
-			proxy.Cut() // connections are made anew, and greet
+			proxy.Cut() // the client must connect and greet again
 			lease := r.acquire(p, name+reply)
 			if _, err := p.Inspect(t.Context(), lease.Key()); err != nil {
 				t.Errorf("%s: %q: %v", name, reply, err)
@@ -170,6 +181,7 @@ func TestOneServerSpeaksNonsense(t *testing.T) {
 			}
 			proxy.Mangle(testutil.ToClient, nil)
 		}
+
 		proxy.Cut()
 		testutil.Await(t, "the server votes again", func() bool { return r.votes(p, 2, "back "+name) })
 		if err := p.Close(t.Context()); err != nil {
@@ -178,7 +190,7 @@ func TestOneServerSpeaksNonsense(t *testing.T) {
 	}
 }
 
-// votes reports whether a server grants a key.
+// votes reports whether server i grants a key to p.
 func (r *rig) votes(p *process, i int, key string) bool {
 	lease, err := p.Acquire(r.Context(), key)
 	if err != nil {
@@ -194,7 +206,7 @@ func (r *rig) votes(p *process, i int, key string) bool {
 	return false
 }
 
-// panickingHook panics when it is told to.
+// panickingHook is a client hook that panics while on is set.
 type panickingHook struct {
 	coretest.CommandsOnly
 	on atomic.Bool
@@ -210,12 +222,13 @@ func (h *panickingHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A panic of a client is an error of the call that it was made in, and says where it came from.
+// A panic of a client becomes an error of the call, which names the place of the panic.
 func TestClientThatPanics(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		var hook panickingHook
 		p.e.Nodes[1].Client.(*redis.Client).AddHook(&hook)
+
 		hook.on.Store(true)
 		lease := w.acquire(p, "k")
 		w.release(lease)
@@ -223,7 +236,8 @@ func TestClientThatPanics(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		for _, other := range []int{0, 2} { // so that whichever nodes end the round, their clients have panicked
+
+		for _, other := range []int{0, 2} { // the clients of all nodes panic, whichever replies end the round
 			p.e.Nodes[other].Client.(*redis.Client).AddHook(&hook)
 		}
 		_, err = p.TryAcquire(t.Context(), "k")

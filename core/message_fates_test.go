@@ -11,36 +11,36 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What happens to the requests of a process, whichever node they go to.
+// This file sets the fates of the requests of a process to all nodes.
 
-// set makes f the fate of requests that run one of scripts, or all when none is named.
+// set makes f the fate of requests with one of the operations, or of all requests if none is given.
 func (p *process) set(f coretest.Fate, scripts ...wire.Op) {
 	for _, k := range p.links {
 		k.Set(f, scripts...)
 	}
 }
 
-// next gives the next request to each node that runs s its fate; the others pass.
+// next makes f the fate of the next request with the operation s to each node. All other requests succeed.
 func (p *process) next(f coretest.Fate, s wire.Op) {
 	for _, k := range p.links {
 		k.Next(f, s)
 	}
 }
 
-// mend lets all requests pass. What is lost fails now.
+// mend makes all requests succeed again. Requests that were lost fail now.
 func (p *process) mend() {
 	for _, k := range p.links {
 		k.Mend()
 	}
 }
 
-// cut swallows all that p sends, until mend: it falls silent, as a process that was killed.
+// cut loses all requests of p until mend is called, as if the process had been killed.
 func (p *process) cut() { p.set(coretest.Fate{Lose: true}) }
 
-// refused has every node refuse p at once, until mend.
+// refused makes every node refuse the requests of p until mend is called.
 func (p *process) refused() { p.reaches() }
 
-// reaches has p reach these nodes, and no other, from now on.
+// reaches makes all nodes except these refuse the requests of p from now on.
 func (p *process) reaches(nodes ...int) *process {
 	for i, k := range p.links {
 		k.Mend()
@@ -59,8 +59,8 @@ func (p *process) asksAllFirst() *process {
 	return p
 }
 
-// together makes the requests that f submits leave in one batch for each node: another request is under way meanwhile, so
-// that they wait until the lanes' next batch may leave.
+// together makes the requests that f submits leave in one batch for each node. Another request is under way meanwhile,
+// so they wait until the next batch may leave.
 func (w *world) together(p *process, f func()) {
 	w.t.Helper()
 	p.set(coretest.Fate{Delay: time.Millisecond})
@@ -72,7 +72,7 @@ func (w *world) together(p *process, f func()) {
 	ahead.Wait()
 }
 
-// records has COMPLETE of p reach these nodes, and no other.
+// records makes all nodes except these refuse the completions of p from now on.
 func (p *process) records(nodes ...int) *process {
 	for i, k := range p.links {
 		k.Mend()
@@ -83,13 +83,13 @@ func (p *process) records(nodes ...int) *process {
 	return p
 }
 
-// completeOn completes where only these nodes hear of it.
+// completeOn completes the lease on these nodes only.
 func (p *process) completeOn(lease *Lease, result string, nodes ...int) error {
 	p.records(nodes...)
 	return lease.Complete(over(), []byte(result))
 }
 
-// avoids has p fail at node i until it no longer asks it.
+// avoids makes the requests of p to node i fail until p no longer asks the node.
 func (w *world) avoids(p *process, i int) {
 	w.t.Helper()
 	p.links[i].Set(coretest.Fate{Refuse: true})

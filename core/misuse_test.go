@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// An observer that panics costs nobody anything, and Close has nothing to wait for.
+// A panic of an observer does not reach the caller, leaves the key free, and does not keep Close waiting.
 func TestObserverPanics(t *testing.T) {
 	ends := map[string]bool{"at the start": false, "at the end": true}
 	for when, atEnd := range ends {
@@ -36,12 +36,14 @@ func TestObserverPanics(t *testing.T) {
 				boom(op, false)
 				return ctx, func(Outcome) { boom(op, true) }
 			}}))
+
 			panicked, _ := recovered(func() error {
 				return p.Do(t.Context(), "k", func(context.Context) error { return nil })
 			})
 			if panicked != nil || panics {
 				t.Errorf("the panic of the observer: it did not come, %v; it reached the caller: %v", panics, panicked)
 			}
+
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			w.release(w.awaitUnder(ctx, p, "k"))
@@ -62,7 +64,7 @@ func TestObserverWithoutEnd(t *testing.T) {
 	})
 }
 
-// fn releases by itself, long before it returns.
+// fn may release the lease long before it returns.
 func TestReleaseInsideDo(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -89,7 +91,8 @@ func TestValidUntilOfALeaseThatIsOver(t *testing.T) {
 	})
 }
 
-// The timeout of a dial is a context.DeadlineExceeded in Go; the caller's context has not ended.
+// In Go the timeout of a dial is context.DeadlineExceeded. The error of the call does not match that, because the
+// caller's context has not ended.
 func TestDialTimeoutIsNotTheCallers(t *testing.T) {
 	clients := make([]redis.UniversalClient, 3)
 	for i := range clients {
@@ -123,20 +126,20 @@ func TestProvisionAndClose(t *testing.T) {
 	}
 }
 
-// heldOnAServer is a lease of a real server, which knows the scripts for it.
+// heldOnAServer returns a lease on a real server. The server already has the scripts to release it.
 func heldOnAServer(t *testing.T) (redis.UniversalClient, *Locker, *Lease) {
 	client := testutil.NewServers(t, 1)[0].Client()
 	l := must(New([]redis.UniversalClient{client}, quietly, unhurried))
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
-		l.Close(ctx) // the lease is still held where the test has failed
+		l.Close(ctx) // the lease may still be held if the test has failed
 	})
 	lockAndUnlock(t, l, "warm")
 	return client, l, must(l.Acquire(t.Context(), "k"))
 }
 
-// useUp leaves a server no memory: less than any takes when it is empty.
+// useUp limits the memory of a server to less than an empty server uses.
 func useUp(t *testing.T, client redis.UniversalClient) {
 	succeeds(t, client.ConfigSet(t.Context(), "maxmemory", "1").Err())
 	if err := client.Set(t.Context(), "x", "y", 0).Err(); err == nil || !strings.HasPrefix(err.Error(), "OOM") {
@@ -144,7 +147,8 @@ func useUp(t *testing.T, client redis.UniversalClient) {
 	}
 }
 
-// A server without memory left, which noeviction makes the expected way to fail, still gives keys back.
+// A server that is out of memory still releases keys. With noeviction, this is the way in which servers are expected to
+// fail.
 func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	client, l, lease := heldOnAServer(t)
@@ -157,16 +161,17 @@ func TestReleaseOnAServerOutOfMemory(t *testing.T) {
 	}
 }
 
-// And a lease comes back to one.
+// A renewal brings a lease back to a server that is out of memory.
 func TestLeaseReturnsToAServerOutOfMemory(t *testing.T) {
 	t.Parallel()
 	client, l, lease := heldOnAServer(t)
 	resource := l.e.Keys.Resource("k")
 	succeeds(t, client.Del(t.Context(), resource).Err())
 	renew := func() quorum.Vote { return lease.renewAlone(wire.NodeTimeOf(time.Now().Add(time.Minute))) }
-	renew() // so that the server knows the script
+	renew() // loads the script
 	succeeds(t, client.Del(t.Context(), resource).Err())
 	useUp(t, client)
+
 	if v := renew(); v.Verdict != wire.Healed {
 		t.Errorf("the renewal is %v: %v", v.Verdict, v.Err)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A name that moves to another server, while the one that it led to lives on and is not the one to ask any more.
+// This file tests names that move to another server, while the old server lives on but is not the node any more.
 
-// notTheOne is what a server answers in the place of a node, by how it does.
+// notTheOne has the ways in which a server shows that it is not the node. Each function changes a server accordingly.
 var notTheOne = map[string]func(n *testutil.Node){
 	"a replica, by the guard": func(n *testutil.Node) { n.SetReplica(true) },
 	"a replica with another clock": func(n *testutil.Node) {
@@ -43,7 +43,8 @@ func refusing(err string) func(n *testutil.Node) {
 	}
 }
 
-// moving has new connections to node i lead to another server, from when it is called.
+// moving returns a function that makes new connections to node i lead to another server. That function returns the old
+// server.
 func (w *world) moving() (move func(i int) (before *testutil.Node)) {
 	fresh := testutil.NewNodes(w.t, len(w.nodes))
 	var mu sync.Mutex
@@ -62,7 +63,7 @@ func (w *world) moving() (move func(i int) (before *testutil.Node)) {
 	}
 }
 
-// fill has n requests to each node under way at once, so that as many connections are idle afterwards.
+// fill sends n requests to each node at once. Afterwards n connections to each node are idle.
 func (w *world) fill(p *process, n int) {
 	w.t.Helper()
 	for i, node := range p.e.Nodes {
@@ -79,8 +80,8 @@ func (w *world) fill(p *process, n int) {
 	}
 }
 
-// Whatever a server says to say that it is not the one, the node is back within a renewal, though many connections lead to it,
-// and a lease that is held survives. Waiters are told by the new server.
+// Whatever a server answers to show that it is not the node, the new server is asked within a renewal, although many
+// connections lead to the old one. A lease that is held survives, and the new server notifies waiters.
 func TestNodeThatSaysNotMeIsLookedForAnew(t *testing.T) {
 	bubbles(t, 3, notTheOne, func(t *testing.T, w *world, change func(*testutil.Node)) {
 		move := w.moving()
@@ -96,6 +97,7 @@ func TestNodeThatSaysNotMeIsLookedForAnew(t *testing.T) {
 			waiter <- err
 		}()
 		w.pass(time.Second)
+
 		for i := range w.nodes {
 			change(move(i))
 		}
@@ -110,6 +112,7 @@ func TestNodeThatSaysNotMeIsLookedForAnew(t *testing.T) {
 				t.Errorf("node %d: the old server is asked %d times more", i, late)
 			}
 		}
+
 		w.pass(3 * p.p.ttl)
 		if err := context.Cause(lease.Context()); err != nil {
 			t.Fatalf("lost: %v", err)
@@ -126,7 +129,7 @@ func TestNodeThatSaysNotMeIsLookedForAnew(t *testing.T) {
 	})
 }
 
-// A node that is not the one to ask although its name has not moved is not connected to without end.
+// If a server is not the node any more, but the name still leads to it, the client makes only a few new connections.
 func TestNodeThatStaysAwayIsSoughtSparingly(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true))
@@ -149,7 +152,7 @@ type ownClient struct{ *redis.Client }
 
 type opaqueClient struct{ redis.UniversalClient }
 
-// The same on real servers, with the clients that there are.
+// A lease survives if the names move to the replicas of real servers, with each kind of client.
 func TestNameMovesAtAFailover(t *testing.T) {
 	for name, of := range map[string]func(r *rig, addrs []string) *process{
 		"open": func(r *rig, addrs []string) *process {
@@ -188,15 +191,17 @@ func TestNameMovesAtAFailover(t *testing.T) {
 				proxies = append(proxies, testutil.NewProxy(t, s.Addr()))
 				addrs = append(addrs, proxies[i].Addr())
 			}
+
 			p := of(r, addrs)
 			lease := r.acquire(p, "k")
 			var all sync.WaitGroup
-			for _, n := range p.e.Nodes { // several connections of each pool
+			for _, n := range p.e.Nodes { // each pool gets several connections
 				for range 10 {
 					all.Go(func() { n.Client.BLPop(context.Background(), time.Second, "nothing") })
 				}
 			}
 			all.Wait()
+
 			for i, s := range replicas {
 				host, port := split(s.Addr())
 				c := s.Client().(*redis.Client)
@@ -209,6 +214,7 @@ func TestNameMovesAtAFailover(t *testing.T) {
 				}
 				proxies[i].Move(s.Addr())
 			}
+
 			until := lease.ValidUntil().Add(100 * time.Millisecond)
 			testutil.Await(t, "renewed or lost", func() bool { return lease.Context().Err() != nil || lease.ValidUntil().After(until) })
 			if err := context.Cause(lease.Context()); err != nil {
@@ -218,7 +224,7 @@ func TestNameMovesAtAFailover(t *testing.T) {
 	}
 }
 
-// reaching makes a Locker with clients of the user's own.
+// reaching makes a Locker with clients that as returns.
 func (r *rig) reaching(addrs []string, as func(*redis.Client) redis.UniversalClient) *process {
 	r.Helper()
 	var clients []redis.UniversalClient
@@ -238,8 +244,9 @@ func split(addr string) (host, port string) {
 	return host, port
 }
 
-// A client that goes on trying, as long as its options say, ends with the call: greeting, dialling and what the user has it do
-// with a new connection. So an outage costs a lease no more time than it takes.
+// If the options of a client make it repeat for long, it still gives up when the call ends. That holds for greetings,
+// for dials, and for the user's code for new connections. So after an outage of 3s, locks are granted before a lease
+// that is held ends, and that lease survives.
 func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 	patient := func(o *redis.Options) {
 		o.MaxRetries, o.MinRetryBackoff, o.MaxRetryBackoff = 10, 5*time.Second, 30*time.Second
@@ -259,7 +266,7 @@ func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 		"loading": {func(n *testutil.Node) { n.Refuse("HELLO", "LOADING Redis is loading the dataset in memory") },
 			func(n *testutil.Node) { n.Refuse("HELLO", "") }, func(o *redis.Options) {
 				patient(o)
-				o.Password = "p" // which is tried although the greeting failed
+				o.Password = "p" // the client authenticates although the greeting failed
 			}},
 	} {
 		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
@@ -267,13 +274,15 @@ func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 			p := w.process(TTL(10 * time.Second))
 			lease := w.holds(p, "k")
 			for _, n := range w.nodes {
-				n.Restart() // connections are made anew
+				n.Restart() // breaks the connections, so the client must make new ones
 				c.begin(n)
 			}
+
 			w.pass(3 * time.Second)
 			for _, n := range w.nodes {
 				c.end(n)
 			}
+
 			for range 100 {
 				other, err := p.TryAcquire(t.Context(), "other")
 				if err == nil {
@@ -287,6 +296,7 @@ func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 			if !time.Now().Before(lease.ValidUntil()) {
 				t.Error("no lock was to be had in time after the outage")
 			}
+
 			w.pass(30 * time.Second)
 			if err := context.Cause(lease.Context()); err != nil {
 				t.Errorf("lost: %v", err)
@@ -295,7 +305,7 @@ func TestRetriesOfTheClientOutlastNoOutage(t *testing.T) {
 	}
 }
 
-// What a call waits for inside its client ends with the node timeout, or little later.
+// The waits of a call inside its client end with the node timeout, or a little later.
 func TestCallsEndWithTheirDeadline(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		var calls, longest atomic.Int64
@@ -309,6 +319,7 @@ func TestCallsEndWithTheirDeadline(t *testing.T) {
 				return ctx.Err()
 			}
 		}
+
 		p := w.stranger(untouched)
 		for what, call := range map[string]func(){
 			"New":        func() {},
@@ -324,6 +335,7 @@ func TestCallsEndWithTheirDeadline(t *testing.T) {
 		} {
 			call()
 			w.pass(10 * p.p.nodeTimeout)
+
 			if calls.Swap(0) == 0 {
 				t.Errorf("%s: nothing was tried", what)
 			}

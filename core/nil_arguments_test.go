@@ -9,7 +9,7 @@ import (
 
 var none context.Context
 
-// What is nil, or was not made by this package, is an error and no panic, and changes nothing.
+// Nil arguments, nil and zero Lockers, and nil and zero Leases lead to errors that match ErrInvalid, and to no panic.
 func TestNothing(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		run := func(context.Context) error { t.Error("run"); return nil }
@@ -28,6 +28,7 @@ func TestNothing(t *testing.T) {
 				}
 			}
 		}
+
 		p := w.process()
 		for of, l := range map[string]*Locker{"nil Locker": nil, "zero Locker": {}} {
 			wantInvalid(of, calls(l, t.Context(), run, result))
@@ -39,11 +40,13 @@ func TestNothing(t *testing.T) {
 			}
 			l.Event(t.Context(), Event{})
 		}
+
 		wantInvalid("nil context", calls(p.Locker, none, run, result))
 		_, inspected := p.Inspect(none, "k")
 		wantInvalid("nil context", map[string]error{"Inspect": inspected, "Close": p.Close(none), "Provision": p.Provision(none), "Ready": p.Ready(none)})
+
 		nothing := calls(p.Locker, t.Context(), nil, nil)
-		delete(nothing, "Acquire") // which take no function
+		delete(nothing, "Acquire") // these two take no function
 		delete(nothing, "TryAcquire")
 		wantInvalid("nil function", nothing)
 
@@ -75,7 +78,7 @@ func TestNilContextLeavesTheLease(t *testing.T) {
 	})
 }
 
-// OnceResult gives everybody the result of the run that was recorded.
+// OnceResult returns the result of the recorded run to all callers.
 func TestOnceResult(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -86,11 +89,13 @@ func TestOnceResult(t *testing.T) {
 				return []byte(result), err
 			}
 		}
+
 		failed := errors.New("failed")
 		got, err := a.OnceResult(t.Context(), "k", fn("half", failed))
 		if string(got) != "half" || !errors.Is(err, failed) {
 			t.Errorf("of a failure: %q, %v", got, err)
 		}
+
 		for i, p := range []*process{a, b, a} {
 			got, err := p.OnceResult(t.Context(), "k", fn("r", nil))
 			if string(got) != "r" || err != nil || runs != 2 {
@@ -101,7 +106,8 @@ func TestOnceResult(t *testing.T) {
 	})
 }
 
-// What is not recorded is returned, and what is recorded counts.
+// OnceResult returns a result that is too large to record. If fn records another result than it returns, OnceResult
+// returns the recorded one.
 func TestOnceResultThatIsNotTheRecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -122,7 +128,7 @@ func TestOnceResultThatIsNotTheRecord(t *testing.T) {
 			}
 		}
 
-		// ErrDone of another key, from within.
+		// If fn returns ErrDone of another key, that key's result is not returned.
 		must(a.OnceResult(t.Context(), "k", func(context.Context) ([]byte, error) { return []byte("r"), nil }))
 		got, err = a.OnceResult(t.Context(), "other", func(ctx context.Context) ([]byte, error) {
 			return nil, a.Once(ctx, "k", func(context.Context) error { return nil })

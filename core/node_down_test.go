@@ -13,13 +13,14 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Bugs of other lock libraries with nodes that hang, are down or lose their memory, and what has to happen instead.
+// This file tests nodes that hang, are down or lose their memory. Some of the cases are bugs of other lock libraries.
 
-// redsync: a hung node with stock client options costs 5s per lock, extend and unlock.
+// A hung node costs no time if a quorum answers. With redsync and the default options of the client, it costs 5s for
+// each lock, extension and unlock.
 func TestHungNodeCostsNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
-		lease := w.acquire(p, "warm") // so that connections exist
+		lease := w.acquire(p, "warm") // makes connections
 		w.release(lease)
 		w.nodes[1].Hang()
 		start := time.Now()
@@ -37,7 +38,8 @@ func TestHungNodeCostsNothing(t *testing.T) {
 	})
 }
 
-// Without a quorum each operation is bounded by the node timeout, though stock clients wait for seconds.
+// Without a quorum, each operation takes at most the node timeout, although clients with default options wait for
+// seconds.
 func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := &process{}
@@ -52,6 +54,7 @@ func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Hang()
 		}
+
 		start := time.Now()
 		_, err = p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
@@ -59,6 +62,7 @@ func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
 		if d := time.Since(start); d > p.p.nodeTimeout {
 			t.Errorf("TryAcquire took %v, the node timeout is %v", d, p.p.nodeTimeout)
 		}
+
 		start = time.Now()
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		if d := time.Since(start); d > p.p.nodeTimeout {
@@ -70,7 +74,8 @@ func TestHungQuorumIsBoundedByTheNodeTimeout(t *testing.T) {
 	})
 }
 
-// A waiter survives what a holder survives, and no more: rueidislock waits for ever while Redis is down.
+// A waiter gives up when no quorum has been reachable for a TTL, as a holder would lose its lease. rueidislock waits
+// forever while Redis is down.
 func TestAcquireGivesUpOnNodesOutOfReach(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -87,7 +92,7 @@ func TestAcquireGivesUpOnNodesOutOfReach(t *testing.T) {
 	})
 }
 
-// wantCauses checks that an error says of so many nodes why they are out of reach.
+// wantCauses checks that an error has the cause for at least this many nodes that are out of reach.
 func wantCauses(t *testing.T, err error, least int) {
 	t.Helper()
 	op, _ := errors.AsType[*OpError](err)
@@ -113,7 +118,7 @@ func TestAcquireOutlastsABlip(t *testing.T) {
 	})
 }
 
-// Redisson: one bad node delays the renewal of all leases.
+// A dead node does not delay the renewal of leases. With Redisson, one bad node delays the renewal of all leases.
 func TestManyLeasesWithADeadNode(t *testing.T) {
 	race.SkipSweep(t)
 	bubbles(t, 3, map[string]func(*testutil.Node){
@@ -138,7 +143,7 @@ func TestManyLeasesWithADeadNode(t *testing.T) {
 	})
 }
 
-// redsync: a rolling restart erodes the quorum until the lock is lost.
+// A lease survives a rolling restart. With redsync, the quorum erodes until the lock is lost.
 func TestRollingRestart(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
@@ -158,8 +163,7 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// Whatever nodes lose their memory in between, tokens grow. Those that are not written back to a
-// quorum do not.
+// Tokens grow although single nodes lose their memory in between, because every token is written back to a quorum.
 func TestTokensGrowOverNodeLosses(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(TTL(time.Second), WithClockWindow(100*time.Millisecond))
@@ -171,13 +175,15 @@ func TestTokensGrowOverNodeLosses(t *testing.T) {
 			if i%30 == 17 {
 				w.nodes[i/30%3].RestartEmpty()
 			}
+
 			lease, err := p.Acquire(t.Context(), "k")
-			if errors.Is(err, ErrUnavailable) { // one node emptied, one refusing, for longer than a TTL
+			if errors.Is(err, ErrUnavailable) { // one node was emptied and one refuses, for longer than a TTL
 				continue
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			grants++
 			if lease.FencingToken() <= last {
 				t.Fatalf("token %d after %d", lease.FencingToken(), last)

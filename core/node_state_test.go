@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What an attempt knows of a node: a confirmation counts for COMPLETE only where the lease was trusted when it was
-// heard of, and no completion was under way.
+// A confirmation of a node counts for a completion only if the lease was trusted when the reply came, and no completion
+// had been sent.
 func TestMemoryOfConfirmations(t *testing.T) {
 	type row struct {
 		prepare func(*Lease)
@@ -36,18 +36,20 @@ func TestMemoryOfConfirmations(t *testing.T) {
 		lease.attempt.nodes[0].memory = "old"
 		c.prepare(lease)
 		lease.attempt.mu.Unlock()
+
 		lease.attempt.OnReply(wire.OpRenew, node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: c.verdict, Memory: "new", Expiry: lease.attempt.nodes[0].expiry + 1}}, Node: 0, Sent: 0})
 		lease.attempt.mu.Lock()
 		got := lease.attempt.nodes[0].memory
 		lease.state = was
 		lease.attempt.mu.Unlock()
+
 		if got != c.want {
 			t.Errorf("the memory is %q, want %q", got, c.want)
 		}
 	})
 }
 
-// Replies may overtake each other.
+// Replies may overtake each other, so an older one does not shorten the known expiry.
 func TestExpiryOnlyGrows(t *testing.T) {
 	var s nodeState
 	s.recordGrant(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Expiry: 20, Clock: 2000, Memory: "granted"}}, Node: 0, Sent: 2})
@@ -65,7 +67,7 @@ func TestExpiryOnlyGrows(t *testing.T) {
 	}
 }
 
-// Every event in every state: what is owed after it, and what it asks for.
+// Each event in each state leads to this debt, and reports whether a release must be sent.
 func TestNodeStateTable(t *testing.T) {
 	t.Parallel()
 	states := []releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
@@ -74,13 +76,16 @@ func TestNodeStateTable(t *testing.T) {
 	revoked.Revoked = true
 	refused := said(wire.Gone)
 	refused.Refused = true
+
 	type outcome struct {
-		owed [6]releaseDebt // by the state before
+		owed [6]releaseDebt // the debt afterwards, by the debt before
 		asks [6]bool
 	}
+
 	same := [6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseRetrying, releaseFailed, releaseDone}
 	confirmed := [6]releaseDebt{releaseDone, releaseDone, releaseDone, releaseDone, releaseDone, releaseDone}
 	unwritten := outcome{[6]releaseDebt{nothingOwed, releasePostponed, releaseRetryDue, releaseFailed, releaseFailed, releaseDone}, [6]bool{true, false, false, false, true, false}}
+
 	ended := func(got node.Reply, under int32, cooldown bool) func(*nodeState) bool {
 		return func(s *nodeState) bool {
 			s.unansweredReleases = under
@@ -88,6 +93,7 @@ func TestNodeStateTable(t *testing.T) {
 			return again
 		}
 	}
+
 	for name, c := range map[string]struct {
 		event func(s *nodeState) (asks bool)
 		want  outcome
@@ -120,6 +126,7 @@ func TestNodeStateTable(t *testing.T) {
 			}
 		}
 	}
+
 	for op, ends := range map[wire.Op]int32{wire.OpAcquire: 0, wire.OpRenew: 0, wire.OpComplete: 0, wire.OpRelease: 1} {
 		var s nodeState
 		if s.recordSent(op); s.unanswered != 1 || s.unansweredReleases != ends {
@@ -128,15 +135,16 @@ func TestNodeStateTable(t *testing.T) {
 	}
 }
 
-// A confirmation shows that this machine slept where the node's clock went on by more than the window beyond what passed here.
+// A confirmation shows that this machine was suspended if the node's clock has advanced by more than the window beyond
+// the time that has passed here.
 func TestNodeStateSlept(t *testing.T) {
 	t.Parallel()
 	const window, second = 400 * time.Millisecond, 1_000_000
 	for _, c := range []struct {
 		verdict    wire.Verdict
 		window     time.Duration
-		there      wire.NodeTime // since the confirmation before, at 1 s
-		here       time.Duration
+		there      wire.NodeTime // time on the node's clock since the last confirmation, which was at 1 s
+		here       time.Duration // time on this clock since then
 		has, slept bool
 	}{
 		{wire.Granted, window, 10 * second, 10 * time.Second, true, false},
@@ -151,13 +159,14 @@ func TestNodeStateSlept(t *testing.T) {
 			t.Errorf("%+v: has %v, slept %v", c, has, slept)
 		}
 	}
+
 	s := nodeState{}
 	if _, slept := s.recordRenewal(node.Reply{Vote: quorum.Vote{Reply: wire.Reply{Verdict: wire.Granted, Clock: 99 * second}}}, window); slept {
 		t.Error("the first confirmation shows nothing")
 	}
 }
 
-// The offset of this process's clock is that of the middle node, whatever a single one says.
+// ClockOffset returns the median of the nodes' offsets, so the offset of a single node does not matter.
 func TestClockOffset(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -170,7 +179,7 @@ func TestClockOffset(t *testing.T) {
 		if want := 200 * time.Millisecond; !ok || offset != want {
 			t.Errorf("offset %v, %v, want %v", offset, ok, want)
 		}
-		for _, n := range w.nodes[:2] { // what was known of their clocks counts no more
+		for _, n := range w.nodes[:2] { // after this step, the older measurements do not count any more
 			n.StepClock(-200 * time.Millisecond)
 		}
 		w.release(w.holds(p, "k"))

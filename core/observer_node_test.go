@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/node"
 )
 
-// A pollster is an observer that keeps what nodes make of requests.
+// A pollster is an observer that also keeps the replies of nodes.
 type pollster struct {
 	recording
 	replies map[OpKind][]NodeReply
@@ -40,8 +40,8 @@ func (p *pollster) verdicts(kind OpKind, node int) (list []Verdict) {
 	return list
 }
 
-// A node observer hears each node once per request, also those that answer after the outcome, and those that
-// are left alone.
+// The Node function of an observer is called once for each request and node. That includes nodes that answer after the
+// outcome, and nodes that are left alone.
 func TestNodeObserver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}
@@ -50,7 +50,7 @@ func TestNodeObserver(t *testing.T) {
 		p.links[2].Set(coretest.Fate{Refuse: true})
 		for range node.MaxFailures {
 			lease := w.acquire(p, "k")
-			p.links[1].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}) // not needed any more
+			p.links[1].Set(coretest.Fate{ReplyDelay: 20 * time.Millisecond}) // the slow reply is needed only once
 			w.release(lease)
 			coretest.RefusalsHeard()
 		}
@@ -58,6 +58,7 @@ func TestNodeObserver(t *testing.T) {
 		lease := w.acquire(p, "k")
 		succeeds(t, lease.Complete(t.Context(), nil))
 		coretest.RefusalsHeard()
+
 		all := func(v Verdict, n int) []Verdict { return slices.Repeat([]Verdict{v}, n) }
 		for _, c := range []struct {
 			kind OpKind
@@ -85,7 +86,7 @@ func TestNodeObserver(t *testing.T) {
 	})
 }
 
-// A request that is not sent because too many are under way is told of.
+// The observer is notified of a request that is not sent because too many others are under way.
 func TestNodeObserverHearsOfOverload(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		o := &pollster{}
@@ -107,7 +108,8 @@ func TestNodeObserverHearsOfOverload(t *testing.T) {
 	})
 }
 
-// What comes after the outcome is heard, too: a node slower than the quorum is not invisible.
+// The observer is notified of a reply that comes after the outcome, so a node that is slower than the quorum is
+// visible.
 func TestNodeObserverHearsStragglers(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &pollster{}

@@ -16,9 +16,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What an observer is told.
+// This file tests the calls of observers.
 
-// A recording is an observer that keeps everything.
+// A recording is an observer that keeps all operations and their outcomes.
 type recording struct {
 	mu  sync.Mutex
 	ops []*observed
@@ -45,7 +45,7 @@ func (r *recording) start(ctx context.Context, op Op) (context.Context, func(Out
 	}
 }
 
-// of lists the operations of one kind, which must all have ended exactly once.
+// of returns the operations of one kind, and their outcomes. It checks that each has ended exactly once.
 func (r *recording) of(t *testing.T, kind OpKind) (ops []Op, outs []Outcome) {
 	t.Helper()
 	r.mu.Lock()
@@ -62,18 +62,19 @@ func (r *recording) of(t *testing.T, kind OpKind) (ops []Op, outs []Outcome) {
 	return ops, outs
 }
 
-// Every operation that starts ends exactly once, and with what the caller got.
+// Every operation that starts ends exactly once, with the error that the caller got.
 func TestObserverPairs(t *testing.T) {
 	acquired := ending{OpAcquire, nil, ""}
+
 	type operations struct {
 		do   func(w *world, p *process)
-		want []ending // by kind, then in order; renewals aside
+		want []ending // by kind, then in order, without renewals
 	}
 	bubbles(t, 3, map[string]operations{
 		"released": {func(w *world, p *process) { w.release(w.acquire(p, "k")) },
 			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}},
 		"released twice": {func(w *world, p *process) { lease := w.acquire(p, "k"); w.release(lease); w.release(lease) },
-			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}}, // the second asks nobody
+			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpRelease, nil, ""}}}, // the second release sends no request
 		"completed": {func(w *world, p *process) { w.acquire(p, "k").Complete(w.t.Context(), nil) },
 			[]ending{acquired, {OpHold, ErrReleased, ""}, {OpComplete, nil, ""}}},
 		"done": {func(w *world, p *process) {
@@ -121,7 +122,8 @@ func TestObserverPairs(t *testing.T) {
 		var r recording
 		p := w.process(WithObserver(r.observer()), Name("jobs"))
 		c.do(w, p)
-		w.pass(time.Minute) // what goes on in the background
+
+		w.pass(time.Minute) // for operations in the background
 		got := r.endings(t, OpAcquire, OpHold, OpRelease, OpComplete)
 		r.of(t, OpRenew)
 		if !slices.EqualFunc(got, c.want, ending.is) {
@@ -130,7 +132,7 @@ func TestObserverPairs(t *testing.T) {
 	})
 }
 
-// An ending is what an observer hears of the end of an operation.
+// An ending has the parts of an Outcome that the test compares.
 type ending struct {
 	kind   OpKind
 	err    error
@@ -141,7 +143,8 @@ func (e ending) is(want ending) bool {
 	return e.kind == want.kind && errors.Is(e.err, want.err) && (e.err == nil) == (want.err == nil) && e.reason == want.reason
 }
 
-// endings lists how operations of these kinds ended, which must all be on "k" by "jobs" on three nodes.
+// endings returns the ends of all operations of these kinds. It checks that they have the key "k", the name "jobs" and
+// three nodes.
 func (r *recording) endings(t *testing.T, kinds ...OpKind) (all []ending) {
 	t.Helper()
 	for _, kind := range kinds {
@@ -182,7 +185,8 @@ func TestOutcomeOfAcquire(t *testing.T) {
 			{Verdict: VerdictFailed, Latency: coretest.Refusing},
 		})
 
-		// One second behind another of this process, then behind another process.
+		// The first call waits one second for a lease of the same process. Then the second call waits for another
+		// process.
 		p.links[0].Set(coretest.Fate{})
 		p.links[1].Set(coretest.Fate{})
 		elsewhere := w.acquire(other, "elsewhere")
@@ -203,7 +207,7 @@ func TestOutcomeOfAcquire(t *testing.T) {
 	})
 }
 
-// wantReplies checks what each node answered, and how long it took; those that failed refused the connection.
+// wantReplies checks the verdict and the latency of each node. Nodes that failed must have refused the connection.
 func wantReplies(t *testing.T, got, want []NodeReply) {
 	t.Helper()
 	if len(got) != len(want) {
@@ -242,7 +246,7 @@ func TestOutcomeOfRenewal(t *testing.T) {
 	})
 }
 
-// kindHook notes under which operation scripts are sent, and whether the caller's values are there.
+// kindHook is a client hook. It records each request with the operation and the caller's value in its context.
 type kindHook struct {
 	coretest.Link
 	mu   sync.Mutex
@@ -269,28 +273,32 @@ func (h *kindHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// The hooks of a client see the context that the observer derived for the operation. A renewal does not wait for the observer:
-// its hooks see that of the acquisition.
+// The hooks of a client see the context that the observer derived for the operation. A renewal does not wait for the
+// observer: its hooks see the context that the caller passed to Acquire.
 func TestContextReachesTheClient(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var r recording
 		p := w.process(WithObserver(r.observer()))
 		hook := &kindHook{seen: map[string]bool{}}
 		p.e.Nodes[1].Client.(*redis.Client).AddHook(hook)
+
 		ctx := context.WithValue(t.Context(), callerKey{}, "caller")
 		lease, err := p.Acquire(ctx, "k")
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(5 * time.Second)
 		lease.Release(ctx)
-		synctest.Wait() // so that what comes next does not travel together with it
+		synctest.Wait() // the next request must not be sent together with the release
+
 		if lease, err = p.Acquire(ctx, "k"); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
 		lease.Complete(ctx, nil)
 		synctest.Wait()
+
 		for _, want := range []string{"acquire in acquire of caller", "renew in no operation of caller", "release in release of caller", "complete in complete of caller"} {
 			if !hook.seen[want] {
 				t.Errorf("no %s", want)
@@ -303,7 +311,7 @@ func TestContextReachesTheClient(t *testing.T) {
 	})
 }
 
-// A listener is an observer that also hears events.
+// A listener is an observer that also keeps events.
 type listener struct {
 	recording
 	events []Event
@@ -313,7 +321,7 @@ func (l *listener) observer() Observer {
 	return Observer{Start: l.start, Event: func(_ context.Context, e Event) { l.events = append(l.events, e) }}
 }
 
-// What a package built on core decided reaches those observers that want to hear it.
+// An event of a package that is built on core reaches every observer that has an Event function.
 func TestEvents(t *testing.T) {
 	var heard listener
 	var deaf recording

@@ -35,7 +35,8 @@ func TestOnceRunsOnce(t *testing.T) {
 				}()
 			}
 		}
-		var others []error // who waits may be told before who ran it
+
+		var others []error // a waiter may return before the call that ran fn
 		for range 9 {
 			if err := testutil.Receive(t, told); err != nil {
 				others = append(others, err)
@@ -50,7 +51,7 @@ func TestOnceRunsOnce(t *testing.T) {
 	})
 }
 
-// Work that failed is not done: the next one runs, at once.
+// If fn fails, Once records nothing, and the next call runs its function at once.
 func TestOnceRecordsNoFailure(t *testing.T) {
 	failure := errors.New("failure")
 	type failing struct {
@@ -67,6 +68,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 		if err != c.err || panicked != c.panics {
 			t.Errorf("error %v, panic %v", err, panicked)
 		}
+
 		synctest.Wait()
 		for i := range w.nodes {
 			if w.recordOn(p, i, "k") != "" || w.owner(p, i, "k") != "" {
@@ -74,6 +76,7 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 			}
 		}
 		p.wantNothingLeft(t)
+
 		ran := false
 		err = other.Once(t.Context(), "k", func(context.Context) error { ran = true; return nil })
 		if err != nil || !ran {
@@ -82,19 +85,19 @@ func TestOnceRecordsNoFailure(t *testing.T) {
 	})
 }
 
-// recovered calls f, and returns what it panicked with, or its error.
+// recovered calls f, and returns the value of its panic, or its error.
 func recovered(f func() error) (panicked any, err error) {
 	defer func() { panicked = recover() }()
 	return nil, f()
 }
 
-// never is what must not run: for keys that are done, or held.
+// never is a function that must not run, because the key is done or held.
 func (w *world) never(context.Context) error {
 	w.t.Error("runs although the key is done, or held")
 	return nil
 }
 
-// fn records a result itself, and what it returns is what Once returns.
+// If fn completes the key itself, Once returns the error of fn, and the result that fn recorded stays.
 func TestOnceWithResult(t *testing.T) {
 	for _, want := range []error{nil, errors.New("failure")} {
 		bubbleNamed(t, fmt.Sprint(want), 3, func(t *testing.T, w *world) {
@@ -114,7 +117,7 @@ func TestOnceWithResult(t *testing.T) {
 	}
 }
 
-// The work is done; recording it waits for the nodes, also when the caller does not any more.
+// If fn has succeeded, Once goes on recording that until the nodes are back, even if the caller's context has ended.
 func TestOnceRecordsWhenNodesReturn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -135,8 +138,8 @@ func TestOnceRecordsWhenNodesReturn(t *testing.T) {
 	})
 }
 
-// fn began to record a result and left it at that: Once goes on with that result, whatever fn returns, and this caller is
-// told what all others are.
+// If fn began to record a result, and no quorum confirmed it, OnceResult records and returns that result, whatever fn
+// returns.
 func TestOnceGoesOnWithTheResultOfFn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -172,11 +175,11 @@ func TestOnceCannotRecord(t *testing.T) {
 			t.Errorf("gave up after %v, the TTL is %v", d, p.p.ttl)
 		}
 		p.reaches(0, 1)
-		wantErr(t, p.Once(t.Context(), "k", w.never), ErrDone) // what was cut short is settled by the next one
+		wantErr(t, p.Once(t.Context(), "k", w.never), ErrDone) // the next call completes the record
 	})
 }
 
-// Somebody else took over while fn ran: its work is not recorded twice.
+// If another process took over and completed the key while fn ran, Once returns ErrLost, and the record stays.
 func TestOnceLosesTheKey(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -193,7 +196,7 @@ func TestOnceLosesTheKey(t *testing.T) {
 	})
 }
 
-// A completion is repeated while its outcome is open, and for as long as its context says.
+// Complete is repeated until its outcome is known, its context ends, or, without a deadline, a TTL has passed.
 func TestCompletionIsRepeated(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -202,6 +205,7 @@ func TestCompletionIsRepeated(t *testing.T) {
 			t.Cleanup(cancel)
 			return ctx
 		}
+
 		for _, c := range []struct {
 			name string
 			ctx  func() context.Context
@@ -236,8 +240,8 @@ func TestCompletionIsRepeated(t *testing.T) {
 	})
 }
 
-// It ends when the record cannot count any more, and with the Locker, which need not wait for it. What became of it is
-// still open.
+// Complete stops repeating when the record cannot count any more, and when the Locker is closed. Close need not wait
+// for it. The outcome is then still unknown.
 func TestCompletionIsNotRepeatedForEver(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -248,7 +252,7 @@ func TestCompletionIsNotRepeatedForEver(t *testing.T) {
 		defer cancel()
 		began := time.Now()
 		wantOnly(t, lease.Complete(ctx, nil), ErrUnavailable)
-		counts := wire.IdleFence * 9 / 10 // since the lease could be trusted, by a clock that may be slow
+		counts := wire.IdleFence * 9 / 10 // from the end of trust, by a clock that may run slow
 		wantBetween(t, "until it counts no more", time.Since(began), counts, counts+p.p.ttl)
 
 		p = w.process()

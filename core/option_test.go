@@ -21,7 +21,7 @@ func TestOptionFaults(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		opts   []Option
-		faults []string // nil: none
+		faults []string // nil if the options are valid
 	}{
 		{"none", nil, nil},
 		{"nil option", []Option{nil, Name("x"), nil}, []string{"an option is nil"}},
@@ -66,7 +66,7 @@ func TestOptionFaults(t *testing.T) {
 	}
 }
 
-// One error names what is wrong with options and nodes alike.
+// The error of New names all faults of the options and of the list of nodes. No node is asked then.
 func TestNewNamesEveryFault(t *testing.T) {
 	t.Parallel()
 	node := testutil.NewNodes(t, 1)[0]
@@ -85,14 +85,17 @@ func TestNewNamesEveryFault(t *testing.T) {
 			t.Errorf("the error does not say %q:\n%v", fault, err)
 		}
 	}
+
 	if got := node.Calls()["INFO"]; got != 0 {
 		t.Errorf("nodes were asked %d times although the options are wrong", got)
 	}
+
 	for _, nodes := range [][]redis.UniversalClient{nil, make([]redis.UniversalClient, 65)} {
 		if _, err := New(nodes); err == nil || !strings.Contains(err.Error(), "must be 1 to 64") {
 			t.Errorf("%d nodes: %v", len(nodes), err)
 		}
 	}
+
 	if _, err := Open([]string{"redis://127.0.0.1:1", "http://x", "redis://127.0.0.1:2"}, TTL(0), nil); err == nil ||
 		!strings.Contains(err.Error(), "node 1") || !strings.Contains(err.Error(), "TTL is 0s") || !strings.Contains(err.Error(), "an option is nil") {
 		t.Errorf("Open: %v", err)
@@ -129,10 +132,12 @@ func TestDefaults(t *testing.T) {
 		if got != want || p.Guarded != c.guarded {
 			t.Errorf("%s: %v guarded %v\nwant %v guarded %v", c.name, got, p.Guarded, want, c.guarded)
 		}
+
 		if p.ttlMillis != wire.MillisOf(c.ttl) || p.tombstoneMillis != wire.MillisOf(c.tombstone) {
 			t.Errorf("%s: requests say a lease of %v and a tombstone of %v", c.name, p.ttlMillis, p.tombstoneMillis)
 		}
 	}
+
 	p, _ := newPolicy(nil, 1)
 	if p.drift != 0.10 || p.retention != 24*time.Hour || p.Prefix != "lockkit:" || defaults().Logger != slog.Default() ||
 		p.retryMin != 50*time.Millisecond || p.retryMax != 250*time.Millisecond || p.maxHold+p.maxWait != 0 {
@@ -147,7 +152,7 @@ func TestWith(t *testing.T) {
 		n       int
 		base    []Option
 		derived []CallOption
-		fault   string // "": none
+		fault   string // "" if the options are valid
 	}{
 		{"nothing", 3, nil, nil, ""},
 		{"shorter TTL", 3, nil, []CallOption{TTL(5 * time.Second)}, ""},
@@ -163,6 +168,7 @@ func TestWith(t *testing.T) {
 			t.Parallel()
 			l := must(New(testutil.Clients(testutil.NewNodes(t, c.n)), c.base...))
 			defer l.Close(context.Background())
+
 			before := l.p
 			d, err := l.With(c.derived...)
 			l.wantSameInACall(t, c.derived, d, err)
@@ -185,7 +191,7 @@ func TestWith(t *testing.T) {
 	}
 }
 
-// wantSameInACall checks that options mean to a call what they mean to With, which returned d and err.
+// wantSameInACall checks that options have the same effect in a call as in With, which has returned d and err.
 func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err error) {
 	t.Helper()
 	call, of := l.p.withCallOptions(opts)
@@ -199,7 +205,7 @@ func (l *Locker) wantSameInACall(t *testing.T, opts []CallOption, d *Locker, err
 	}
 }
 
-// afresh is the policy of a Locker made with the options of l and others, and with the max TTL of its nodes.
+// afresh returns the policy of a new Locker with the options of l, the derived options, and the max TTL of l.
 func afresh(l *Locker, n int, base []Option, derived []CallOption) policy {
 	opts := append(slices.Clone(base), WithMaxTTL(l.p.MaxTTL))
 	for _, o := range derived {
@@ -213,7 +219,7 @@ func samePolicy(a, b policy) bool {
 		a.renewEvery == b.renewEvery && a.tombstone == b.tombstone && a.Guarded == b.Guarded
 }
 
-// Options of a call are for that call.
+// The options of a call hold only for that call.
 func TestOptionsOfACall(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
@@ -235,11 +241,11 @@ func TestOptionsOfACall(t *testing.T) {
 
 		short := must(p.TryAcquire(t.Context(), "k", TTL(4*time.Second), unrenewed, name))
 		wantBetween(t, "left", short.remaining(), time.Second, 4*time.Second)
-		got := w.await(holder, "k") // nobody renews it
+		got := w.await(holder, "k") // the short lease is not renewed
 		wantErr(t, short.Lost(), ErrLost)
 		w.release(got)
 
-		lease = w.acquire(p, "k") // as the Locker was made
+		lease = w.acquire(p, "k") // with the options of the Locker
 		wantBetween(t, "left", lease.remaining(), 5*time.Second, p.p.ttl)
 		w.release(lease)
 		ops, _ := o.of(t, OpAcquire)

@@ -18,7 +18,8 @@ import (
 
 const crowd = 1100
 
-// atOnce runs f for each key of a crowd at the same moment and returns how many failed, with an example.
+// atOnce runs f for each of crowd keys at the same time. It returns the number of failures, and the error of one of
+// them.
 func atOnce(f func(key string) error) (failed int64, example error) {
 	var n atomic.Int64
 	var last atomic.Value
@@ -36,7 +37,7 @@ func atOnce(f func(key string) error) (failed int64, example error) {
 	return n.Load(), example
 }
 
-// Many callers at once are no reason to call healthy nodes unavailable, or to leave keys taken.
+// With many callers at once, healthy nodes do not seem unavailable, and no key stays taken.
 func TestCrowd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -55,14 +56,14 @@ func TestCrowd(t *testing.T) {
 		}); n > 0 {
 			t.Errorf("%d releases failed: %v", n, err)
 		}
-		time.Sleep(time.Second) // the slowest node, too
+		time.Sleep(time.Second) // until the slowest node has answered
 		for i := range crowd {
 			w.wantFree(p, fmt.Sprint("k", i), 0)
 		}
 	})
 }
 
-// Close with an ended context frees the keys of them all.
+// Close with a context that has ended releases the keys of many leases.
 func TestCloseFreesACrowd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -78,7 +79,7 @@ func TestCloseFreesACrowd(t *testing.T) {
 	})
 }
 
-// One request that was lost long ago does not make a node look hung that has answered since.
+// If a node has answered since, one request that was lost long ago does not make it look hung.
 func TestOneLostRequestDoesNotOpenTheCircuit(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -98,7 +99,7 @@ func TestOneLostRequestDoesNotOpenTheCircuit(t *testing.T) {
 	})
 }
 
-// While one node is quarantined for long, another that comes back is enough.
+// While one node is in quarantine for a long time, a call gets the key soon after another node is back.
 func TestQuarantineIsNotSleptThrough(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithMaxTTL(time.Hour))
@@ -114,12 +115,12 @@ func TestQuarantineIsNotSleptThrough(t *testing.T) {
 	})
 }
 
-// A max wait that ends in the middle of a round does not turn a held key into an outage.
+// If MaxWait ends in the middle of a round, the error for a held key is still ErrHeld and not ErrUnavailable.
 func TestMaxWaitEndsInsideARound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process(MaxWait(5*time.Second))
 		lease := w.acquire(holder, "k")
-		p.set(coretest.Fate{Delay: p.p.Window * 9 / 10}) // so that every other wait ends in a round
+		p.set(coretest.Fate{Delay: p.p.Window * 9 / 10}) // about every second wait ends in the middle of a round
 		for range 20 {
 			_, err := p.Acquire(t.Context(), "k")
 			wantOnly(t, err, ErrHeld)
@@ -128,13 +129,15 @@ func TestMaxWaitEndsInsideARound(t *testing.T) {
 	})
 }
 
-// A logger that takes its time does not cost a vote.
+// A slow logger does not cost a vote.
 func TestSlowLogger(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithLogger(slog.New(slowHandler{slog.DiscardHandler})))
 		p.refused()
 		p.TryAcquire(t.Context(), "x")
-		time.Sleep(22 * time.Second) // away from the touches: one that fails leaves a node alone for a second
+
+		// No background request is due then. If one failed just before, its node would be left alone for a second.
+		time.Sleep(22 * time.Second)
 		p.mend()
 		w.release(w.acquire(p, "k"))
 	})
@@ -149,8 +152,8 @@ func (slowHandler) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// Close waits for releases for as long as nodes answer, however many there are: it closes clients that are its own
-// when none has answered for the node timeout.
+// Close waits for releases as long as nodes answer, however many leases there are. It closes its own clients only when
+// no node has answered for the node timeout.
 func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -159,7 +162,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 			w.acquire(p, fmt.Sprint(i))
 		}
 		p.e.closeOwnClients = p.e.Nodes[0].Client.Close
-		p.e.Nodes[0].Connections = 1 // so that they are released one batch after the other
+		p.e.Nodes[0].Connections = 1 // the leases are released in one batch after another
 		p.links[0].Set(coretest.Fate{ReplyDelay: p.p.nodeTimeout * 3 / 5}, wire.OpRelease)
 		start := time.Now()
 		p.Close(over())
@@ -172,7 +175,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 	})
 }
 
-// What ends leases does not pile up for a node that hangs: it is dropped once they have run out.
+// Requests that end leases do not pile up for a node that hangs. They are dropped when the leases have run out.
 func TestEndsForANodeThatHangs(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.connections, w.heeds = 10, true
@@ -188,11 +191,13 @@ func TestEndsForANodeThatHangs(t *testing.T) {
 			}
 			return waiting()
 		}
+
 		complete(time.Second)
 		w.nodes[2].Hang()
 		if early, late := complete(2*p.p.ttl), complete(2*p.p.ttl); late > early*5/4 || early == 0 {
 			t.Errorf("%d requests wait for it, and %d later", early, late)
 		}
+
 		w.nodes[2].Up()
 		w.pass(time.Minute)
 		if left := waiting(); left != 0 {

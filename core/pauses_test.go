@@ -12,8 +12,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Whatever the TTL, and whatever the nodes say of how long something lasts, no pause is longer than a second and the least
-// retry delay.
+// Whatever the TTL, and whatever times the nodes report, no pause is longer than a second plus the minimum retry delay.
 func TestPausesAreBounded(t *testing.T) {
 	for _, ttl := range []time.Duration{3 * time.Second, 10 * time.Second, time.Minute, time.Hour, 24 * time.Hour} {
 		p, err := newPolicy([]Option{TTL(ttl)}, 3)
@@ -27,6 +26,7 @@ func TestPausesAreBounded(t *testing.T) {
 		if p.turnMillis != wire.MillisOf(p.renewalPause+p.nodeTimeout) {
 			t.Errorf("TTL %v: a node keeps others out for %v", ttl, p.turnMillis)
 		}
+
 		for outcome := range quorum.Outcome(len(refusalErrors)) {
 			for _, rest := range []time.Duration{0, time.Millisecond, time.Second, 24 * time.Hour} {
 				for _, late := range []bool{false, true} {
@@ -41,7 +41,7 @@ func TestPausesAreBounded(t *testing.T) {
 	}
 }
 
-// A call that waits for nodes in quarantine has the key soon after a quorum is back, however long the quarantine is.
+// A call that waits for nodes in quarantine gets the key soon after a quorum is back, however long the quarantine is.
 func TestQuorumComesBackDuringAQuarantine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(TTL(time.Hour))
@@ -69,7 +69,7 @@ func TestNodesComeBackDuringALongLease(t *testing.T) {
 		p := w.process(TTL(time.Hour))
 		lease := w.holds(p, "k")
 		p.set(coretest.Fate{Lose: true}, wire.OpRenew)
-		w.pass(p.p.renewEvery + p.p.renewEvery/10 + 2*p.p.nodeTimeout) // the first renewal has failed
+		w.pass(p.p.renewEvery + p.p.renewEvery/10 + 2*p.p.nodeTimeout) // until the first renewal has failed
 		p.set(coretest.Fate{}, wire.OpRenew)
 		w.pass(longestPause + 2*p.p.nodeTimeout)
 		if left := time.Until(lease.ValidUntil()); left < p.p.validity-p.p.margin-5*time.Second {

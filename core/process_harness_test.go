@@ -27,18 +27,18 @@ func init() { logging.Disable() } // go-redis prints each failed dial
 type world struct {
 	t     *testing.T
 	nodes []*testutil.Node
-	// serving is the server of a node that a new connection reaches, where that is not always the same.
+	// serving returns the server that a new connection to node i reaches; nil = nodes[i].
 	serving     func(i int) *testutil.Node
-	dialling    func(ctx context.Context, i int) error // before a connection to a node is made; nil = nothing
-	adjust      func(o *redis.Options)                 // what clients have beside; nil = nothing
-	connections int                                    // of each client; 0 = many
-	// known is how many of them the Locker knows of; 0 = all. A client of go-redis cannot wait for a connection in a bubble: it
-	// shares timers with clients outside of it.
+	dialling    func(ctx context.Context, i int) error // called before a dial to node i if serving is set; may be nil
+	adjust      func(o *redis.Options)                 // sets more options of the clients; may be nil
+	connections int                                    // the pool size of each client; 0 = many
+	// known is the pool size that the Locker sees; 0 = the real one. The real pool stays large, because a client cannot
+	// wait for a connection in a bubble: go-redis shares timers with clients outside of it.
 	known int
-	heeds bool // clients heed deadlines, as those of Open do
+	heeds bool // the clients heed deadlines, as the clients of Open do
 }
 
-// A process is a Locker with network links of its own to the nodes.
+// A process is a Locker with its own network links to the nodes.
 type process struct {
 	*Locker
 	links []*coretest.Link
@@ -51,7 +51,7 @@ func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	bubbleNow(t, n, f)
 }
 
-// bubbleNow is bubble for tests that are not parallel.
+// bubbleNow is like bubble, but does not make the test parallel.
 func bubbleNow(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -59,7 +59,7 @@ func bubbleNow(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	})
 }
 
-// bubbles runs f once for each case: a subtest in a bubble of its own.
+// bubbles runs f once for each case, as a subtest in its own bubble.
 func bubbles[C any](t *testing.T, n int, cases map[string]C, f func(t *testing.T, w *world, c C)) {
 	t.Helper()
 	for name, c := range cases {
@@ -67,7 +67,7 @@ func bubbles[C any](t *testing.T, n int, cases map[string]C, f func(t *testing.T
 	}
 }
 
-// bubbleNamed is bubble as a subtest.
+// bubbleNamed runs f as bubble does, in a subtest.
 func bubbleNamed(t *testing.T, name string, n int, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Run(name, func(t *testing.T) { bubble(t, n, f) })
@@ -75,10 +75,10 @@ func bubbleNamed(t *testing.T, name string, n int, f func(t *testing.T, w *world
 
 var (
 	quietly   = WithLogger(slog.New(slog.DiscardHandler))
-	untouched = option(func(p *policy) { p.ReadOnly = true }) // nodes are not looked after while nobody asks them
+	untouched = option(func(p *policy) { p.ReadOnly = true }) // no background requests to nodes
 )
 
-// process makes a Locker and declares nodes that have no guard record to be new.
+// process makes a Locker, and declares the nodes without a guard record new.
 func (w *world) process(opts ...Option) *process {
 	w.t.Helper()
 	p := w.stranger(opts...)
@@ -88,17 +88,18 @@ func (w *world) process(opts ...Option) *process {
 	return p
 }
 
-// stranger is process without Provision.
+// stranger makes a Locker without declaring nodes new.
 func (w *world) stranger(opts ...Option) *process {
 	w.t.Helper()
 	p := &process{}
 	var clients []redis.UniversalClient
 	for i, n := range w.nodes {
-		for _, source := range coretest.Sources() { // loading them later would take a message more
+		for _, source := range coretest.Sources() { // later a client would need one more message to load a script
 			if _, err := n.Exec("SCRIPT", "LOAD", source); err != nil {
 				w.t.Fatal(err)
 			}
 		}
+
 		k := &coretest.Link{}
 		c := n.ClientWith(func(o *redis.Options) {
 			o.PoolSize = cmp.Or(w.connections, 2000)
@@ -117,17 +118,20 @@ func (w *world) stranger(opts ...Option) *process {
 				w.adjust(o)
 			}
 		})
-		c.Options().MaxActiveConns = w.known // its pool is made, and has no such bound
+
+		c.Options().MaxActiveConns = w.known // the pool exists already, without this bound
 		c.AddHook(k)
 		clients, p.links = append(clients, c), append(p.links, k)
 	}
+
 	var err error
 	if p.Locker, err = New(clients, append([]Option{quietly}, opts...)...); err != nil {
 		w.t.Fatal(err)
 	}
+
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // what is still held is taken away
+		cancel() // Close ends the leases that are still held
 		p.Close(ctx)
 		for _, k := range p.links {
 			k.Mend()
@@ -138,7 +142,7 @@ func (w *world) stranger(opts ...Option) *process {
 	return p
 }
 
-// unfit has a process find out that node i refuses its password, until the function it returns is called.
+// unfit makes p find out that node i rejects its password. The returned function makes the node fit again.
 func (w *world) unfit(p *process, i int) (fit func()) {
 	w.nodes[i].Refuse("INFO", "WRONGPASS invalid username-password pair")
 	p.e.CheckAll()
@@ -148,14 +152,16 @@ func (w *world) unfit(p *process, i int) (fit func()) {
 	}
 }
 
-// wantAtEase fails where a process takes a node for one in trouble, which gets one probe at a time: of two requests at once the
-// second is not sent. What has ended and is booked still looks like trouble when a node timeout has passed.
+// wantAtEase checks that p takes no node for one in trouble. Such a node gets one probe at a time, so the second of two
+// simultaneous requests is not sent. The node timeout passes first: only then does a request that has ended, but is
+// still counted, look like trouble.
 func (w *world) wantAtEase(p *process) {
 	w.t.Helper()
 	time.Sleep(2 * p.p.nodeTimeout)
 	for _, n := range w.nodes {
 		n.Slow(time.Millisecond)
 	}
+
 	var looks sync.WaitGroup
 	for range 2 {
 		looks.Go(func() {
@@ -179,7 +185,7 @@ func (w *world) acquire(p *process, key string) *Lease {
 	return lease
 }
 
-// patientTry has TryAcquire wait for an hour before it tries again: a context with a deadline leaves one attempt.
+// patientTry makes TryAcquire wait for an hour between two attempts. With a shorter deadline it makes one attempt.
 func patientTry(l *Locker) *Locker {
 	l.p.retryMin, l.p.retryMax = time.Hour, time.Hour
 	l.e.jitter = func(n int64) int64 { return n - 1 }
@@ -193,8 +199,8 @@ func (w *world) release(lease *Lease) {
 	}
 }
 
-// everywhere acquires key and releases it when all nodes have been asked, and have answered as far as they do at
-// once: a lease that is released sooner spares the nodes that were not needed for it.
+// everywhere acquires key, and releases it when all requests have been sent and nothing more happens at this instant.
+// An earlier release would not ask the nodes that were not needed for the grant.
 func (w *world) everywhere(p *process, key string) {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -203,7 +209,7 @@ func (w *world) everywhere(p *process, key string) {
 	synctest.Wait()
 }
 
-// owner is the attempt that node i says owns key, "" for none.
+// owner returns the attempt that owns key on node i, or "" if there is none.
 func (w *world) owner(p *process, i int, key string) string {
 	w.t.Helper()
 	r := w.resource(p, i, key)
@@ -213,7 +219,7 @@ func (w *world) owner(p *process, i int, key string) string {
 	return r.Owner
 }
 
-// resource is what node i stores for key.
+// resource returns the record of key on node i.
 func (w *world) resource(p *process, i int, key string) testutil.Resource {
 	w.t.Helper()
 	v := must(w.nodes[i].Exec("GET", p.e.Keys.Resource(key)))
@@ -221,7 +227,7 @@ func (w *world) resource(p *process, i int, key string) testutil.Resource {
 	return must(testutil.ParseResource(s))
 }
 
-// change writes by hand what node i stores for key.
+// change changes the record of key on node i.
 func (w *world) change(p *process, i int, key string, by func(r *testutil.Resource)) {
 	w.t.Helper()
 	r := w.resource(p, i, key)
@@ -231,19 +237,19 @@ func (w *world) change(p *process, i int, key string, by func(r *testutil.Resour
 	}
 }
 
-// forget removes the lease on key from node i, as replication that was lost would.
+// forget removes the lease on key from node i, as if a write had not been replicated before a failover.
 func (w *world) forget(p *process, i int, key string) {
 	w.t.Helper()
 	w.change(p, i, key, func(r *testutil.Resource) { r.Expiry, r.Owner = 0, "" })
 }
 
-// pass lets time pass, until nothing more happens at that time.
+// pass lets d pass, and waits until all goroutines are blocked.
 func (w *world) pass(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
 
-// until lets time pass, a millisecond at a time, until a condition holds, and fails the test if it does not within a minute.
+// until lets time pass in steps of a millisecond until holds returns true. If that takes a minute, the test fails.
 func (w *world) until(what string, holds func() bool) {
 	w.t.Helper()
 	for range time.Minute / time.Millisecond {
@@ -262,10 +268,10 @@ func wantErr(t *testing.T, err, target error) {
 	}
 }
 
-// name is what the nodes call the attempt.
+// name returns the name that the attempt has on the nodes.
 func (lease *Lease) name() string { return lease.attempt.lock.Waiter().Name }
 
-// to is what a round asks of a node.
+// to returns the request of a round to node i.
 func to(r *node.Round, i int) wire.Request {
 	if r.Each != nil {
 		return r.Each(i)
@@ -273,10 +279,10 @@ func to(r *node.Round, i int) wire.Request {
 	return r.Request
 }
 
-// askOf asks a node what a round asks of it, and nothing else of the round happens.
+// askOf sends the request of a round to node i, without beginning the round.
 func askOf(r *node.Round, i int) quorum.Vote { return askAlone(r.Group, i, to(r, i)) }
 
-// askAlone sends a request to a node.
+// askAlone sends a request to node i, and returns its vote.
 func askAlone(g *node.Group, i int, q wire.Request) quorum.Vote {
 	votes, err := coretest.Ask(g.Nodes[i].Client, g.Head.Load(), g.Buckets[0].Memory(i), time.Now(), q)
 	if err != nil {
@@ -285,7 +291,7 @@ func askAlone(g *node.Group, i int, q wire.Request) quorum.Vote {
 	return votes[0]
 }
 
-// isClosed reports whether a channel is.
+// isClosed reports whether c is closed.
 func isClosed(c <-chan struct{}) bool {
 	select {
 	case <-c:
@@ -295,7 +301,7 @@ func isClosed(c <-chan struct{}) bool {
 	}
 }
 
-// renewAlone renews on node 0 as if it had last confirmed that expiry.
+// renewAlone renews the lease on node 0, as if confirmed were the last expiry that this node has confirmed.
 func (lease *Lease) renewAlone(confirmed wire.NodeTime) quorum.Vote {
 	q := lease.attempt.lock.Renew(lease.attempt.p.ttlMillis, 1, func(int) wire.Renew {
 		return wire.Renew{Token: lease.attempt.token, Confirmed: confirmed, Turn: lease.attempt.p.turnMillis}

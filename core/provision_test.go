@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Operators is what package admin has, which imports this one: its external tests hand it in.
+// Operators has the functions of package admin. That package imports this one, so the external tests set them.
 var Operators struct {
 	Diagnose      func(ctx context.Context, nodes []redis.UniversalClient, opts ...Option) (Diagnosis, error)
 	Dial          func(urls []string, opts ...Option) ([]redis.UniversalClient, error)
@@ -22,7 +22,7 @@ var Operators struct {
 	TokenMismatch error
 }
 
-// What admin's calls return.
+// These types mirror the results of package admin.
 type (
 	Revocation struct {
 		Holder    Holder
@@ -53,11 +53,11 @@ func (l *Locker) ForgetRecord(ctx context.Context, key string, token uint64) err
 	return Operators.ForgetRecord(ctx, l, key, token)
 }
 
-// A node that does not answer is an error, and the next call declares all nodes new once it does.
+// Provision returns an error if a node does not answer. The next call declares all nodes new when they answer.
 func TestProvisionAgain(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
-		synctest.Wait() // New has claimed them
+		synctest.Wait() // until New has asked the nodes
 		w.nodes[1].Hang()
 		w.nodes[2].Down()
 		err := p.Provision(t.Context())
@@ -70,12 +70,14 @@ func TestProvisionAgain(t *testing.T) {
 	})
 }
 
-// Nodes that were claimed and could not be declared new do not vote, whatever they said before.
+// If a node was claimed but not declared new, Provision returns an error.
 func TestProvisionWithoutTheDeclaration(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.stranger(TTL(5*time.Second), WithMaxTTL(time.Minute)) // after which it would vote by itself
+		p := w.stranger(TTL(5*time.Second), WithMaxTTL(time.Minute)) // an undeclared node votes after a minute
+
+		// The claim reaches node 1, but the declaration does not.
 		p.links[1].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
-			return coretest.Fate{Refuse: s == wire.OpProvision && q.Args[len(q.Args)-1] != wire.NoMemory} // the claim arrives, the declaration does not
+			return coretest.Fate{Refuse: s == wire.OpProvision && q.Args[len(q.Args)-1] != wire.NoMemory}
 		})
 		err := p.Provision(t.Context())
 		wantErr(t, err, ErrUnavailable)

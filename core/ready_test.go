@@ -25,7 +25,7 @@ func wantNotReady(t *testing.T, err error, parts ...string) {
 	}
 }
 
-// Ready says what an acquisition would find.
+// Ready succeeds if a quorum of nodes votes, and returns an error otherwise.
 func TestReady(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p := w.process(WithRestartGuard(true))
@@ -38,10 +38,12 @@ func TestReady(t *testing.T) {
 		if err := p.Ready(t.Context()); err != nil {
 			t.Fatalf("with as many nodes down as may be: %v", err)
 		}
+
 		w.nodes[len(w.nodes)-1].Down()
 		start := time.Now()
 		wantNotReady(t, p.Ready(t.Context()), "connection refused")
 		wantBetween(t, "not ready after", time.Since(start), 0, p.p.nodeTimeout)
+
 		for _, n := range w.nodes {
 			n.Up()
 		}
@@ -52,7 +54,7 @@ func TestReady(t *testing.T) {
 	})
 }
 
-// Each node is asked once, and nothing is left there.
+// Ready sends one request to each node, and adds no keys.
 func TestReadyIsCheap(t *testing.T) {
 	bubbles(t, 3, map[string]bool{"guarded": true, "unguarded": false}, func(t *testing.T, w *world, guard bool) {
 		p := w.process(WithRestartGuard(guard))
@@ -74,7 +76,7 @@ func TestReadyIsCheap(t *testing.T) {
 	})
 }
 
-// Nobody waits for a node that hangs where the others decide, whichever way.
+// Ready does not wait for a node that hangs if the others decide the result, whatever it is.
 func TestReadyWaitsForNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -83,6 +85,7 @@ func TestReadyWaitsForNobody(t *testing.T) {
 		if err := p.Ready(t.Context()); err != nil || time.Since(start) > 0 {
 			t.Errorf("%v after %v", err, time.Since(start))
 		}
+
 		for _, i := range []int{0, 2} {
 			p.links[i].Set(coretest.Fate{Refuse: true})
 		}
@@ -92,13 +95,14 @@ func TestReadyWaitsForNobody(t *testing.T) {
 	})
 }
 
-// Nodes that answer, and would grant nothing, are not ready.
+// Ready returns an error if two of three nodes would not grant a key, or do not answer.
 func TestNotReady(t *testing.T) {
 	each := func(w *world, f func(*testutil.Node)) {
 		for _, n := range w.nodes[1:] {
 			f(n)
 		}
 	}
+
 	type row struct {
 		breaks func(*testutil.Node)
 		guard  bool
@@ -122,7 +126,8 @@ func TestNotReady(t *testing.T) {
 	})
 }
 
-// A node that lost its memory begins its quarantine when Ready asks it, and Ready says when that is over.
+// A node that lost its memory begins its quarantine when Ready asks it. RetryAfter of the error has the time until the
+// quarantine is over.
 func TestReadyBeginsTheQuarantine(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -140,7 +145,7 @@ func TestReadyBeginsTheQuarantine(t *testing.T) {
 	})
 }
 
-// One server under two addresses is one vote.
+// One server with two addresses does not have two votes.
 func TestReadyWithOneServerTwice(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
@@ -158,6 +163,7 @@ func TestReadyEnds(t *testing.T) {
 		err := p.Ready(gone)
 		wantErr(t, err, context.Canceled)
 		wantErr(t, err, errGone)
+
 		for _, n := range w.nodes[1:] {
 			n.Hang()
 		}
@@ -173,6 +179,7 @@ func TestReadyEnds(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Up()
 		}
+
 		time.Sleep(10 * time.Second)
 		succeeds(t, p.Close(t.Context()))
 		err = p.Ready(t.Context())

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The wrong kind of server, or of client.
+// Diagnose reports servers of the wrong kind, clients of the wrong kind, and servers that are listed twice.
 func TestRealServersThatAreNoNodes(t *testing.T) {
 	t.Parallel()
 	diagnose := func(c redis.UniversalClient) Diagnosis {
@@ -29,9 +29,12 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	plain := testutil.NewServers(t, 1)[0]
 	hello := redis.NewClient(&redis.Options{Addr: plain.Addr(), TLSConfig: &tls.Config{ServerName: "localhost"}})
 	defer hello.Close()
-	d = must(Operators.Diagnose(t.Context(), []redis.UniversalClient{hello}, quietly)) // Redis waits for the rest of it
+
+	// Redis takes the beginning of the TLS handshake for a command, and waits for the rest. So unhurried is not set.
+	d = must(Operators.Diagnose(t.Context(), []redis.UniversalClient{hello}, quietly))
 	wantFindings(t, d, found{"fault", "unreachable", 0})
 	wantAdvice(t, d, "TLS on one side only")
+
 	secret := serverWithTLS(t, nil)
 	for _, name := range []string{"localhost", "example.com"} {
 		d = diagnose(redis.NewClient(&redis.Options{Addr: secret.Listener.Addr().String(), TLSConfig: &tls.Config{ServerName: name}}))
@@ -46,7 +49,7 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	}
 }
 
-// A Redis Cluster is one node; each of its masters is examined.
+// A Redis Cluster is one node, and Diagnose examines each of its masters.
 func TestRealClusterDiagnosis(t *testing.T) {
 	t.Parallel()
 	c := testutil.NewCluster(t, 3, 5*time.Second)
@@ -56,6 +59,7 @@ func TestRealClusterDiagnosis(t *testing.T) {
 	if len(d.Nodes) != 3 || !slices.Contains(d.brief(), found{"warning", "not_provisioned", -1}) {
 		t.Errorf("%d servers:\n%s", len(d.Nodes), d.text())
 	}
+
 	l, err := New(client, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -78,10 +82,12 @@ func TestRealClusterDiagnosis(t *testing.T) {
 			t.Errorf("%+v", n)
 		}
 	}
+
 	nowhere := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer nowhere.Close()
 	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{"fault", "unreachable", 0})
 	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{"fault", "no_node", 0})
+
 	bad := c.Master(c.Servers[0], "lockkit:{5}p")
 	succeeds(t, bad.Client().Del(t.Context(), "lockkit:{5}g").Err())
 	d = must(Operators.Diagnose(t.Context(), client, opts...))

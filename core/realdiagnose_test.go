@@ -19,9 +19,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What Diagnose says of real servers, which it asks as the manual's operator.
+// This file tests the findings of Diagnose about real servers. Diagnose connects as the operator of the manual.
 
-// A clinic is a set of real servers with the users of the manual.
+// A clinic is a set of real servers with the operator of the manual as their user.
 type clinic struct {
 	*testing.T
 	servers []*testutil.Server
@@ -38,7 +38,7 @@ func newClinic(t *testing.T, n int) *clinic {
 	return c
 }
 
-// do is a command of the administrator's.
+// do sends a command to server i as its administrator.
 func (c *clinic) do(i int, args ...any) {
 	c.Helper()
 	if err := c.servers[i].Client().Do(c.Context(), args...).Err(); err != nil {
@@ -46,7 +46,7 @@ func (c *clinic) do(i int, args ...any) {
 	}
 }
 
-// enrol gives server i the operator of the manual, but for the rights that denied finds.
+// enrol creates the operator of the manual on server i, without the rights for which denied returns true.
 func (c *clinic) enrol(i int, denied func(rule string) bool) {
 	c.Helper()
 	args := []any{"ACL", "SETUSER", "operator", "reset"}
@@ -58,7 +58,7 @@ func (c *clinic) enrol(i int, denied func(rule string) bool) {
 	c.do(i, args...)
 }
 
-// clients are the operator's.
+// clients returns clients with the user and password of the operator.
 func (c *clinic) clients() (all []redis.UniversalClient) {
 	for _, s := range c.servers {
 		all = append(all, s.ClientWith(func(o *redis.Options) { o.Username, o.Password = "operator", "secret" }))
@@ -94,7 +94,7 @@ func (c *clinic) diagnose(clients []redis.UniversalClient, opts ...Option) Diagn
 	return d
 }
 
-// A sickness is what may be wrong with one of a clinic's servers.
+// A sickness is a fault of one server of a clinic.
 type sickness struct {
 	name          string
 	breaks, mends func()
@@ -103,7 +103,7 @@ type sickness struct {
 	says          []string
 }
 
-// sicknesses are what operators know, of server i.
+// sicknesses returns the faults of server i that operators know.
 func (c *clinic) sicknesses(i int, outside *testutil.Server) []sickness {
 	host, port, _ := net.SplitHostPort(outside.Addr())
 	memory := func(limit, policy string) func() {
@@ -131,7 +131,8 @@ func (c *clinic) sicknesses(i int, outside *testutil.Server) []sickness {
 	}
 }
 
-// The faults that operators know, one at a time, among 1, 3 and 5 servers: each is named in one finding, and nothing else.
+// Diagnose reports each fault that operators know in one finding, and nothing else. One server of 1, 3 or 5 has one
+// fault at a time.
 func TestRealDiagnosis(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -148,7 +149,7 @@ func TestRealDiagnosis(t *testing.T) {
 	}
 }
 
-// suffers breaks a server, checks what is said of it, and mends it.
+// suffers breaks a server, checks the findings, and repairs the server.
 func (c *clinic) suffers(s sickness) {
 	c.Helper()
 	if s.breaks != nil {
@@ -158,7 +159,7 @@ func (c *clinic) suffers(s sickness) {
 	if s.clients != nil {
 		s.clients(clients)
 	}
-	if len(c.servers) == 1 && s.name == "emptied" { // there are no others to tell that it was used
+	if len(c.servers) == 1 && s.name == "emptied" { // no other server shows that this one was in use
 		s.want, s.says = found{"warning", "not_provisioned", -1}, []string{"admin.Provision"}
 	}
 	d := c.diagnose(clients)
@@ -169,7 +170,7 @@ func (c *clinic) suffers(s sickness) {
 	}
 }
 
-// wrongClock shows a server's clock as off by so much.
+// wrongClock is a hook that adds a duration to the server's time.
 type wrongClock time.Duration
 
 func (h wrongClock) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -189,7 +190,7 @@ func (h wrongClock) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// service is a client of a server, with the user that the manual has for services.
+// service returns a client of a server with the manual's user for services.
 func (c *clinic) service(server int) redis.UniversalClient {
 	args := []any{"ACL", "SETUSER", "lockkit", "reset"}
 	for _, rule := range manualsACL(c.T) {
@@ -199,14 +200,15 @@ func (c *clinic) service(server int) redis.UniversalClient {
 	return c.servers[server].ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "secret" })
 }
 
-// A service's own user may ask for less. That is no fault, and what it may not ask is not known.
+// Diagnose with the user of a service finds nothing, although that user has fewer rights than the operator.
 func TestDiagnoseAsAService(t *testing.T) {
 	c := newClinic(t, 1)
 	c.provision()
 	wantFindings(t, c.diagnose([]redis.UniversalClient{c.service(0)}))
 }
 
-// Whatever right of either user is missing is named, and the line that the finding shows mends it.
+// If the operator lacks a right of the manual's user for services, Diagnose names it, and the line that the finding
+// shows repairs the user.
 func TestDiagnoseNamesEachRight(t *testing.T) {
 	c := newClinic(t, 1)
 	c.provision()
@@ -217,6 +219,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 			continue
 		}
 		tried++
+
 		c.do(0, "SCRIPT", "FLUSH")
 		c.enrol(0, only(rule))
 		d := c.diagnose(c.clients())
@@ -225,6 +228,7 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 		if given := strings.TrimPrefix(shown, "ACL SETUSER operator "); given != rule {
 			t.Fatalf("without %s: %s", rule, d.text())
 		}
+
 		var mend []any
 		for word := range strings.FieldsSeq(shown) {
 			mend = append(mend, word)
@@ -234,14 +238,18 @@ func TestDiagnoseNamesEachRight(t *testing.T) {
 			t.Errorf("without %s, and mended by %s: %s", rule, shown, d.text())
 		}
 	}
-	c.enrol(0, only("+publish", "&lockkit:*")) // the command that is denied hides the channel
+
+	// While the command is denied, a script cannot try the channel, but both rights are named.
+	c.enrol(0, only("+publish", "&lockkit:*"))
 	wantAdvice(t, c.diagnose(c.clients()), "ACL SETUSER operator +publish &lockkit:*")
+
 	if tried < 20 {
 		t.Errorf("%d rights tried", tried)
 	}
 }
 
-// A server out of memory, one that misses its replicas, and one that is nearly full.
+// Diagnose and Ready report a server that is out of memory and a server that misses its replicas. They report nothing
+// about a server that has memory left.
 func TestRealServersThatTakeNoWrites(t *testing.T) {
 	c := newClinic(t, 3)
 	c.provision()
@@ -249,9 +257,11 @@ func TestRealServersThatTakeNoWrites(t *testing.T) {
 	c.do(0, "CONFIG", "SET", "maxmemory", "1mb")
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	c.do(2, "CONFIG", "SET", "maxmemory", "1gb")
+
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"fault", "no_quorum", -1}, found{"fault", "writes_refused", 0}, found{"fault", "writes_refused", 1})
 	wantAdvice(t, d, "OOM", "raise maxmemory", "NOREPLICAS", "bring its replicas back")
+
 	l, err := New(c.clients()[2:], c.opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -267,7 +277,8 @@ func TestRealServersThatTakeNoWrites(t *testing.T) {
 	}
 }
 
-// Attaching a first replica changes the history of a node, and so does redis-cli --rdb.
+// Attaching a first replica changes the history of a node, so the node is in quarantine. WithReplicaLag is then needed,
+// and the server must stop accepting writes if its replicas lag.
 func TestRealFirstReplica(t *testing.T) {
 	c := newClinic(t, 3)
 	c.provision()
@@ -278,28 +289,33 @@ func TestRealFirstReplica(t *testing.T) {
 	testutil.Await(t, "the replica is in sync", func() bool {
 		return strings.Contains(master.Info(t.Context(), "replication").Val(), "state=online")
 	})
+
 	lag := WithReplicaLag(12 * time.Second)
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"risk", "replica_lag", 1}, found{"warning", "quarantined", 1})
 	wantAdvice(t, d, "its first replica was attached", "set WithReplicaLag")
+
 	services := c.clients()
 	services[1] = c.service(1)
 	serves := []found{{"risk", "replica_lag", 1}, {"warning", "quarantined", 1}}
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
 	wantFindings(t, c.diagnose(services, lag), serves...)
+
 	c.do(1, "CONFIG", "SET", "min-replicas-to-write", "1")
 	wantFindings(t, c.diagnose(c.clients(), lag), found{"warning", "quarantined", 1})
 	wantFindings(t, c.diagnose(services, lag), found{"warning", "quarantined", 1})
+
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "0")
 	wantFindings(t, c.diagnose(c.clients(), lag), serves...)
+
 	c.do(1, "CONFIG", "SET", "min-replicas-max-lag", "10")
 	wantFindings(t, c.diagnose(c.clients(), WithReplicaLag(5*time.Second)), found{"risk", "replica_lag", 1}, found{"warning", "quarantined", 1})
 }
 
-// A backup over the network changes the history of a node twice, at once and repl-backlog-ttl later, but where that is 0;
-// one by BGSAVE never does.
+// A backup over the network changes the history of a node at once, and again repl-backlog-ttl later. It does not if the
+// backlog exists and repl-backlog-ttl is 0. BGSAVE never changes the history.
 func TestRealBackups(t *testing.T) {
-	c := newClinic(t, 1) // skips where there is no redis-server, with which redis-cli comes
+	c := newClinic(t, 1) // skips the test without redis-server, and redis-cli comes with redis-server
 	c.provision()
 	server := c.servers[0].Client()
 	about := func(field string) string { return node.ParseInfo(server.Info(t.Context()).Val())[field] }
@@ -310,12 +326,14 @@ func TestRealBackups(t *testing.T) {
 		}
 		testutil.Await(t, "redis-cli has left", func() bool { return about("connected_slaves") == "0" })
 	}
+
 	saved := about("rdb_last_save_time") + about("rdb_saves")
 	c.do(0, "BGSAVE")
 	testutil.Await(t, "saved", func() bool {
 		return about("rdb_bgsave_in_progress") == "0" && about("rdb_last_save_time")+about("rdb_saves") != saved
 	})
 	wantFindings(t, c.diagnose(c.clients()))
+
 	before := about("master_replid")
 	dump()
 	if now := about("master_replid"); now == before {
@@ -324,6 +342,7 @@ func TestRealBackups(t *testing.T) {
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"warning", "quarantined", 0})
 	wantAdvice(t, d, "as redis-cli --rdb does, too")
+
 	before = about("master_replid")
 	c.do(0, "CONFIG", "SET", "repl-backlog-ttl", "1")
 	testutil.Await(t, "another history", func() bool { return about("master_replid") != before && about("repl_backlog_active") == "0" })
@@ -338,11 +357,12 @@ func TestRealBackups(t *testing.T) {
 	wantFindings(t, c.diagnose(c.clients()))
 }
 
-// Persistence, of servers that nothing else guards.
+// Diagnose reports a server without persistence as a risk if the restart guard is off.
 func TestRealPersistence(t *testing.T) {
 	c := newClinic(t, 1)
 	c.opts = []Option{quietly, unhurried}
 	wantFindings(t, c.diagnose(c.clients()))
+
 	c.do(0, "CONFIG", "SET", "appendonly", "no")
 	d := c.diagnose(c.clients())
 	wantFindings(t, d, found{"risk", "not_durable", 0})

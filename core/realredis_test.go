@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What only real servers can show: processes that are stopped and killed, real connections, replication.
+// This file tests what only real servers can show: processes that are stopped and killed, real connections, and
+// replication.
 
 // A rig is a set of real servers and the processes that lock on them.
 type rig struct {
@@ -30,17 +31,17 @@ func onRedis(t *testing.T, n int) *rig {
 	return &rig{t, testutil.NewServers(t, n, "--repl-diskless-sync-delay", "0")}
 }
 
-// brief keeps these tests short: leases of 3s that are renewed after 0.6s.
+// brief keeps these tests short: leases have a TTL of 3s and are renewed every 0.6s.
 var brief = []Option{quietly, TTL(3 * time.Second), WithClockWindow(300 * time.Millisecond), withRenewEvery(600 * time.Millisecond),
 	withNodeTimeout(500 * time.Millisecond)}
 
-// sturdy, after brief, is for tests that wait for no lease to run out: a busy machine may be seconds late.
+// sturdy overrides brief for tests in which no lease must run out. On a busy machine requests may be seconds late.
 var sturdy = option(func(c *policy) {
 	c.ttl, c.Window = 12*time.Second, time.Second
 	withNodeTimeout(3 * time.Second).apply(c)
 })
 
-// process makes a Locker with clients as they come.
+// process makes a Locker with ordinary clients of the servers.
 func (r *rig) process(opts ...Option) *process {
 	r.Helper()
 	var clients []redis.UniversalClient
@@ -50,7 +51,7 @@ func (r *rig) process(opts ...Option) *process {
 	return r.with(clients, opts...)
 }
 
-// behind makes a Locker that reaches the servers through proxies, and has connections.
+// behind makes a Locker that reaches the servers through proxies, and already has connections to them.
 func (r *rig) behind(opts ...Option) (*process, []*testutil.Proxy) {
 	r.Helper()
 	var clients []redis.UniversalClient
@@ -61,8 +62,9 @@ func (r *rig) behind(opts ...Option) (*process, []*testutil.Proxy) {
 		r.Cleanup(func() { client.Close() })
 		proxies, clients = append(proxies, proxy), append(clients, client)
 	}
+
 	p := r.with(clients, opts...)
-	lease := r.acquire(p, "warm "+r.Name()) // the servers may be shared
+	lease := r.acquire(p, "warm "+r.Name()) // subtests may share the servers
 	for i := range r.servers {
 		testutil.Await(r, "every node knows the scripts", func() bool { return r.owner(i, lease.Key()) == lease.name() })
 	}
@@ -93,7 +95,7 @@ func (r *rig) acquire(p *process, key string) *Lease {
 	return lease
 }
 
-// owner is the attempt that server i says owns key, "" for none.
+// owner returns the attempt that owns key on server i, or "" if there is none.
 func (r *rig) owner(i int, key string) string {
 	v := must(testutil.ParseResource(r.servers[i].Client().Get(r.Context(), "lockkit:{0}r:"+key).Val()))
 	if v.Expiry == 0 {
@@ -102,8 +104,8 @@ func (r *rig) owner(i int, key string) string {
 	return v.Owner
 }
 
-// confirmedBy waits until so many nodes have told the holder that it has the lease: only those can be healed
-// although a contender asks them in between.
+// confirmedBy waits until n nodes have confirmed the lease to its holder. Only on these nodes can a renewal bring the
+// lease back if a contender has asked them in between.
 func (r *rig) confirmedBy(n int, lease *Lease) {
 	r.Helper()
 	testutil.Await(r, "confirmed", func() bool {
@@ -119,7 +121,7 @@ func (r *rig) confirmedBy(n int, lease *Lease) {
 	})
 }
 
-// refusedUntilOver has p ask for the lease's key until it gets it, which must not be before the lease is over.
+// refusedUntilOver makes p ask for the lease's key until it is granted, and checks that the lease is over then.
 func (r *rig) refusedUntilOver(p *process, lease *Lease) {
 	r.Helper()
 	testutil.Await(r, "free again", func() bool {
@@ -136,7 +138,7 @@ func (r *rig) refusedUntilOver(p *process, lease *Lease) {
 		if second.FencingToken() <= lease.FencingToken() {
 			r.Errorf("token %d after %d", second.FencingToken(), lease.FencingToken())
 		}
-		// A busy machine may not hear the answer in time; the release is confirmed when it is asked for again.
+		// On a busy machine the answer may be too late. Then a repeated release is confirmed.
 		testutil.Await(r, "released", func() bool { return second.Release(r.Context()) == nil })
 		return true
 	})
@@ -174,6 +176,7 @@ func TestRealPausedNodes(t *testing.T) {
 	for range 5 {
 		succeeds(r, r.acquire(p, "k").Release(t.Context()))
 	}
+
 	held := r.acquire(p, "held")
 	succeeds(r, r.servers[2].Pause())
 	_, err := p.TryAcquire(t.Context(), "k")
@@ -182,15 +185,17 @@ func TestRealPausedNodes(t *testing.T) {
 	err = held.Release(t.Context())
 	wantErr(t, err, ErrUnavailable)
 	wantErr(t, err, node.ErrNoAnswer)
+
 	succeeds(r, r.servers[1].Resume())
-	succeeds(r, r.servers[2].Resume()) // both now execute what has been waiting
+	succeeds(r, r.servers[2].Resume()) // both servers now execute the requests that have waited there
 	for i := range r.servers {
 		testutil.Await(r, "nothing is left", func() bool { return r.owner(i, "k") == "" && r.owner(i, "held") == "" })
 	}
 	succeeds(r, r.acquire(p, "k").Release(t.Context()))
 }
 
-// Node 1 has forgotten the lease and node 2 never had it; both are up, and would be a quorum.
+// If node 1 has forgotten the lease and node 2 never had it, these two are up, but do not grant the key together while
+// the lease lasts.
 func TestRealKillAndRestartEmptyInsideALease(t *testing.T) {
 	r := onRedis(t, 3)
 	other := r.process()
@@ -198,7 +203,7 @@ func TestRealKillAndRestartEmptyInsideALease(t *testing.T) {
 	proxies[2].Refuse(true)
 	proxies[2].Cut()
 	lease := r.acquire(holder, "k")
-	for _, proxy := range proxies { // so that it cannot heal node 1
+	for _, proxy := range proxies { // the holder must not bring the lease back to node 1
 		proxy.Refuse(true)
 		proxy.Cut()
 	}
@@ -263,8 +268,9 @@ func TestRealClientVanishes(t *testing.T) {
 	wantReason(t, context.Cause(lease.Context()), LossExpired)
 }
 
-// A failover to a replica that had not received the lease, and another one back: each time the new primary
-// has a guard record, scripts, even a run_id that is known, but another replication history.
+// A failover to a replica that has not received the lease starts a quarantine, and so does another failover back. Each
+// time the new primary has a guard record and the scripts, and in the end its run_id is known, too. Only its
+// replication history is another one.
 func TestRealFailoverAndBack(t *testing.T) {
 	r := onRedis(t, 2)
 	var primary atomic.Int32
@@ -276,6 +282,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, r.servers[primary.Load()].Addr())
 		}
 	}
+
 	connect := func() (*process, *redis.Client, *atomic.Bool) {
 		reach := new(atomic.Bool)
 		reach.Store(true)
@@ -284,6 +291,7 @@ func TestRealFailoverAndBack(t *testing.T) {
 		t.Cleanup(func() { c.Close() })
 		return r.with([]redis.UniversalClient{c}, WithRestartGuard(true)), c, reach
 	}
+
 	replicate := func(from, to int) {
 		host, port, _ := net.SplitHostPort(r.servers[from].Addr())
 		c := r.servers[to].Client()
@@ -293,16 +301,22 @@ func TestRealFailoverAndBack(t *testing.T) {
 		})
 		succeeds(r, c.SlaveOf(t.Context(), "NO", "ONE").Err())
 	}
+
 	holder, _, reach := connect()
 	other, _, _ := connect()
-	r.acquire(holder, "k").Release(t.Context()) // the counter is known to the replica; a busy machine may not hear so in time
+
+	// The replica must know the counter of the key. On a busy machine the answer to the release may be too late, so its
+	// error does not count.
+	r.acquire(holder, "k").Release(t.Context())
 	replicate(0, 1)
-	lease := r.acquire(holder, "k") // after the last byte that the replica has received
+
+	lease := r.acquire(holder, "k") // the replica does not receive this lease
 	reach.Store(false)
+
 	for _, failover := range []func(){func() {}, func() { replicate(1, 0) }} {
 		failover()
 		primary.Store(1 - primary.Load())
-		testutil.Await(r, "quarantined", func() bool { // a slow machine may be too late with its answer
+		testutil.Await(r, "quarantined", func() bool { // on a slow machine the answer may be too late
 			_, err := other.TryAcquire(t.Context(), "k")
 			wantErr(t, err, ErrUnavailable)
 			return strings.Contains(err.Error(), "quarantined")
@@ -311,8 +325,8 @@ func TestRealFailoverAndBack(t *testing.T) {
 	r.refusedUntilOver(other, lease)
 }
 
-// Whatever happens to the messages of an acquisition, it ends by itself, and nothing of it stays. Other tests show in
-// virtual time that it ends at the node timeout.
+// Whatever happens to the messages of an acquisition, it returns without the end of its context. If it fails, no node
+// keeps the key. Other tests show in virtual time that it ends at the node timeout.
 func TestRealDamagedConnections(t *testing.T) {
 	r := onRedis(t, 3)
 	r.process() // provisions
@@ -345,31 +359,35 @@ func TestRealDamagedConnections(t *testing.T) {
 	}
 }
 
-// damage is what happens to the connections to most nodes.
+// damage is a fault of the connections to two of three nodes.
 type damage struct {
 	damage, repair func(*testutil.Proxy)
-	cause          error // of the failure; nil = any
+	cause          error // the expected cause of the failure; nil = any, or no failure
 }
 
-// try asks for a key while connections are damaged, and then repairs them. It reports whether it was granted all the same.
+// try asks for a key while connections are damaged, and then repairs them. It reports whether the key was granted
+// despite the damage.
 func (c damage) try(r *rig, p *process, proxies []*testutil.Proxy, key string) (granted bool) {
 	r.Helper()
 	for _, proxy := range proxies {
 		c.damage(proxy)
 	}
+
 	ctx, cancel := context.WithTimeout(r.Context(), 60*p.p.nodeTimeout)
 	defer cancel()
 	_, err := p.TryAcquire(ctx, key)
 	if ctx.Err() != nil {
 		r.Errorf("it ended with its context: %v", err)
 	}
+
 	switch {
 	case c.cause != nil:
 		wantErr(r.T, err, ErrUnavailable)
 		wantErr(r.T, err, c.cause)
-	case err != nil: // a client may find a half-closed connection out and use another
+	case err != nil: // no error if a client notices the half-closed connection and uses another one
 		wantErr(r.T, err, ErrUnavailable)
 	}
+
 	if c.repair != nil {
 		for _, proxy := range proxies {
 			c.repair(proxy)
@@ -378,10 +396,11 @@ func (c damage) try(r *rig, p *process, proxies []*testutil.Proxy, key string) (
 	return err == nil
 }
 
-// Real nodes, whose clocks run while requests leave, agree on a token in one round: nothing need be written back.
+// Real nodes agree on a token in one round, although their clocks run while the requests leave: the client need not
+// write the token back.
 func TestRealNodesAgreeInOneRound(t *testing.T) {
 	r := onRedis(t, 3)
-	var writeBacks atomic.Int64 // renewals that nodes answer
+	var writeBacks atomic.Int64 // answers to renewals
 	p := r.process(unhurried, withRenewEvery(20*time.Second), WithObserver(Observer{Node: func(_ context.Context, kind OpKind, _ NodeReply) {
 		if kind == OpRenew {
 			writeBacks.Add(1)
@@ -393,7 +412,7 @@ func TestRealNodesAgreeInOneRound(t *testing.T) {
 		lease := r.acquire(p, fmt.Sprint("agree ", i))
 		succeeds(t, lease.Release(t.Context()))
 	}
-	if n := writeBacks.Load(); n > locks/5 { // a busy machine may leave a node behind
+	if n := writeBacks.Load(); n > locks/5 { // on a busy machine a node may miss a lock
 		t.Errorf("%d tokens written back for %d locks", n, locks)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Runs under a lease that the caller has already.
+// This file tests Do and TryDo under a lease that the caller already has.
 
-// again runs fn by Do or TryDo.
+// again runs fn with Do or TryDo, with Reentrant(true).
 type again = func(l *Locker, ctx context.Context, fn func(context.Context) error) error
 
 func eachReentrant(t *testing.T, f func(t *testing.T, w *world, again again)) {
@@ -27,8 +27,8 @@ func eachReentrant(t *testing.T, f func(t *testing.T, w *world, again again)) {
 	})
 }
 
-// Do runs under the lease of its caller, however that came by it, asks nothing of the nodes, and leaves the key to the
-// caller.
+// Do and TryDo run fn under the lease of the caller, however the caller has acquired it. They send no request, and
+// leave the key to the caller.
 func TestReentrant(t *testing.T) {
 	eachReentrant(t, func(t *testing.T, w *world, again again) {
 		o := &recording{}
@@ -39,6 +39,7 @@ func TestReentrant(t *testing.T) {
 			wantErr(t, err, ErrHeld)
 			return nil
 		}
+
 		for name, run := range map[string]func() error{
 			"Do":       func() error { return p.Do(t.Context(), "k", under) },
 			"Once":     func() error { return p.Once(t.Context(), "k", under, Retention(time.Millisecond)) },
@@ -61,8 +62,8 @@ func TestReentrant(t *testing.T) {
 	})
 }
 
-// wantRunsUnder runs functions under the lease of ctx, with Lockers of one process and contexts derived from ctx, and
-// one that panics: all have that lease, which they neither ask the nodes for nor end.
+// wantRunsUnder runs functions with Lockers of one process and contexts derived from ctx. It checks that all run under
+// the lease of ctx, that they send no request, and that they do not end the lease. One of them panics.
 func (w *world) wantRunsUnder(ctx context.Context, p *process, o *recording, again again) {
 	w.t.Helper()
 	lease, _ := FromContext(ctx)
@@ -82,6 +83,7 @@ func (w *world) wantRunsUnder(ctx context.Context, p *process, o *recording, aga
 		}
 		return ctx.Err()
 	}
+
 	type name struct{}
 	for _, l := range []*Locker{p.Locker, must(p.With(Name("other")))} {
 		for _, ctx := range []context.Context{ctx, context.WithValue(ctx, name{}, 1), context.WithoutCancel(ctx)} {
@@ -90,17 +92,19 @@ func (w *world) wantRunsUnder(ctx context.Context, p *process, o *recording, aga
 			}
 		}
 	}
+
 	recovered(func() error {
 		return again(p.Locker, ctx, func(context.Context) error { panic("fn") })
 	})
 	synctest.Wait()
+
 	if runs != 6 || w.requests() != before || len(o.ops) != watched {
 		w.t.Errorf("%d runs, %d requests, %d operations", runs, w.requests()-before, len(o.ops)-watched)
 	}
 	wantValid(w.t, lease)
 }
 
-// It works through leases on other keys, and who asks again from there finds those, too.
+// The lease of the caller is also found through leases on other keys. From an inner run, these leases are found, too.
 func TestReentrantThroughAnotherKey(t *testing.T) {
 	eachReentrant(t, func(t *testing.T, w *world, again again) {
 		p := w.process(WithMaxTTL(time.Minute))
@@ -131,7 +135,8 @@ func TestReentrantThroughAnotherKey(t *testing.T) {
 	})
 }
 
-// The run ends with the caller's context, and with the lease even if that context does not, and says which it was.
+// The context of the run ends with the caller's context. It also ends with the lease, even if the caller's context does
+// not. The error tells which of them has ended.
 func TestEndOfAReentrantRun(t *testing.T) {
 	errBoom := errors.New("boom")
 	vanishes := func(p *process, _ context.CancelFunc) { p.cut() }
@@ -166,47 +171,51 @@ func TestEndOfAReentrantRun(t *testing.T) {
 	}
 }
 
-// A reentrantEnd is how a run ends that has the lease of its caller, and what Do says of it.
+// A reentrantEnd has a way in which a run under the lease of its caller ends, and the expected error of Do.
 type reentrantEnd struct {
 	cut      bool // the context that it is called with does not end with the lease
 	ends     func(p *process, cancel context.CancelFunc)
 	err      func(ctx context.Context) error
 	want     []error
 	notWant  error
-	released bool // in the end the lease was held
-	paused   bool // its timers were late
+	released bool // the lease is still held after the run, so its release succeeds
+	paused   bool // the timers of the process are late
 }
 
 func (c reentrantEnd) run(t *testing.T, w *world, again again) {
 	p := w.process(WithMaxTTL(time.Minute))
 	lease := w.holds(p, "k")
+
 	ctx, cancel := context.WithTimeout(lease.Context(), 5*time.Minute)
 	defer cancel()
 	if c.cut {
 		ctx = context.WithoutCancel(lease.Context())
 	}
+
 	err := again(p.Locker, ctx, func(ctx context.Context) error {
 		c.ends(p, cancel)
-		if c.paused { // Done is not closed in time, so Err looks at the clock
+		if c.paused { // Done is not closed in time, but Err checks the clock
 			wantErr(t, ctx.Err(), context.Canceled)
 		}
 		testutil.Receive(t, ctx.Done())
 		return c.err(ctx)
 	})
+
 	for _, want := range c.want {
 		wantErr(t, err, want)
 	}
 	if c.notWant != nil && errors.Is(err, c.notWant) {
 		t.Errorf("error is %v", err)
 	}
+
 	p.mend()
 	if err := lease.Release(t.Context()); c.released != (err == nil) {
 		t.Errorf("the outermost's release: %v", err)
 	}
 }
 
-// A lease that is over does not count, nor does a context that has ended already, another Locker's lease or one on
-// another key.
+// Do and TryDo do not run under a lease that is over, with a context that has ended, under a lease of another process,
+// or under a lease on another key.
 func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 	eachReentrant(t, func(t *testing.T, w *world, again again) {
 		p, other := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
@@ -234,12 +243,14 @@ func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+
 		lease := w.await(p, "k")
 		ctx, cancel := context.WithCancel(lease.Context())
 		cancel()
 		wantErr(t, again(p.Locker, ctx, w.never), context.Canceled)
 		wantErr(t, other.TryDo(lease.Context(), "k", w.never, Reentrant(true)), ErrHeld)
 		w.release(lease)
+
 		lease = w.acquire(p, "l")
 		wantErr(t, again(p.Locker, lease.Context(), func(ctx context.Context) error {
 			if got, _ := FromContext(ctx); got == lease {
@@ -251,7 +262,7 @@ func TestReentrantOnlyUnderALeaseThatIsHeld(t *testing.T) {
 	})
 }
 
-// Only Do and TryDo run under the caller's lease, only if told to, and the refusal says how.
+// Only Do and TryDo run under the caller's lease, and only with Reentrant. Without it, the error names the option.
 func TestWhatIsNotReentrant(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(Reentrant(true))
@@ -269,6 +280,7 @@ func TestWhatIsNotReentrant(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 		}
+
 		if err := p.Do(ctx, "k", func(context.Context) error { return nil }); err != nil {
 			t.Errorf("as New has it: %v", err)
 		}
@@ -276,7 +288,7 @@ func TestWhatIsNotReentrant(t *testing.T) {
 			t.Errorf("an option is nil: %v", err)
 		}
 		wantErr(t, p.Do(ctx, "", w.never), ErrInvalid)
-		wantErr(t, w.process().TryDo(ctx, "k", w.never, Reentrant(true)), ErrHeld) // a Locker of its own
+		wantErr(t, w.process().TryDo(ctx, "k", w.never, Reentrant(true)), ErrHeld) // another process does not hold it
 		w.release(lease)
 	})
 }

@@ -12,9 +12,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// How an attempt ended is what every later request about it reports: a refusal is not taken for a success by the next one.
+// This file tests that every later request about an attempt reports how the attempt ended. After a refusal, the next
+// request does not report a success.
 
-// takenFrom makes all nodes forget the lease, and grants the key to another process, which its holder does not hear of.
+// takenFrom makes all nodes forget the lease, and grants the key to another process. The holder gets no notice of it.
 func (w *world) takenFrom(p *process, key string) *Lease {
 	w.t.Helper()
 	synctest.Wait()
@@ -26,14 +27,14 @@ func (w *world) takenFrom(p *process, key string) *Lease {
 	return other
 }
 
-// A Complete that was refused is no end in order: Release says so, for the same reason, whatever answers it gets and however
-// often it is called.
+// After a refused Complete, Release returns the same reason for the loss, whatever answers it gets and however often it
+// is called.
 func TestReleaseAfterARefusedCompletion(t *testing.T) {
 	type row struct {
 		nodes  int
 		lose   func(w *world, p *process, lease *Lease)
 		reason LossReason
-		before func(w *world, p *process) // before the release
+		before func(w *world, p *process) // called before the release
 	}
 	taken := func(w *world, p *process, lease *Lease) { w.takenFrom(p, lease.Key()) }
 	for name, c := range map[string]row{
@@ -68,18 +69,20 @@ func TestReleaseAfterARefusedCompletion(t *testing.T) {
 	}
 }
 
-// The nodes know by themselves that they have refused a completion, also where its answer was lost.
+// The nodes remember that they have refused a completion, even if the answer was lost.
 func TestNodesRememberARefusedCompletion(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.holds(p, "k")
 		other := w.takenFrom(p, "k")
+
 		for _, k := range p.links {
 			k.Set(coretest.Fate{LoseReply: true}, wire.OpComplete)
 		}
 		ctx, stop := context.WithTimeout(t.Context(), time.Millisecond)
 		defer stop()
 		wantErr(t, lease.Complete(ctx, nil), ErrUnavailable)
+
 		p.mend()
 		for _, k := range p.links {
 			k.Next(coretest.Fate{LoseReply: true}, wire.OpRelease)
@@ -90,28 +93,34 @@ func TestNodesRememberARefusedCompletion(t *testing.T) {
 	})
 }
 
-// A Complete that succeeds after it was refused ends the lease in order.
+// If a Complete is refused and a later one succeeds, Release returns nil.
 func TestReleaseAfterACompletionThatSucceedsInTheEnd(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.holds(p, "k")
 		contender := w.process()
-		for i := range w.nodes { // which passes by on too few nodes at a time, and takes nothing
+
+		// The nodes forget the lease, and two attempts of a contender are granted the key by one node each. So the
+		// completion is refused, but the contender has no lease.
+		for i := range w.nodes {
 			w.forget(p, i, "k")
 		}
 		for i := range 2 {
 			askOf(contender.newLease(t.Context(), "k").attempt.newAcquireRound(false), i)
 		}
 		wantReason(t, lease.Complete(over(), nil), LossTaken)
+
+		// The grants are taken back.
 		for i := range 2 {
-			w.change(p, i, "k", func(r *testutil.Resource) { *r = testutil.Resource{Before: -1} }) // its grant is undone
+			w.change(p, i, "k", func(r *testutil.Resource) { *r = testutil.Resource{Before: -1} })
 		}
 		succeeds(t, lease.Complete(over(), nil))
 		succeeds(t, lease.Release(t.Context()))
 	})
 }
 
-// What runs under a lease whose completion was refused has not run alone to its end: Do says so although fn returned nil.
+// Do, TryDo and Once return ErrLost if a completion of the lease was refused, although fn returned nil: fn may not have
+// been alone until its end.
 func TestDoAfterARefusedCompletion(t *testing.T) {
 	bubbles(t, 3, map[string]func(p *process, ctx context.Context, fn func(context.Context) error) error{
 		"Do": func(p *process, ctx context.Context, fn func(context.Context) error) error { return p.Do(ctx, "k", fn) },
@@ -151,15 +160,17 @@ func TestDoAfterARefusedCompletion(t *testing.T) {
 	})
 }
 
-// A release that found nothing is not taken for the end by the next one, where it has left a tombstone that says so.
+// If a release found no lease and left a tombstone, a repeated release does not succeed: the tombstone tells that the
+// lease was lost before.
 func TestRepeatedReleaseThatFoundNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.holds(p, "k")
-		for _, k := range p.links { // so that the release leaves a tombstone
+		for _, k := range p.links { // the release leaves a tombstone for the lost renewal
 			k.Set(coretest.Fate{Lose: true}, wire.OpRenew)
 		}
 		time.Sleep(p.p.renewEvery * 3 / 2)
+
 		w.takenFrom(p, "k")
 		for _, k := range p.links {
 			k.Next(coretest.Fate{LoseReply: true}, wire.OpRelease)
@@ -169,8 +180,8 @@ func TestRepeatedReleaseThatFoundNothing(t *testing.T) {
 	})
 }
 
-// A completion says why the lease had ended before: revoked, also where somebody has completed the key since, and where a
-// single node knows.
+// Complete of a revoked lease returns the reason revoked, even if another client has completed the key since, and even
+// if only one node still remembers the revocation.
 func TestCompletionOfARevokedLease(t *testing.T) {
 	bubbles(t, 3, map[string]func(w *world, p, operator *process, lease *Lease){
 		"at once": func(*world, *process, *process, *Lease) {},
@@ -196,7 +207,7 @@ func TestCompletionOfARevokedLease(t *testing.T) {
 	})
 }
 
-// An operator who comes too late does not make a release fail that has ended the lease.
+// A revocation that arrives after the release does not make a repeated release fail.
 func TestRevokedAfterTheRelease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -219,7 +230,8 @@ func TestRevokedAfterTheRelease(t *testing.T) {
 	})
 }
 
-// A holder that repeats Complete is promised all of the retention, also where somebody has settled its record meanwhile.
+// If a holder repeats Complete, the record stays for the whole retention from then on, even if another client has
+// completed it meanwhile.
 func TestRetentionOfARepeatedCompletionThatWasSettled(t *testing.T) {
 	const retention = time.Minute
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -227,7 +239,8 @@ func TestRetentionOfARepeatedCompletionThatWasSettled(t *testing.T) {
 		lease := w.acquire(a, "k")
 		start := time.Now()
 		wantErr(t, a.completeOn(lease, "result", 0), ErrUnavailable)
-		for _, k := range b.links[1:] { // node 0, which shows the record, answers first
+
+		for _, k := range b.links[1:] { // node 0, which has the record, must answer first
 			k.Set(coretest.Fate{Delay: time.Millisecond})
 		}
 		_, err := b.Acquire(t.Context(), "k")
@@ -240,7 +253,7 @@ func TestRetentionOfARepeatedCompletionThatWasSettled(t *testing.T) {
 		succeeds(t, lease.Complete(over(), []byte("result")))
 		done := time.Now()
 		w.pass(retention - time.Second)
-		_, err = b.reaches(0, 1).TryAcquire(t.Context(), "k") // the nodes where it was settled
+		_, err = b.reaches(0, 1).TryAcquire(t.Context(), "k") // the nodes on which b has completed the record
 		if !errors.Is(err, ErrDone) {
 			t.Errorf("%v, %v after Complete had returned nil, of a retention of %v", err, time.Since(done), retention)
 		}

@@ -15,19 +15,19 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A node that refuses a write of a script: its reply is an error, which is no answer.
+// This file tests nodes that refuse a write of a script. Their reply is an error, which tells nothing about the lease.
 
-// A refusingWrites is which write of a script a node refuses, and how.
+// A refusingWrites selects the writes of a script that a node refuses, and has the error.
 type refusingWrites struct {
 	text string
-	nth  int // 0 = until one has succeeded, as a server does that is out of memory; -1 = all
+	nth  int // from 1; 0 = writes that take memory, until any write has succeeded, as if out of memory; -1 = all
 }
 
 const outOfMemory = "OOM command not allowed when used memory > 'maxmemory'."
 
 var writeCommands = []string{"SET", "DEL", "HSET", "HDEL", "ZADD", "ZREM", "ZREMRANGEBYRANK", "PEXPIRE", "PUBLISH"}
 
-// refuse has a node refuse writes from now on. It returns whether it has.
+// refuse makes a node refuse writes from now on. The returned function reports whether it has refused one.
 func (w *world) refuse(node int, r refusingWrites) (refused func() bool) {
 	var hit atomic.Bool
 	writes := 0
@@ -54,22 +54,22 @@ func (w *world) refuse(node int, r refusingWrites) (refused func() bool) {
 	return hit.Load
 }
 
-// A refusedScene is a key on one node, and who has to do with it.
+// A refusedScene has the key "k" on one node, the process that holds it, and another process.
 type refusedScene struct {
 	*world
 	p, other *process
 	lease    *Lease
 }
 
-// A refusedCall is a call whose requests meet the node. Whatever it refuses, nil means that check passes when it takes
-// writes again; and the error is always want, if that is set.
+// A refusedCall is a call whose requests reach the node. Whatever the node refuses, if the call returns nil, check must
+// pass when the node accepts writes again. If want is set, the call must return want.
 type refusedCall struct {
 	opts  []Option
-	first func(s *refusedScene) // before it refuses any; nil = nothing
+	first func(s *refusedScene) // called before the node refuses writes; may be nil
 	call  func(s *refusedScene) error
 	check func(s *refusedScene)
 	want  error
-	frees bool // the key is free in the end, whatever the call was told
+	frees bool // the key is free in the end, whatever the call returns
 }
 
 var refusedCalls = map[string]refusedCall{
@@ -211,7 +211,7 @@ var refusedCalls = map[string]refusedCall{
 	},
 }
 
-// Whatever write of whatever script a node refuses, nobody is told that it was written.
+// Whatever write of a script a node refuses, no call succeeds as if it had been written.
 func TestRefusedWrites(t *testing.T) {
 	for name, c := range refusedCalls {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
-// meets plays the scene, and reports whether the node had anything to refuse.
+// meets plays the scene, and reports whether the node has refused a write.
 func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
 	t.Run(fmt.Sprintf("%.7s %d", r.text, r.nth), func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -245,17 +245,19 @@ func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
 			if c.first != nil {
 				c.first(s)
 			}
+
 			refused := s.refuse(0, r)
 			err := c.call(s)
 			met = refused()
 			s.nodes[0].OnCall(nil)
+
 			switch {
 			case c.want != nil:
 				wantErr(t, err, c.want)
 			case err == nil:
 				c.check(s)
 			case c.frees:
-				s.pass(2*s.p.p.nodeTimeout + time.Millisecond) // it is tried again
+				s.pass(2*s.p.p.nodeTimeout + time.Millisecond) // the release is sent again
 				s.release(s.acquire(s.other, "k"))
 			}
 		})
@@ -263,8 +265,8 @@ func (c refusedCall) meets(t *testing.T, r refusingWrites) (met bool) {
 	return met
 }
 
-// Nodes that are out of memory cost nobody a lease: what keeps one, and what ends one, gets through. Nor does
-// it matter what else a script has to write for that.
+// Nodes that are out of memory cost no holder its lease: they still execute renewals and releases. It does not matter
+// what else a script has to write.
 func TestOutOfMemoryCostsNoLease(t *testing.T) {
 	bubbles(t, 3, map[string]func(w *world, p *process){
 		"held": func(*world, *process) {},
@@ -286,7 +288,7 @@ func TestOutOfMemoryCostsNoLease(t *testing.T) {
 			go func() {
 				for range 300 { // within the minute
 					other, err := p.TryAcquire(w.t.Context(), "other")
-					if err == nil { // where it travelled with a renewal
+					if err == nil { // if it was sent together with a renewal
 						other.Release(w.t.Context())
 					}
 					time.Sleep(100 * time.Millisecond)
@@ -299,11 +301,13 @@ func TestOutOfMemoryCostsNoLease(t *testing.T) {
 		for i := range w.nodes {
 			w.refuse(i, refusingWrites{outOfMemory, 0})
 		}
+
 		change(w, p)
 		w.pass(time.Minute)
 		if err := context.Cause(lease.Context()); err != nil {
 			t.Fatalf("lost: %v", err)
 		}
+
 		w.release(lease)
 		for i := range w.nodes {
 			w.nodes[i].OnCall(nil)
@@ -313,7 +317,7 @@ func TestOutOfMemoryCostsNoLease(t *testing.T) {
 	})
 }
 
-// The same where memory is really short.
+// On real servers with too little memory, a lease is still renewed and released.
 func TestLeaseSurvivesMaxmemory(t *testing.T) {
 	r := onRedis(t, 3)
 	p := r.process(sturdy)
@@ -323,11 +327,13 @@ func TestLeaseSurvivesMaxmemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	if _, err := p.TryAcquire(ctx, "other"); !errors.Is(err, ErrUnavailable) {
 		t.Errorf("another key: %v", err)
 	}
+
 	for range 2 {
 		until := lease.ValidUntil().Add(100 * time.Millisecond)
 		testutil.Await(t, "renewed or lost", func() bool { return lease.Context().Err() != nil || lease.ValidUntil().After(until) })
@@ -337,7 +343,7 @@ func TestLeaseSurvivesMaxmemory(t *testing.T) {
 	}
 }
 
-// A node that refuses every release is told twice, and no more.
+// A release that a node refuses is sent twice, and no more. The second one still starts the cooldown.
 func TestReleaseIsToldTwice(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -362,14 +368,14 @@ func TestReleaseIsToldTwice(t *testing.T) {
 	})
 }
 
-// acquireNow asks for the key once.
+// acquireNow tries to acquire the key once.
 func (s *refusedScene) acquireNow() (*Lease, error) {
 	ctx, cancel := context.WithTimeout(s.t.Context(), 10*time.Millisecond)
 	defer cancel()
 	return s.p.TryAcquire(ctx, "k")
 }
 
-// recorded makes a resource one that was completed under a token.
+// recorded adds the record of a completion under a token to a resource.
 func recorded(token int64) func(r *testutil.Resource) {
 	return func(r *testutil.Resource) {
 		r.Record = &testutil.ResourceRecord{Ballot: token, KeptUntil: time.Now().Add(time.Hour).UnixMilli(), Origin: token}

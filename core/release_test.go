@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// saidAtRelease returns where what releases of p tell node 0 will stand: below which ballot records are dropped, and
-// whether the counter is put back.
+// saidAtRelease records the releases that p sends to node 0: below which ballot records are dropped, and whether the
+// counter is put back.
 func (p *process) saidAtRelease() *[][2]any {
 	said := new([][2]any)
 	p.links[0].Decide(func(s wire.Op, q coretest.Sent) coretest.Fate {
@@ -23,18 +23,19 @@ func (p *process) saidAtRelease() *[][2]any {
 	return said
 }
 
-// A holder's release drops records that cannot be decided any more. A counter is put back by an attempt whose token
-// nobody has seen, and by no other: a completion shows it, too.
+// The release of a holder drops the records that cannot be decided any more. An attempt puts the counter back only if
+// its token was never shown. A completion shows the token, too.
 func TestWhatReleasesSay(t *testing.T) {
 	bubbleNamed(t, "held", 3, func(t *testing.T, w *world) {
 		p := w.process()
 		said := p.saidAtRelease()
 		lease := w.acquire(p, "k")
-		synctest.Wait() // node 0 has granted
+		synctest.Wait() // until node 0 has granted the lease
 		w.release(lease)
-		synctest.Wait() // and heard of the end
+		synctest.Wait() // until the release has reached node 0
 		wantSaid(t, *said, [2]any{lease.FencingToken(), false})
 	})
+
 	bubbleNamed(t, "not granted by a quorum", 3, func(t *testing.T, w *world) {
 		w.acquire(w.process().reaches(1, 2), "k")
 		p := w.process()
@@ -48,11 +49,12 @@ func TestWhatReleasesSay(t *testing.T) {
 		wantSaid(t, *said, [2]any{uint64(0), true})
 		p.Close(over())
 	})
+
 	bubbleNamed(t, "settling in vain", 3, func(t *testing.T, w *world) {
 		w.cutShort(w.process(), "k", "result")
 		p := w.process()
 		said := p.saidAtRelease()
-		for _, k := range p.links[1:] { // node 0 shows the record in time, and is the only one that is told of it again
+		for _, k := range p.links[1:] { // node 0 shows the record first, and is the only node that gets a completion
 			k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 				return coretest.Fate{Refuse: s == wire.OpComplete, ReplyDelay: time.Millisecond}
 			})
@@ -61,11 +63,11 @@ func TestWhatReleasesSay(t *testing.T) {
 			t.Fatalf("the schedule is off: %v", err)
 		}
 		synctest.Wait()
-		wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), false}) // in the end
+		wantSaid(t, (*said)[max(len(*said)-1, 0):], [2]any{uint64(0), false}) // only the last release counts
 	})
 }
 
-// wantSaid checks that there was one release, which said that.
+// wantSaid checks that there was one release, with these values.
 func wantSaid(t *testing.T, said [][2]any, want [2]any) {
 	t.Helper()
 	if len(said) != 1 || said[0] != want {
@@ -73,15 +75,16 @@ func wantSaid(t *testing.T, said [][2]any, want [2]any) {
 	}
 }
 
-// So many nodes have forgotten the lease, or granted it to others, that its holder was not alone to its end.
+// If a quorum of nodes has forgotten the lease, its holder may not have been alone until the end, and Release returns
+// ErrLost.
 func TestReleaseThatIsOutvoted(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
-		synctest.Wait() // on all nodes
+		synctest.Wait() // until all nodes have granted the lease
 		w.forget(p, 0, "k")
 		w.forget(p, 1, "k")
-		for range 2 { // the second finds its own tombstones
+		for range 2 { // the second release finds the tombstones of the first
 			err := lease.Release(t.Context())
 			wantErr(t, err, ErrLost)
 			wantReason(t, err, LossTaken)
@@ -89,7 +92,7 @@ func TestReleaseThatIsOutvoted(t *testing.T) {
 	})
 }
 
-// A renewal takes the lease to nodes that were not asked for it, so that the release has to reach them.
+// A renewal brings the lease to nodes that were not asked for it before, and the release reaches these nodes, too.
 func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -100,13 +103,16 @@ func TestReleaseReachesWhereRenewalsWent(t *testing.T) {
 			defer lease.attempt.mu.Unlock()
 			return lease.askedNodes.Has(2)
 		}
-		for i := 0; asked() && i < 20; i++ { // the others may have answered before it was known that node 2 is not asked
+
+		// Node 2 may count as asked if the other nodes have answered before its request was dropped.
+		for i := 0; asked() && i < 20; i++ {
 			w.release(lease)
 			lease = w.acquire(p, "k")
 		}
 		if asked() {
 			t.Fatal("the schedule is off: node 2 was asked")
 		}
+
 		p.links[2].Mend()
 		time.Sleep(15 * time.Second)
 		if owner := w.owner(p, 2, "k"); owner != lease.name() {

@@ -13,9 +13,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Bugs of other lock libraries with renewals that fail or come late, and what has to happen instead.
+// This file tests renewals that fail or come late. Some of the cases are bugs of other lock libraries.
 
-// lynx-redis-lock, DistributedLock: a renewal trusted from its reply on, not from when it was sent.
+// A renewed lease is trusted from the moment its request was sent. lynx-redis-lock and DistributedLock trusted it from
+// the reply on.
 func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -30,6 +31,7 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 				return coretest.Fate{ReplyDelay: 900 * time.Millisecond}
 			})
 		}
+
 		for range 100 {
 			time.Sleep(100 * time.Millisecond)
 			if trusted := lease.ValidUntil().Sub(time.Unix(0, sent.Load())); sent.Load() != 0 && trusted > p.p.validity {
@@ -39,7 +41,7 @@ func TestRenewalIsTrustedFromItsRequest(t *testing.T) {
 	})
 }
 
-// ShedLock, gocron-redis-lock, jefferyjob: one failed renewal and there are no more.
+// A renewal that fails is followed by others. ShedLock, gocron-redis-lock and jefferyjob stopped after one failure.
 func TestRenewalFailsOnceAndGoesOn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -50,7 +52,7 @@ func TestRenewalFailsOnceAndGoesOn(t *testing.T) {
 	})
 }
 
-// A lease that too few nodes have is over when they say so, and not only when it runs out.
+// A lease that too few nodes have ends when they report that, and not only when it runs out.
 func TestLeaseThatAQuorumHasNot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease := w.acquire(w.process(), "k")
@@ -59,9 +61,11 @@ func TestLeaseThatAQuorumHasNot(t *testing.T) {
 			tombstone, _ := tombstoneOf(lease.attempt.lock)
 			w.nodes[node].Exec("SET", tombstone, "1")
 		}
+
 		over(0)
 		time.Sleep(lease.attempt.p.renewEvery * 3 / 2)
 		wantValid(t, lease)
+
 		over(1)
 		until := lease.ValidUntil()
 		testutil.Receive(t, lease.Context().Done())
@@ -72,7 +76,7 @@ func TestLeaseThatAQuorumHasNot(t *testing.T) {
 	})
 }
 
-// A node that answers only when the lease is over must not revive it.
+// A renewal that is answered only when the lease is over does not revive the lease.
 func TestNodeAnswersAfterTheLease(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0))
@@ -91,7 +95,7 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 	})
 }
 
-// Nor may a renewal that a paused process hears of only then.
+// If a process is paused, and the reply to a renewal arrives after the end of the lease, it does not revive the lease.
 func TestRenewalHeardAfterTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(WithClockWindow(0), withRenewEvery(3500*time.Millisecond), withNodeTimeout(5*time.Second))
@@ -108,8 +112,8 @@ func TestRenewalHeardAfterTheLease(t *testing.T) {
 	})
 }
 
-// A holder that was paused past its lease finds its context ended on the first look, before any timer has
-// had its turn; its write is refused by whoever checks tokens.
+// If a holder was paused past the end of its lease, the context has ended at the first check, even if no timer has
+// fired yet. A store that checks tokens rejects its write.
 func TestHolderPausedPastItsLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -119,22 +123,25 @@ func TestHolderPausedPastItsLease(t *testing.T) {
 		if !store.write("k", lease.FencingToken()) {
 			t.Fatal("first write refused")
 		}
+
 		holder.stopTimers()
 		time.Sleep(11 * time.Second)
 		second := w.acquire(other, "k")
 		if !store.write("k", second.FencingToken()) {
 			t.Fatal("the second holder's write was refused")
 		}
+
 		if lease.Context().Err() == nil {
 			t.Error("the context has not ended on the first look")
 		}
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
+
 		if store.write("k", lease.FencingToken()) {
 			t.Error("the late write was accepted")
 		}
 		wantErr(t, lease.Release(t.Context()), ErrLost)
 		synctest.Wait()
-		log.Want(t, 1, "lease lost", "reason=expired", "held=7.") // and not the pause
+		log.Want(t, 1, "lease lost", "reason=expired", "held=7.") // without the rest of the pause
 	})
 }
 
@@ -153,14 +160,15 @@ func TestHourOfRenewals(t *testing.T) {
 	})
 }
 
-// What is due soon is renewed together with what is due now. Nothing is lost early for that, and no renewal that is
-// under way is given up early.
+// A lease that is due soon can be renewed together with one that is due now. Looking ahead neither ends a lease early
+// nor gives up a renewal that is under way.
 func TestRenewalsAheadOfTime(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		p.stopTimers()
 		time.Sleep(time.Second)
+
 		now := p.e.Clock.Now()
 		if lease.inspect(now, lease.renewAt-1) != nil {
 			t.Error("renewed before it is due")
@@ -169,6 +177,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 		if r == nil {
 			t.Fatal("not renewed when it is due")
 		}
+
 		p.links[0].Set(coretest.Fate{Delay: time.Second / 2})
 		r.start()
 		time.Sleep(time.Millisecond)
@@ -179,6 +188,7 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 			t.Error("renewed twice, or given up")
 		}
 		lease.attempt.mu.Unlock()
+
 		wantValid(t, lease)
 		time.Sleep(2 * time.Second)
 		if got := lease.liveUntil.Load(); got <= until {
@@ -187,8 +197,8 @@ func TestRenewalsAheadOfTime(t *testing.T) {
 	})
 }
 
-// A renewal has its time from when it is sent: an observer that is slow, or a machine that is busy elsewhere between
-// the two, costs no lease.
+// The timeout of a renewal begins when it is sent. So a slow observer or a busy machine, which delay the sending, cost
+// no lease.
 func TestRenewalThatLeavesLate(t *testing.T) {
 	bubbleNamed(t, "behind a slow observer", 3, func(t *testing.T, w *world) {
 		p := w.process(WithObserver(Observer{Start: slowRenewals}))
@@ -196,6 +206,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
 	})
+
 	bubbleNamed(t, "behind one that is told of a node that is left alone", 3, func(t *testing.T, w *world) {
 		var told atomic.Bool
 		p := w.process(WithObserver(Observer{Node: func(_ context.Context, _ OpKind, r NodeReply) {
@@ -219,16 +230,19 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 		}
 		wantValid(t, lease)
 	})
+
 	bubbleNamed(t, "on a busy machine", 3, func(t *testing.T, w *world) {
 		p := w.process()
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Second)
 		p.stopTimers()
+
 		r := lease.inspect(p.e.Clock.Now(), lease.renewAt)
 		time.Sleep(2 * p.p.nodeTimeout)
 		if lease.inspect(p.e.Clock.Now(), p.e.Clock.Now()) != nil {
 			t.Error("renewed twice")
 		}
+
 		until := lease.ValidUntil()
 		r.start()
 		synctest.Wait()
@@ -239,7 +253,7 @@ func TestRenewalThatLeavesLate(t *testing.T) {
 	})
 }
 
-// slowRenewals takes longer than a node timeout to hear of a renewal.
+// slowRenewals is the Start function of an observer that delays each renewal for longer than a node timeout.
 func slowRenewals(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	if op.Kind == OpRenew {
 		time.Sleep(1500 * time.Millisecond)
@@ -247,8 +261,9 @@ func slowRenewals(ctx context.Context, op Op) (context.Context, func(Outcome)) {
 	return ctx, nil
 }
 
-// A renewal that others keep from a node comes again before its turn there ends, but only every other one is early:
-// whoever stays there must not cost the nodes a renewal each pause.
+// If another attempt holds the key on one node, the next renewal comes before the turn ends that the node has reserved
+// for the lease. Only every other renewal is early: another attempt that stays must not cost the nodes a renewal after
+// each pause.
 func TestEveryOtherRenewalIsEarly(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -257,14 +272,16 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 		w.change(p, 2, "k", func(r *testutil.Resource) {
 			r.Owner, r.Expiry = "another", time.Now().Add(time.Hour).UnixMilli()
 		})
+
 		var sent []time.Time
-		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpRenew) // after node 2 has refused
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpRenew) // node 2 refuses before the others confirm
 		p.links[2].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpRenew {
 				sent = append(sent, time.Now())
 			}
 			return coretest.Fate{}
 		})
+
 		w.pass(time.Minute)
 		if len(sent) < 10 {
 			t.Fatalf("%d renewals", len(sent))
@@ -278,6 +295,7 @@ func TestEveryOtherRenewalIsEarly(t *testing.T) {
 				t.Errorf("renewal %d comes after %v, want %v", i+1, got, want)
 			}
 		}
+
 		want := sent[len(sent)-1].UnixMilli() + (p.p.renewalPause + p.p.nodeTimeout).Milliseconds()
 		if turn := w.resource(p, 2, "k").TurnUntil; turn != want {
 			t.Errorf("the turn lasts until %d, want %d", turn, want)

@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What an operator has ended stays so, whatever is lost, late, or tried again.
+// This file tests that a revoked lease stays ended, whatever messages are lost, late or repeated.
 
-// A holder that was taken from completes nothing, even before somebody else has had the key.
+// The holder of a revoked lease completes nothing, even before another process has had the key.
 func TestRevokedHolderCompletesNothing(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		p, operator := w.process(unrenewed), w.process()
@@ -25,8 +25,8 @@ func TestRevokedHolderCompletesNothing(t *testing.T) {
 	})
 }
 
-// A holder that is extended after the operator looked, and sends nothing then for longer than an attempt that ends by itself
-// is remembered, does not come back onto nodes that are free.
+// A lease may be extended while its revocation is under way. If its holder then sends nothing for longer than the
+// tombstone of an ordinary attempt lasts, its next renewal still does not bring the lease back to free nodes.
 func TestFreedHolderDoesNotComeBack(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(MaxHold(7500*time.Millisecond)), w.process()
@@ -41,7 +41,7 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 		if err := <-extended; err != nil || r.Remaining < lease.remaining() {
 			t.Errorf("%v; %v was said, the holder trusts for %v", err, r.Remaining, lease.remaining())
 		}
-		w.pass(operator.p.tombstone + 3800*time.Millisecond) // and what the operator saw to be left
+		w.pass(operator.p.tombstone + 3800*time.Millisecond) // 3.8s: the rest of the lease that the operator saw
 		if err := lease.Extend(10 * time.Second); err != nil {
 			t.Error(err)
 		}
@@ -50,7 +50,8 @@ func TestFreedHolderDoesNotComeBack(t *testing.T) {
 	})
 }
 
-// One node that knows is enough, where others have forgotten it, or never heard of it.
+// One node that knows the revocation is enough to end the lease, if another node has forgotten it and a third one has
+// never got it.
 func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -58,13 +59,14 @@ func TestOneNodeTellsTheRevokedHolder(t *testing.T) {
 		w.pass(time.Second)
 		operator.links[2].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 		r := must(operator.Revoke(t.Context(), "k", lease.FencingToken()))
-		w.nodes[0].RestartEmpty() // its renewal brings the lease back there
+		w.nodes[0].RestartEmpty() // a renewal brings the lease back there
 		time.Sleep(r.Remaining)
 		wantReason(t, lease.Lost(), LossRevoked)
 	})
 }
 
-// Nodes that are away may be those that make a quorum: nobody knows that the key is not held under that token.
+// If the nodes that do not answer may be a quorum for the lease, Revoke returns ErrUnavailable, because the key may be
+// held under that token.
 func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(unrenewed), w.process()
@@ -74,6 +76,7 @@ func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 		operator.links[1].Set(coretest.Fate{Refuse: true}, wire.OpRevoke)
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		wantErr(t, err, ErrUnavailable)
+
 		operator.links[0].Mend()
 		operator.links[1].Mend()
 		w.nodes[0].Down()
@@ -91,7 +94,7 @@ func TestRevokeSaysWhatItCannotKnow(t *testing.T) {
 	})
 }
 
-// A request that is late, or comes twice, ends nobody else's lease.
+// A revocation that arrives twice, the second time late, does not end the lease of the next holder.
 func TestLateRevocation(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other, operator := w.process(), w.process(), w.process()
@@ -101,20 +104,20 @@ func TestLateRevocation(t *testing.T) {
 			k.Set(coretest.Fate{Twice: true, Delay: 12 * time.Second}, wire.OpRevoke)
 		}
 		_, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
-		wantErr(t, err, ErrUnavailable) // the answers that are heard are those of the second time
+		wantErr(t, err, ErrUnavailable) // the answers to the first requests are lost
 		next := must(other.Acquire(t.Context(), "k"))
 		w.pass(time.Minute)
 		wantValid(t, next)
 	})
 }
 
-// Two operators at once: one of them at least is told that it is done, and it is.
+// If two operators revoke a lease at once, at least one of the calls succeeds, and the lease ends.
 func TestTwoOperators(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, one, two := w.process(), w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
-		for i, k := range one.links { // each is the first on some node
+		for i, k := range one.links { // each operator is the first on one node
 			k.Set(coretest.Fate{Delay: time.Duration(i) * time.Millisecond}, wire.OpRevoke)
 			two.links[i].Set(coretest.Fate{Delay: time.Duration(2-i) * time.Millisecond}, wire.OpRevoke)
 		}
@@ -133,7 +136,8 @@ func TestTwoOperators(t *testing.T) {
 	})
 }
 
-// A record that a node did not confirm is brought to it by its holder for a max TTL, and by nobody after that.
+// After a max TTL, the holder of a completed key no longer brings the record to a node that did not confirm it. So the
+// record stays away if an operator drops it then.
 func TestForgottenRecordStaysAway(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -151,7 +155,7 @@ func TestForgottenRecordStaysAway(t *testing.T) {
 	})
 }
 
-// A node that never had the lease refuses its completion, too.
+// A node that got the revocation, but never had the lease, refuses the completion, too.
 func TestRevokedHolderCompletesNothingElsewhere(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -163,7 +167,7 @@ func TestRevokedHolderCompletesNothingElsewhere(t *testing.T) {
 	})
 }
 
-// A lease on whose token the nodes do not agree can be ended under any that a node has for it, and under no other.
+// If the nodes have different tokens for a lease, it can be revoked with each of these tokens, and with no other.
 func TestRevokeWhereTokensDiffer(t *testing.T) {
 	bubbles(t, 3, map[string]int{"the holder's": 2, "one that a node has": 0}, func(t *testing.T, w *world, of int) {
 		p, operator := w.process(), w.process()
@@ -179,7 +183,8 @@ func TestRevokeWhereTokensDiffer(t *testing.T) {
 	})
 }
 
-// The nodes that answer may not be those that confirmed the lease last: one has forgotten it, the other is away.
+// Revocation.Remaining covers the time for which the holder trusts its lease, even if the nodes that confirmed the
+// lease last do not answer: one has forgotten it, the other one is out of reach.
 func TestRevocationLeftWhereNodesForgot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -198,7 +203,7 @@ func TestRevocationLeftWhereNodesForgot(t *testing.T) {
 	})
 }
 
-// A record is dropped also where a clock is so far ahead that it looks over.
+// ForgetRecord drops a record also on a node whose clock is so far ahead that the retention seems to be over.
 func TestForgetARecordThatLooksOver(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(Retention(time.Hour))

@@ -12,13 +12,14 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What is revoked is renewed no more, and nobody has it while its holder may act on it.
+// A revoked lease is not renewed any more. No other process gets the key while the holder may still act on the lease.
 func TestRevoke(t *testing.T) {
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		time.Sleep(time.Minute)
-		w.pass(time.Second) // between renewals
+		w.pass(time.Second) // no renewal is under way
+
 		r, err := operator.Revoke(t.Context(), "k", lease.FencingToken())
 		if err != nil {
 			t.Fatal(err)
@@ -27,12 +28,14 @@ func TestRevoke(t *testing.T) {
 			t.Errorf("%+v, the holder trusts for %v", r, lease.remaining())
 		}
 		w.wantRefused(operator, "k", ErrHeld)
+
 		until := time.Now().Add(r.Remaining)
 		<-lease.Context().Done()
 		wantReason(t, lease.Lost(), LossRevoked)
 		if err := lease.Release(t.Context()); !errors.Is(err, ErrLost) {
 			t.Errorf("release: %v", err)
 		}
+
 		time.Sleep(time.Until(until) - 2*time.Millisecond)
 		w.wantRefused(operator, "k", ErrHeld)
 		time.Sleep(3 * time.Millisecond)
@@ -42,7 +45,7 @@ func TestRevoke(t *testing.T) {
 	})
 }
 
-// A holder that hears of it at its release, and one that comes to complete, are told.
+// A holder that releases or completes a revoked lease gets the reason revoked.
 func TestRevokedHolderIsTold(t *testing.T) {
 	for name, c := range map[string]struct {
 		end func(ctx context.Context, lease *Lease) error
@@ -64,12 +67,13 @@ func TestRevokedHolderIsTold(t *testing.T) {
 	}
 }
 
-// Only the lease that was looked at is ended.
+// Revoke ends only the lease with the given token.
 func TestRevokeDoesNotGuess(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
 		lease := w.acquire(p, "k")
 		w.pass(time.Second)
+
 		for name, c := range map[string]struct {
 			key   string
 			token uint64
@@ -87,7 +91,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 		time.Sleep(time.Minute)
 		wantValid(t, lease)
 
-		// It ends, and another is granted, between the look and the end.
+		// The lease is released, and another one is granted, while the revocation is on its way.
 		token := lease.FencingToken()
 		var next *Lease
 		for _, k := range operator.links {
@@ -105,7 +109,7 @@ func TestRevokeDoesNotGuess(t *testing.T) {
 	})
 }
 
-// Nodes that are away do not keep a quorum from ending a lease; a minority does not end it.
+// A quorum can end a lease even if the other nodes are away. A minority cannot.
 func TestRevokeNeedsAQuorum(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -121,19 +125,20 @@ func TestRevokeNeedsAQuorum(t *testing.T) {
 		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("%v", err)
 		}
+
 		lease = w.acquire(p, "other")
 		w.pass(time.Second)
 		r, err := operator.Revoke(t.Context(), "other", lease.FencingToken())
 		if err != nil || r.Nodes[0].Verdict == VerdictGranted {
 			t.Fatalf("%+v, %v", r, err)
 		}
-		w.nodes[0].Up() // which has never heard of it, or has the lease
+		w.nodes[0].Up() // this node does not know of the revocation, and may grant renewals
 		<-lease.Context().Done()
 		wantReason(t, lease.Lost(), LossRevoked)
 	})
 }
 
-// What one node has left of a lease is not held where the others say that they do not have it.
+// A lease that one of three nodes still has is not held if the other nodes answer that they do not have it.
 func TestRevokeOfARemnant(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, operator := w.process(unrenewed), w.process()
@@ -146,7 +151,7 @@ func TestRevokeOfARemnant(t *testing.T) {
 	})
 }
 
-// The end of its context, and Close, end the call.
+// Revoke and ForgetRecord end with their context. After Close they return ErrClosed.
 func TestRevokeEnds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()
@@ -163,6 +168,7 @@ func TestRevokeEnds(t *testing.T) {
 		if err := operator.ForgetRecord(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v", err)
 		}
+
 		operator.Close(t.Context())
 		if _, err := operator.Revoke(t.Context(), "k", lease.FencingToken()); !errors.Is(err, ErrClosed) {
 			t.Errorf("%v", err)
@@ -173,7 +179,7 @@ func TestRevokeEnds(t *testing.T) {
 	})
 }
 
-// A record is dropped on all nodes, or said not to be.
+// ForgetRecord drops a record on all nodes, or returns an error.
 func TestForgetRecord(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, operator := w.process(), w.process()

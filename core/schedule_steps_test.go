@@ -9,15 +9,15 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Steps and checks that schedules share.
+// This file has steps and checks that many tests share.
 
-// await is acquire that waits until the key is free.
+// await acquires a key, and waits until the key is free.
 func (w *world) await(p *process, key string, opts ...CallOption) *Lease {
 	w.t.Helper()
 	return w.awaitUnder(w.t.Context(), p, key, opts...)
 }
 
-// awaitUnder is await for a lease that ends with ctx.
+// awaitUnder acquires a key as await does. The lease ends with ctx.
 func (w *world) awaitUnder(ctx context.Context, p *process, key string, opts ...CallOption) *Lease {
 	w.t.Helper()
 	lease, err := p.Acquire(ctx, key, opts...)
@@ -27,13 +27,13 @@ func (w *world) awaitUnder(ctx context.Context, p *process, key string, opts ...
 	return lease
 }
 
-// A tryResult is what TryAcquire returned.
+// A tryResult is the result of TryAcquire.
 type tryResult struct {
 	lease *Lease
 	err   error
 }
 
-// trying begins TryAcquire and returns where its result will be.
+// trying starts TryAcquire, and returns a channel that receives its result.
 func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	done := make(chan tryResult, 1)
 	go func() {
@@ -43,36 +43,36 @@ func trying(l *Locker, ctx context.Context, key string) <-chan tryResult {
 	return done
 }
 
-// newLease makes an attempt as Acquire makes it.
+// newLease makes an attempt as TryAcquire does, and returns its lease.
 func (l *Locker) newLease(ctx context.Context, key string) *Lease {
 	c := call{e: l.e, p: &l.p, key: key, resource: l.e.Keys.Resource(key), parent: ctx, tryOnly: true}
 	return c.newAttempt().lease
 }
 
-// renewalNow is a renewal as the watchdog makes it.
+// renewalNow makes a renewal as the watchdog does, without sending it.
 func (lease *Lease) renewalNow() *renewal {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
 	return lease.beginRenewal()
 }
 
-// renew starts a renewal, whether it is due or not.
+// renew sends a renewal, even if none is due.
 func (lease *Lease) renew() { lease.renewalNow().start() }
 
-// stopTimers has the watchdog of p miss all that is due, as in a process that is paused.
+// stopTimers stops the timer of p's watchdog, as if the process were paused.
 func (p *process) stopTimers() {
 	p.e.watchdog.mu.Lock()
 	defer p.e.watchdog.mu.Unlock()
 	p.e.watchdog.timer.Stop()
 }
 
-// setCounter writes the fencing counter of key on node i by hand.
+// setCounter sets the fencing counter of key on node i.
 func (w *world) setCounter(p *process, i int, key string, to int64) {
 	w.t.Helper()
 	w.change(p, i, key, func(r *testutil.Resource) { r.Counter = to })
 }
 
-// refusedUntilOver checks that p, which asks again and again, is not granted the key of lease while that is valid.
+// refusedUntilOver repeats TryAcquire of p for the lease's key, and checks that it fails while the lease is valid.
 func (w *world) refusedUntilOver(p *process, lease *Lease, pause time.Duration) {
 	w.t.Helper()
 	for lease.Context().Err() == nil {
@@ -83,7 +83,7 @@ func (w *world) refusedUntilOver(p *process, lease *Lease, pause time.Duration) 
 	}
 }
 
-// wantFree checks that nobody owns key on these nodes, or on any when none is named.
+// wantFree checks that key has no owner on these nodes, or on all nodes if none is given.
 func (w *world) wantFree(p *process, key string, nodes ...int) {
 	w.t.Helper()
 	if len(nodes) == 0 {
@@ -98,7 +98,7 @@ func (w *world) wantFree(p *process, key string, nodes ...int) {
 	}
 }
 
-// wantNothingLeft checks that p has forgotten all calls and leases.
+// wantNothingLeft checks that p keeps no turns, no waiters and no leases.
 func (p *process) wantNothingLeft(t *testing.T) {
 	t.Helper()
 	e := p.e
@@ -115,16 +115,16 @@ func (p *process) wantNothingLeft(t *testing.T) {
 	e.watchdog.mu.Unlock()
 }
 
-// entries is a map inside of what v points to, which nobody touches meanwhile.
+// entries returns a field of the struct that v points to. No other goroutine may use the field meanwhile.
 func entries(v any, field string) reflect.Value { return reflect.ValueOf(v).Elem().FieldByName(field) }
 
-// inLine is how many of p stand in line for a key, while none comes or goes.
+// inLine returns the number of calls of p that wait in its local queue for a key. No call may join or leave meanwhile.
 func (p *process) inLine(key string) int {
 	line := entries(p.e.localQueue, "queues").MapIndex(reflect.ValueOf(p.e.Keys.Resource(key)))
 	return line.FieldByName("waiters").Len()
 }
 
-// succeeds ends the test where a step of it has failed.
+// succeeds ends the test if err is not nil.
 func succeeds(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
@@ -139,7 +139,7 @@ func wantValid(t *testing.T, lease *Lease) {
 	}
 }
 
-// wantNotBoth checks that one of two leases at the most is valid; nil is none.
+// wantNotBoth checks that at most one of two leases is valid. A lease may be nil.
 func wantNotBoth(t *testing.T, one, other *Lease) {
 	t.Helper()
 	if one != nil && other != nil && one.Context().Err() == nil && other.Context().Err() == nil {
@@ -154,7 +154,7 @@ func wantLaterToken(t *testing.T, later, earlier *Lease) {
 	}
 }
 
-// withoutQueue has node i take nobody into the queue of key.
+// withoutQueue keeps node i from queueing waiters for key: a text is stored in place of the queue.
 func (w *world) withoutQueue(i int, key string) {
 	w.t.Helper()
 	if _, err := w.nodes[i].Exec("SET", "lockkit:{0}w:"+key, "not a queue"); err != nil {

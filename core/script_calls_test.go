@@ -12,13 +12,14 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What each path of each script costs on a real server: the calls it makes. Redis spends most of a script's
-// time in them, and all other locks on the node wait meanwhile, so none may be added unnoticed.
+// Each path of each script makes only these calls on a real server. Redis spends most of a script's time in them, and
+// all other locks on the node wait meanwhile, so no call may be added unnoticed.
 func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a server
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
 	const own = "! set e=T+60s i=a f=7"
 	const guardKnown = "! guard h=live s=0 m=10s"
+
 	for i, c := range []struct {
 		path    string
 		opts    []Option
@@ -51,7 +52,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 			s := &scene{client: server.Client()}
 			s.open(t, "calls-"+strconv.Itoa(i)+":", append(slices.Clip(c.opts), withNodeTimeout(time.Hour)))
 			s.play(c.prepare)
-			s.client.Eval(t.Context(), "return 'OK'", nil) // connects
+			s.client.Eval(t.Context(), "return 'OK'", nil) // makes a connection, whose commands must not be counted
 			s.count = func() map[string]int { return commandCounts(t, s) }
 			s.play(c.step)
 			if s.calls != c.calls {
@@ -63,7 +64,7 @@ func TestCallsOfScripts(t *testing.T) { //nolint:tparallel // its cases share a 
 
 var commandStat = regexp.MustCompile(`cmdstat_([\w|]+):calls=(\d+)`)
 
-// commandCounts is how often each command ran on the server.
+// commandCounts returns how often the server has executed each command.
 func commandCounts(t *testing.T, s *scene) map[string]int {
 	counts := map[string]int{}
 	for _, m := range commandStat.FindAllStringSubmatch(must(s.client.Info(t.Context(), "commandstats").Result()), -1) {
@@ -72,7 +73,7 @@ func commandCounts(t *testing.T, s *scene) map[string]int {
 	return counts
 }
 
-// callsBetween lists what ran between two counts but the script itself.
+// callsBetween lists the commands that ran between two counts, without the script itself.
 func callsBetween(before, after map[string]int) string {
 	var calls []string
 	for _, name := range slices.Sorted(maps.Keys(after)) {
@@ -81,7 +82,7 @@ func callsBetween(before, after map[string]int) string {
 		case "evalsha", "eval":
 			n = 0
 		case "info":
-			n-- // the first count
+			n-- // made by the first count
 		}
 		for range n {
 			calls = append(calls, name)

@@ -20,8 +20,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// serverCost is what a server takes for a request, relative to a script with a bare SET NX PX, which is about 30,000
-// instructions on Redis 7.0.15. Whoever makes a script cheaper lowers it.
+// serverCost has the instructions of a server for a request, relative to a script with a bare SET NX PX. That script
+// takes about 30,000 instructions on Redis 7.0.15. If a script becomes cheaper, its value must be lowered.
 var serverCost = map[string]float64{
 	"acquire alone, no guard": 2.11, "release alone, no guard": 1.51,
 	"acquire alone": 3.22, "release alone": 1.52,
@@ -31,8 +31,9 @@ var serverCost = map[string]float64{
 	"acquire batches of 64": 1.11, "release batches of 64": 0.93,
 }
 
-// TestServerCost counts the instructions that a redis-server executes for a request, sent alone and in batches, reading and
-// answering included: none takes 5 % more than it did. It needs valgrind: make servercost.
+// TestServerCost counts the instructions that a redis-server executes for a request, sent alone and in batches. Reading
+// and answering are included. No request takes over 5 % more than serverCost says. The test needs valgrind: make
+// servercost.
 func TestServerCost(t *testing.T) {
 	if os.Getenv("LOCKKIT_CALLGRIND") == "" {
 		t.Skip("it is slow and needs valgrind: make servercost")
@@ -47,6 +48,7 @@ func TestServerCost(t *testing.T) {
 		}
 	})[0]
 	t.Logf("%-24s %7.0f instructions", "bare SET NX PX", bare)
+
 	for _, c := range []struct {
 		name  string
 		size  int
@@ -60,6 +62,7 @@ func TestServerCost(t *testing.T) {
 			acquisitions, ends = locks.batches(t, requests, c.size)
 			srv.send(acquisitions)
 		}, func() { srv.send(ends) })
+
 		for j, what := range []string{"acquire ", "release "} {
 			what += c.name
 			t.Logf("%-24s %7.0f instructions, %.2f of bare", what, least[j], least[j]/bare)
@@ -71,13 +74,14 @@ func TestServerCost(t *testing.T) {
 	}
 }
 
-// batches are requests that acquire leases on n keys, and such that end them, so many of them together.
+// batches returns requests that acquire leases on n keys, and requests that release them, in batches of size.
 func (l *Locker) batches(t *testing.T, n, size int) (acquisitions, ends [][]wire.Request) {
 	for i := range n {
 		lease := l.newLease(t.Context(), strconv.Itoa(i))
 		acquisition := to(lease.attempt.newAcquireRound(false), 0)
 		lease.attempt.exposure, lease.attempt.token = tokenReported, 1
 		end := to(lease.attempt.newReleaseRound(0), 0)
+
 		if i%size == 0 {
 			acquisitions, ends = append(acquisitions, nil), append(ends, nil)
 		}
@@ -101,15 +105,18 @@ type countedServer struct {
 func startCounted(t *testing.T) *countedServer {
 	s := &countedServer{t: t, dir: t.TempDir()}
 	server := must(freeport.Start(t.Context(), func(addr string) *exec.Cmd {
+		// With --hz 1, the periodic tasks of the server cost little.
 		return exec.Command("valgrind", "--tool=callgrind", "--callgrind-out-file="+filepath.Join(s.dir, "out"),
-			"redis-server", "--port", strconv.Itoa(portOf(addr)), "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no") // so that time costs little
+			"redis-server", "--port", strconv.Itoa(portOf(addr)), "--save", "", "--dir", s.dir, "--hz", "1", "--dynamic-hz", "no")
 	}, accepts))
 	t.Cleanup(server.Stop)
 	s.pid = strconv.Itoa(server.Pid)
 	s.client = redis.NewClient(&redis.Options{Addr: server.Addr, ReadTimeout: time.Minute, MaxRetries: -1})
 	t.Cleanup(func() { s.client.Close() })
 	testutil.Await(t, "ready", func() bool { return s.client.Ping(t.Context()).Err() == nil })
-	for range 2 { // so many keys that the server's table does not grow any more, and has been moved
+
+	// With this many keys, the server's hash table does not grow during the test. The second pass ends its rehashing.
+	for range 2 {
 		p := s.client.Pipeline()
 		for i := range 10_000 {
 			p.Set(t.Context(), fmt.Sprint("filler ", i), "v", 0)
@@ -119,7 +126,7 @@ func startCounted(t *testing.T) *countedServer {
 	return s
 }
 
-// locker is a Locker that gives the slow server time.
+// locker returns a Locker with timeouts for the slow server.
 func (s *countedServer) locker(guard bool) *Locker {
 	l := must(New([]redis.UniversalClient{s.client}, quietly, unhurried, WithRestartGuard(guard)))
 	succeeds(s.t, l.Provision(s.t.Context()))
@@ -136,11 +143,12 @@ func (s *countedServer) send(batches [][]wire.Request) {
 	}
 }
 
-// least is how many instructions the server executes for each of n requests that a function sends: the least of three rounds,
-// since the server has other things to do now and then. The functions of a round run one after the other.
+// least returns, for each function, the instructions per request that the server executes while it sends n requests. It
+// is the least of three rounds, because the server has other tasks now and then. In a round the functions run one after
+// another.
 func (s *countedServer) least(n int, send ...func()) []float64 {
 	least := make([]float64, len(send))
-	for round := range 4 { // the first warms up
+	for round := range 4 { // the first round does not count
 		for i, f := range send {
 			if got := s.count(f) / float64(n); round == 1 || round > 1 && got < least[i] {
 				least[i] = got
@@ -150,17 +158,19 @@ func (s *countedServer) least(n int, send ...func()) []float64 {
 	return least
 }
 
-// count is how many instructions the server executes meanwhile.
+// count returns the number of instructions that the server executes during run.
 func (s *countedServer) count(run func()) float64 {
 	control := func(order string) {
 		if out, err := exec.Command("callgrind_control", order, s.pid).CombinedOutput(); err != nil {
 			s.t.Fatalf("callgrind_control %s: %v: %s", order, err, out)
 		}
 	}
+
 	control("--zero")
 	run()
 	control("--dump")
 	s.dumps++
+
 	profile := must(os.ReadFile(fmt.Sprintf("%s/out.%d", s.dir, s.dumps)))
 	sum := regexp.MustCompile(`(?m)^summary: (\d+)`).FindSubmatch(profile)
 	return must(strconv.ParseFloat(string(sum[1]), 64))

@@ -12,15 +12,15 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// What the processes of the simulation do.
+// This file has the clients of the simulation.
 
 // A simProcess is a process whose messages have fates drawn from the seed.
 type simProcess struct {
 	*process
 	mu     sync.Mutex
-	paused time.Time   // until when nothing arrives or leaves in time
-	near   time.Time   // until when each request takes nine tenths of a node timeout
-	cut    []time.Time // by node: until when it is out of reach
+	paused time.Time   // requests that are sent before this time arrive after it
+	near   time.Time   // until then each request takes nine tenths of a node timeout
+	cut    []time.Time // by node: until then the node is out of reach
 }
 
 func (s *simulation) newProcess(i int, p *process) *simProcess {
@@ -30,11 +30,12 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 	p.e.jitter = func(n int64) int64 {
 		mu.Lock()
 		defer mu.Unlock()
-		if n > int64(time.Minute) { // of a renewal after hours, which is to be due between faults
+		if n > int64(time.Minute) { // the renewal of a lease of hours must come due while faults happen
 			return n / 2
 		}
 		return random.Int64N(n)
 	}
+
 	for j, k := range p.links {
 		k.Together = func() { s.count("sent together") }
 		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
@@ -65,14 +66,14 @@ func (s *simulation) latency(r *rand.Rand) time.Duration {
 	return d
 }
 
-// nearlyLate is the fate of a request that takes nine tenths of a node timeout, to the node and back.
+// nearlyLate returns the fate of a request that takes nine tenths of a node timeout, to the node and back.
 func nearlyLate(r *rand.Rand, timeout time.Duration) coretest.Fate {
 	whole := timeout * 9 / 10
 	there := time.Duration(r.Int64N(int64(whole)))
 	return coretest.Fate{Delay: there, ReplyDelay: whole - there}
 }
 
-// slowDown has each request take nine tenths of a node timeout for a while.
+// slowDown makes each request take nine tenths of a node timeout for a time of d.
 func (p *simProcess) slowDown(d time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +92,7 @@ func (p *simProcess) pause(d time.Duration) {
 	p.paused = time.Now().Add(d)
 }
 
-// cutOff keeps the process from the nodes that it draws, or all.
+// cutOff keeps the process from some nodes for a time of d. It calls from once per node to select them.
 func (p *simProcess) cutOff(d time.Duration, from func() bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -104,9 +105,9 @@ func (p *simProcess) cutOff(d time.Duration, from func() bool) {
 
 func always() bool { return true }
 
-const simJobs = 6 // keys that are completed, one after the other
+const simJobs = 6 // number of keys that are completed, one after the other
 
-// client is one goroutine of a process that locks, works and writes until the end.
+// client is one goroutine of a process. It locks, works and writes until the end.
 func (s *simulation) client(p *simProcess, i, line int) {
 	r := rand.New(rand.NewPCG(s.seed, uint64(10*(i+1)+line)))
 	for n := 0; time.Now().Before(s.end); n++ {
@@ -114,13 +115,15 @@ func (s *simulation) client(p *simProcess, i, line int) {
 		key, job := fmt.Sprintf("key-%d", r.IntN(2)), false
 		if r.Float64() < s.jobs {
 			turn := simJobs - int(float64(s.left())/float64(simTime)*simJobs)
-			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // this one or the last
+			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // the current job or the one before
 		}
+
 		w := &work{s: s, p: p, r: r, key: key, job: job, holder: fmt.Sprintf("%d.%d.%d", i, line, n)}
 		ctx, cancel := context.WithCancel(context.Background())
 		patience := time.AfterFunc(exponential(r, s.ttl()), cancel)
 		s.history.Attempt(key, w.holder, time.Now())
 		near := p.isNear()
+
 		acquire := p.Acquire
 		if r.IntN(4) == 0 {
 			acquire = p.TryAcquire
@@ -129,15 +132,16 @@ func (s *simulation) client(p *simProcess, i, line int) {
 		if err == nil && near && p.isNear() {
 			s.count("granted nearly late")
 		}
+
 		switch intime := patience.Stop(); {
 		case err != nil:
 			s.refused(key, err)
 			if errors.Is(err, ErrDone) {
-				time.Sleep(exponential(r, s.ttl()/4)) // the next job comes some time later
+				time.Sleep(exponential(r, s.ttl()/4)) // until the next job
 			}
-		case lease.Context().Err() != nil && s.callbacks.delays(): // it was lost before the caller had it
+		case lease.Context().Err() != nil && s.callbacks.delays(): // the lease was lost before Acquire returned it
 			lease.Release(context.Background())
-		case !intime: // the grant came as its patience ran out
+		case !intime: // the grant came at the moment when the caller gave up
 			s.operators.reported(key, lease)
 			s.history.Granted(key, w.holder, lease.FencingToken(), time.Now())
 			s.history.Ended(key, w.holder, lease.FencingToken(), time.Now())
@@ -162,7 +166,7 @@ func (s *simulation) refused(key string, err error) {
 	}
 }
 
-// A work is what one holder does under its lease.
+// A work is the work of one holder under its lease.
 type work struct {
 	s      *simulation
 	p      *simProcess
@@ -172,7 +176,7 @@ type work struct {
 	job    bool
 }
 
-// under works under the lease, writing to the fenced store, and ends it in one of several ways.
+// under works under the lease: it writes to the fenced store. It ends the lease in one of several ways.
 func (w *work) under(lease *Lease) {
 	s, r := w.s, w.r
 	token, ctx := lease.FencingToken(), lease.Context()
@@ -186,16 +190,18 @@ func (w *work) under(lease *Lease) {
 		if time.Since(s.began) > s.lull+simTime/2 {
 			s.count("granted after hours")
 		}
-	} else if r.IntN(5) == 0 { // away until the lease has run out, and perhaps somebody else has it
+	} else if r.IntN(5) == 0 {
+		// The holder is cut off until its lease has run out. Another client may get the key meanwhile.
 		away := s.ttl()*3/4 + exponential(r, s.ttl()*3/4)
 		w.p.cutOff(away, always)
-		if r.IntN(2) == 0 { // what it sends in the last part of it arrives
+		if r.IntN(2) == 0 { // requests that are sent in the last third arrive afterwards
 			w.p.cutOff(away*2/3, always)
 			w.p.pause(away)
 		}
 		s.nemesis.haunts(away)
 		hold, back = away+exponential(r, s.ttl()/4), back.Add(away+exponential(r, s.ttl()/8))
 	}
+
 	until := time.After(hold)
 	for working := true; working; {
 		if ctx.Err() == nil {
@@ -209,24 +215,25 @@ func (w *work) under(lease *Lease) {
 		case <-time.After(exponential(r, s.ttl()/4)):
 		}
 	}
+
 	s.history.Ended(w.key, w.holder, token, time.Now())
 	switch {
 	case w.job:
 		time.Sleep(time.Until(back))
 		w.complete(lease)
-	case r.IntN(8) > 0: // otherwise the holder dies; its parent context ends with it
+	case r.IntN(8) > 0: // otherwise the holder dies, and the context of its acquisition ends
 		lease.Release(context.Background())
 	}
 }
 
-// complete records the job as done, and repeats that now and then, whatever came of it.
+// complete completes the key of the job. Now and then it repeats that, whatever the result was.
 func (w *work) complete(lease *Lease) {
 	s, r := w.s, w.r
 	late, done := lease.Context().Err() != nil, false
 	for {
 		ctx := context.Background()
 		if r.IntN(2) == 0 {
-			ctx = over() // one round
+			ctx = over() // Complete makes one round
 		}
 		err := lease.Complete(ctx, []byte(w.holder))
 		switch {
@@ -244,6 +251,7 @@ func (w *work) complete(lease *Lease) {
 		case errors.Is(err, ErrLost):
 			s.count("refused completion")
 		}
+
 		switch r.IntN(4) {
 		case 0:
 			time.Sleep(exponential(r, s.ttl()/4))
@@ -257,7 +265,7 @@ func (w *work) complete(lease *Lease) {
 	}
 }
 
-// recovers checks that after the last fault every key becomes free again.
+// recovers checks that every key becomes free again after the last fault.
 func (s *simulation) recovers() {
 	p := s.promises.witness
 	for _, key := range []string{"key-0", "key-1"} {
@@ -270,6 +278,7 @@ func (s *simulation) recovers() {
 		}
 		s.history.Granted(key, "last", lease.FencingToken(), time.Now())
 	}
+
 	for i := range simJobs {
 		lease, err := p.TryAcquire(context.Background(), jobKey(i))
 		if err != nil {
@@ -280,7 +289,7 @@ func (s *simulation) recovers() {
 	}
 }
 
-// A fencedStore refuses a write with a smaller token than it has seen.
+// A fencedStore rejects a write whose token is smaller than the largest that it has seen.
 type fencedStore struct {
 	mu   sync.Mutex
 	seen map[string]uint64

@@ -14,9 +14,9 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// TestSimulationOfHandOns has the calls of few processes come, hold a key, hand it on, give up, and release it twice,
-// over links that lose and delay what they carry: at no time do two of them trust their leases, tokens grow, and no
-// turn, lease or wait is left.
+// TestSimulationOfHandOns makes the calls of a few processes hold a key, hand it on, give up, and release it twice,
+// over links that lose and delay messages. It checks that at no time two calls trust their leases, that tokens grow,
+// that keys are granted once the faults are over, and that no turn, lease or waiter is left in the processes.
 func TestSimulationOfHandOns(t *testing.T) {
 	sim.Seeds(t, 100, nil, func(t *testing.T, seed uint64, _ sim.Counts) {
 		r := rand.New(rand.NewPCG(seed, 77))
@@ -38,6 +38,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	time.Sleep(3 * time.Second)
 	s.calm.Store(true)
 	time.Sleep(5 * time.Second) // longer than a lease lasts
+
 	before := s.granted()
 	time.Sleep(time.Second)
 	grants := s.granted()
@@ -45,6 +46,7 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 		t.Errorf("%d grants in 1s of peace", grants-before)
 	}
 	t.Logf("%d nodes, %d processes: %d grants, %d of them in 1s of peace", len(w.nodes), len(s.procs), grants, grants-before)
+
 	close(s.over)
 	all.Wait()
 	s.pass(10 * time.Second)
@@ -59,17 +61,17 @@ func handOnUnderFaults(t *testing.T, w *world, r *rand.Rand) {
 	}
 }
 
-// A handOnSim is one run of the simulation, and what it has seen.
+// A handOnSim is one run of the simulation.
 type handOnSim struct {
 	*world
 	procs []*process
-	calm  atomic.Bool   // no faults any more
-	over  chan struct{} // no calls any more
+	calm  atomic.Bool   // no more faults happen
+	over  chan struct{} // closed when no more calls must begin
 
 	mu       sync.Mutex
 	r        *rand.Rand
-	holder   *Lease // the last
-	greatest uint64 // fencing token
+	holder   *Lease // the latest lease
+	greatest uint64 // the greatest fencing token
 	grants   int
 }
 
@@ -98,7 +100,7 @@ func (s *handOnSim) start() *process {
 	return p
 }
 
-// fate is what becomes of the next request.
+// fate returns the fate of the next request.
 func (s *handOnSim) fate() coretest.Fate {
 	f := coretest.Fate{Delay: s.drawTime(500, time.Microsecond), ReplyDelay: s.drawTime(500, time.Microsecond)}
 	if s.calm.Load() {
@@ -119,11 +121,11 @@ func (s *handOnSim) fate() coretest.Fate {
 	return f
 }
 
-// callers are four callers of a process, which ask until all is over, each time by one of several Lockers.
+// callers returns four callers of a process. They call until s.over is closed, each time with one of several Lockers.
 func (s *handOnSim) callers(p *process) []func() {
 	fixed := must(p.With(unrenewed, Detached(true)))
 	lockers := []*Locker{
-		p.Locker, p.Locker, // the ordinary one, twice as often
+		p.Locker, p.Locker, // the ordinary one is drawn twice as often
 		must(p.With(MaxWait(30*time.Millisecond), TTL(3500*time.Millisecond))),
 		fixed,
 	}
@@ -135,10 +137,10 @@ func (s *handOnSim) callers(p *process) []func() {
 	}}, 4)
 }
 
-// call asks for the key once, holds it, and gives it back in one of several ways.
+// call acquires the key once, holds it, and releases it in one of several ways, or dies.
 func (s *handOnSim) call(l *Locker, fixed bool) {
 	ctx, end := context.WithCancel(context.Background())
-	cancel := func() { end() } // go vet: who dies does not call it
+	cancel := func() { end() } // hides from go vet that a caller that dies does not call it
 	acquire := l.Acquire
 	if s.draw(6) == 0 {
 		acquire = l.TryAcquire
@@ -152,12 +154,14 @@ func (s *handOnSim) call(l *Locker, fixed bool) {
 		time.Sleep(s.drawTime(5, time.Millisecond))
 		return
 	}
+
 	s.note(lease)
 	time.Sleep(s.drawTime(10, time.Millisecond))
+
 	switch die := s.draw(30); {
-	case die == 0 && !s.calm.Load(): // dies
+	case die == 0 && !s.calm.Load(): // the caller dies
 		if fixed {
-			return // not even its context ends
+			return // its context does not end, either
 		}
 	case die < 4:
 		go lease.Release(ctx)
@@ -174,7 +178,7 @@ func (s *handOnSim) call(l *Locker, fixed bool) {
 	cancel()
 }
 
-// note checks a grant against the one before.
+// note records a lease, and checks it against the one before.
 func (s *handOnSim) note(lease *Lease) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Leases of hours beside those of seconds. The run has two parts with faults, and between them a lull in which nobody asks for
-// anything: hours pass, and cost little.
+// This file adds leases of hours to the simulation, beside leases of seconds. Such a run has two parts with faults.
+// Between them is a lull of up to hours without requests of clients, so the run takes little real time.
 
-// simSteward is a key that the first process holds from the beginning to the end.
+// simSteward is a key that the first process holds during the whole run.
 const simSteward = "steward"
 
-// drawHours has the first process take its leases for hours. The second part is when they are due to be renewed for the first
-// time, or after all have run out that were not renewed.
+// drawHours gives the leases of the first process a TTL of hours. The second part of the run begins shortly before the
+// first renewal of such a lease, or when every such lease that was not renewed has run out.
 func (m *mixture) drawHours(r *rand.Rand) {
 	m.ttls[0] = time.Hour + time.Duration(r.Int64N(int64(2*time.Hour))).Truncate(time.Second)
 	m.retention = 24 * time.Hour
@@ -23,7 +23,7 @@ func (m *mixture) drawHours(r *rand.Rand) {
 	}
 }
 
-// quiet is an option of a process. Where hours pass, only the first one touches nodes that nobody asks.
+// quiet returns an option of process i. If hours pass, only the first process sends background requests to nodes.
 func (s *simulation) quiet(i int) Option {
 	if s.lull > 0 && i > 0 {
 		return untouched
@@ -31,10 +31,10 @@ func (s *simulation) quiet(i int) Option {
 	return option(func(*policy) {})
 }
 
-// isLong reports whether a lease is one of hours.
+// isLong reports whether a lease has a TTL of hours.
 func (s *simulation) isLong(lease *Lease) bool { return lease.attempt.p.ttl >= time.Hour }
 
-// lullAt is how long the lull lasts yet at a time; 0 if it is not in the lull.
+// lullAt returns the rest of the lull at a time, or 0 if the time is outside of the lull.
 func (s *simulation) lullAt(at time.Time) time.Duration {
 	begins := s.began.Add(simTime / 2)
 	ends := begins.Add(s.lull)
@@ -46,7 +46,7 @@ func (s *simulation) lullAt(at time.Time) time.Duration {
 
 func (s *simulation) lullLeft() time.Duration { return s.lullAt(time.Now()) }
 
-// left is how much of the run is left beside the lull.
+// left returns the rest of the run without the lull.
 func (s *simulation) left() time.Duration {
 	left := time.Until(s.end)
 	if time.Since(s.began) < simTime/2 {
@@ -55,7 +55,7 @@ func (s *simulation) left() time.Duration {
 	return min(left, simTime)
 }
 
-// steward holds a key of its own through everything. Faults last seconds, so nothing of them may cost a lease of hours.
+// steward holds a key of its own during the whole run. Faults last seconds, so none of them may cost a lease of hours.
 func (s *simulation) steward() {
 	p := s.processes[0]
 	lease, err := p.TryAcquire(context.Background(), simSteward)
@@ -73,7 +73,7 @@ func (s *simulation) steward() {
 	lease.Release(context.Background())
 }
 
-// stewardRenewed is how long ago the lease of hours was confirmed, if it is held.
+// stewardRenewed returns the time since the lease of hours was last confirmed, if it is held.
 func (s *simulation) stewardRenewed() (ago time.Duration, held bool) {
 	lease := s.promises.steward
 	if lease == nil || lease.Context().Err() != nil {
@@ -85,7 +85,7 @@ func (s *simulation) stewardRenewed() (ago time.Duration, held bool) {
 	return p.validity - p.margin - lease.trustedUntil.Since(lease.attempt.e.Clock.Now()), true
 }
 
-// stewardIsFine judges that a lease of hours whose renewals failed was renewed soon after the last fault.
+// stewardIsFine checks that a lease of hours whose renewals failed is renewed soon after the last fault.
 func (s *simulation) stewardIsFine() {
 	ago, held := s.stewardRenewed()
 	if held && ago > s.promises.steward.attempt.p.renewEvery*11/10+simBack {

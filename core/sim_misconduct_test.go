@@ -10,26 +10,26 @@ import (
 	"time"
 )
 
-// What code of the user's does in the simulation besides what it is called for: observer, logger, and hooks of the clients.
+// This file makes the user's code misbehave in the simulation: observers, loggers, and hooks of clients.
 
-// A misconduct is what observer and logger do now and then.
+// A misconduct is a way in which observer and logger misbehave now and then.
 type misconduct int
 
 const (
 	good misconduct = iota
 	panicking
 	slow
-	blocking // for longer than a lease lasts
+	blocking // for longer than a lease of seconds lasts
 	misconducts
 )
 
 // delays reports whether a call may return so late that its lease was lost meanwhile.
 func (m misconduct) delays() bool { return m == slow || m == blocking }
 
-// punctual is the context value of a call that the observer does not delay.
+// punctual is the key of a context value that keeps the observer from delaying a call.
 type punctual struct{}
 
-// observer counts what only an observer sees, and then misbehaves as the seed says.
+// observer counts losses and verdicts, which only an observer sees, and misbehaves as the seed says.
 func (s *simulation) observer() Observer {
 	return Observer{
 		Start: func(ctx context.Context, op Op) (context.Context, func(Outcome)) {
@@ -55,12 +55,12 @@ func (s *simulation) ended(op Op, out Outcome) {
 	}
 }
 
-// logger writes nothing, and misbehaves at each second line or so: lines are few.
+// logger writes nothing. It misbehaves at every second line or so, because lines are few.
 func (s *simulation) logger() *slog.Logger {
 	return slog.New(faultyHandler{func(context.Context) { s.misbehave("logger", 2) }})
 }
 
-// misbehave does what the seed says, at one in so many calls.
+// misbehave panics, sleeps or blocks as the seed says, in one of oneIn calls.
 func (s *simulation) misbehave(who string, oneIn int) {
 	s.mu.Lock()
 	now, part := s.whims.IntN(oneIn) == 0 && !s.calm, s.whims.ExpFloat64()
@@ -83,8 +83,8 @@ func (s *simulation) misbehave(who string, oneIn int) {
 	}
 }
 
-// silenceStderr drops what is written to standard error, where each Locker says once that its logger panics. What ends the
-// test binary is written all the same.
+// silenceStderr discards the writes to os.Stderr, because each Locker reports there once that its logger panics. The Go
+// runtime still prints fatal errors.
 func silenceStderr(t *testing.T) {
 	stderr := os.Stderr
 	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)

@@ -11,21 +11,21 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A nemesis breaks things until the end of the simulation, and mends them then. All of its faults come from
-// one goroutine, so that each sees the nodes as they are.
+// A nemesis causes faults until the end of the simulation, and then ends them all. One goroutine causes all faults, so
+// each fault sees the effects of the faults before it.
 type nemesis struct {
 	s       *simulation
 	r       *rand.Rand
-	plan    []planned
-	wishes  chan planned         // of holders
+	plan    []planned            // sorted by time
+	wishes  chan planned         // faults that holders ask for
 	saved   []*testutil.Snapshot // by node
-	offset  []time.Duration      // by node: what its clock is off by
+	offset  []time.Duration      // by node: the offset of its clock
 	former  [][]*testutil.Node   // by node: primaries that were replaced and still serve
-	dialled []time.Time          // by node: until when dials hang; guarded by mu
+	dialled []time.Time          // by node: dials hang until then; guarded by mu
 	retired map[*testutil.Node]bool
 
 	mu    sync.Mutex
-	dials *rand.Rand // guarded by mu, like what serving reads
+	dials *rand.Rand // guarded by mu, like all fields that serving reads
 }
 
 type planned struct {
@@ -33,23 +33,25 @@ type planned struct {
 	do func()
 }
 
-// A faultKind is something that happens to a node, or to a process.
+// A faultKind is a fault of a node or of a process.
 type faultKind struct {
 	steps  bool // needs the clock window
 	splits bool // needs the replica lag
-	rare   bool // takes a node out for a while, so that with many of these nothing is ever granted
+	rare   bool // takes a node out for a while; with many of these faults no key would ever be granted
 	do     func(m *nemesis, i int, n *testutil.Node, long time.Duration)
 }
 
 var faultKinds = map[string]faultKind{
 	"down": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Down(); m.mends(long, n) }},
 	"hang": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Hang(); m.mends(long, n) }},
-	"hung greeting": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // connections are made anew, and get no answer
+	// New connections are made, but get no answer.
+	"hung greeting": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.breaks(n)
 		n.Hang()
 		m.mends(long, n)
 	}},
-	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // connections are not even made
+	// No new connection is made.
+	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.mu.Lock()
 		m.dialled[i] = time.Now().Add(min(2*long, time.Until(m.s.end)))
 		m.mu.Unlock()
@@ -65,7 +67,8 @@ var faultKinds = map[string]faultKind{
 	"empty":   {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.s.forget(i, n.RestartEmpty) }},
 	"flush":   {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.s.forget(i, n.Flush) }},
 	"promote": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Promote() }},
-	"snapshot": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // taken now, restored later, perhaps twice
+	// The snapshot is taken now and restored later. An "old snapshot" may restore it again.
+	"snapshot": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		saved := n.Snapshot()
 		m.saved[i] = saved
 		m.after(long, func() { m.restore(i, saved) })
@@ -93,11 +96,12 @@ var faultKinds = map[string]faultKind{
 	"step": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.step(i, time.Duration((m.r.Float64()-0.3)*4*float64(m.s.ttl())), long)
 	}},
-	"shift": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { // about the window
+	// The step is close to the window: up to 1.1 windows.
+	"shift": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
 		m.step(i, time.Duration((m.r.Float64()-0.5)*2.2*float64(m.s.window)), long)
 	}},
 	"jump": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
-		if m.offset[i].Abs() < time.Minute { // what is promised is about 2h, not about jumps on top of each other
+		if m.offset[i].Abs() < time.Minute { // the promise covers offsets up to 2h, so jumps must not add up
 			m.step(i, time.Duration((m.r.Float64()-0.5)*float64(4*time.Hour)), long)
 		}
 	}},
@@ -123,13 +127,14 @@ func (m *nemesis) prepare(s *simulation, r *rand.Rand) {
 
 func (m *nemesis) process() *simProcess { return m.s.processes[m.r.IntN(len(m.s.processes))] }
 
-// run ends when all that was planned has happened.
+// run causes the faults. It returns at the end of the simulation, when every planned step has been done.
 func (m *nemesis) run() {
 	s := m.s
 	next := s.end.Add(time.Hour)
 	if len(s.faults) > 0 {
 		next = time.Now().Add(exponential(m.r, s.every))
 	}
+
 	for {
 		next = next.Add(s.lullAt(next))
 		if next.After(s.end) {
@@ -142,12 +147,14 @@ func (m *nemesis) run() {
 		if wake.After(s.end) && len(m.plan) == 0 {
 			wake = s.end
 		}
+
 		select {
 		case w := <-m.wishes:
 			m.add(w)
 			continue
 		case <-time.After(time.Until(wake)):
 		}
+
 		switch {
 		case len(m.plan) > 0 && !m.plan[0].at.After(time.Now()):
 			do := m.plan[0].do
@@ -170,7 +177,7 @@ func (m *nemesis) strike() {
 	faultKinds[kind].do(m, i, m.s.world.nodes[i], exponential(m.r, m.s.ttl()/2))
 }
 
-// after plans something; nothing is left to do when the simulation ends.
+// after plans a step in d, but no later than the end of the simulation.
 func (m *nemesis) after(d time.Duration, do func()) {
 	m.add(planned{time.Now().Add(min(d, max(0, time.Until(m.s.end)))), do})
 }
@@ -198,7 +205,8 @@ func (m *nemesis) restore(i int, saved *testutil.Snapshot) {
 	m.s.forget(i, func() { m.s.world.nodes[i].RestartFrom(saved) })
 }
 
-// haunts has some nodes forget, when a holder that was cut off is about to be back, all that happened since.
+// haunts makes some nodes return to their present state after away, when a holder that was cut off comes back. These
+// nodes then forget all that happened in between.
 func (m *nemesis) haunts(away time.Duration) {
 	if !slices.Contains(m.s.faults, "old snapshot") {
 		return
@@ -225,8 +233,8 @@ func (m *nemesis) step(i int, d, long time.Duration) {
 	})
 }
 
-// failover promotes a replica that lags. The old primary serves those that stay on their connections, or
-// connect before they have heard of it, until the replica lag is over.
+// failover promotes a replica that lags. Until the replica lag is over, the old primary serves its existing
+// connections, and half of the new ones: their clients do not know of the failover yet.
 func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
 	old := m.s.world.nodes[i]
 	if len(m.former[i]) > 0 {
@@ -260,8 +268,8 @@ func (m *nemesis) breaks(n *testutil.Node) {
 	n.Up()
 }
 
-// move has the name of a node lead to a replica of it that was promoted and does not lag. The old server lives on as a replica
-// of that, with all of its connections, and says so in one of several ways.
+// move makes the name of a node lead to its replica, which was promoted and does not lag. The old server lives on as a
+// replica of the new one, keeps its connections, and refuses requests in one of several ways.
 func (m *nemesis) move(i int) {
 	if len(m.former[i]) > 0 {
 		return // it is failing over
@@ -278,11 +286,12 @@ func (m *nemesis) move(i int) {
 		m.s.world.nodes[i] = replica
 		m.mu.Unlock()
 	})
-	old.Up() // so that it says so
+	old.Up() // it must answer that it is not the node any more
 	m.s.count("moved")
 }
 
-// dialling waits while dials of node i hang. One that has begun is lost for good, as a packet is: its end is the client's.
+// dialling blocks a dial of node i if dials hang. Like a lost packet, such a dial never succeeds later: it ends with
+// the timeout of the client.
 func (m *nemesis) dialling(ctx context.Context, i int) error {
 	m.mu.Lock()
 	rest := time.Until(m.dialled[i])
@@ -299,7 +308,7 @@ func (m *nemesis) dialling(ctx context.Context, i int) error {
 	}
 }
 
-// serving is the server that a new connection to node i reaches.
+// serving returns the server that a new connection to node i reaches.
 func (m *nemesis) serving(i int) *testutil.Node {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -309,7 +318,8 @@ func (m *nemesis) serving(i int) *testutil.Node {
 	return m.s.world.nodes[i]
 }
 
-// rest mends everything, judges what comes back at once, and waits until nothing of it matters any more.
+// rest ends all faults, checks the promises for the time after the last fault, and waits until the effects of all
+// faults are over.
 func (m *nemesis) rest() {
 	for _, n := range m.s.world.nodes {
 		n.Up()

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// simOperators end leases and drop records in the simulation, and hold what they are told against what becomes of the
-// holders. What is revoked is checked like any other lease: nobody else may be granted the key while its holder trusts it.
+// simOperators end leases and drop records in the simulation, and check their results against the state of the holders.
+// A revoked lease is checked like any other lease: no other client may get the key while its holder trusts it.
 type simOperators struct {
-	forgot atomic.Int64 // how often a node lost memory, which excuses a holder that is renewed on it
+	forgot atomic.Int64 // number of times a node lost memory; its renewals may then keep a revoked lease alive
 
 	mu    sync.Mutex
-	holds map[simHold]*Lease // that were reported
+	holds map[simHold]*Lease // the reported leases
 }
 
 type simHold struct {
@@ -23,7 +23,7 @@ type simHold struct {
 	token uint64
 }
 
-// reported notes a lease.
+// reported records a lease.
 func (o *simOperators) reported(key string, lease *Lease) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -36,18 +36,20 @@ func (o *simOperators) lease(hold simHold) *Lease {
 	return o.holds[hold]
 }
 
-// operator looks at keys now and then, and ends what it sees.
+// operator inspects keys now and then, and revokes the lease or drops the record that it finds.
 func (s *simulation) operator(p *simProcess) {
 	r := rand.New(rand.NewPCG(s.seed, 5))
 	keys := []string{"key-0", "key-1"}
 	for i := range simJobs {
 		keys = append(keys, jobKey(i))
 	}
+
 	for {
 		time.Sleep(exponential(r, s.ttl()))
 		if !time.Now().Before(s.end) {
 			return
 		}
+
 		key := keys[r.IntN(2)]
 		if s.jobs > 0 && r.IntN(2) == 0 {
 			key = keys[r.IntN(len(keys))]
@@ -56,6 +58,7 @@ func (s *simulation) operator(p *simProcess) {
 		if err != nil {
 			continue
 		}
+
 		time.Sleep(exponential(r, s.delay))
 		switch {
 		case state.Holder != nil && state.Holder.Token != 0:
@@ -77,14 +80,15 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 		return
 	}
 	s.count("revoked")
-	if r.Remaining > 2*s.longest() && s.steps() { // by a clock that is off
+	if r.Remaining > 2*s.longest() && s.steps() { // the node's clock is wrong
 		return
 	}
+
 	time.Sleep(r.Remaining)
 	lease := s.operators.lease(hold)
 	lost, _ := errors.AsType[*OpError](lease.Lost())
 	switch {
-	case lease == nil: // its holder was told nothing, or died
+	case lease == nil: // the holder got no answer, or died
 	case lease.Context().Err() == nil && s.operators.forgot.Load() == forgot && !s.steps():
 		s.t.Errorf("%+v\n%s is held with token %d although it was revoked %v ago", s.mixture, hold.key, hold.token, r.Remaining)
 	case lost != nil && lost.Reason == LossRevoked:
@@ -92,7 +96,7 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 	}
 }
 
-// steps reports whether clocks of nodes step by more than the window: then what is left of a lease is not known.
+// steps reports whether clocks of nodes step by more than the window. Then the rest of a lease is unknown.
 func (s *simulation) steps() bool {
 	for _, k := range s.faults {
 		if k == "step" || k == "jump" {
@@ -102,7 +106,8 @@ func (s *simulation) steps() bool {
 	return false
 }
 
-// forgets drops a record. Whether it stays away is not checked: others may be about to bring it to all nodes.
+// forgets drops a record. It does not check that the record stays away, because other clients may be about to write it
+// to all nodes.
 func (s *simulation) forgets(p *simProcess, key string, token uint64) {
 	s.records.excuse(s, key)
 	err := p.ForgetRecord(context.Background(), key, token)

@@ -11,27 +11,29 @@ import (
 	"github.com/lockkit/lockkit/core/internal/quorum"
 )
 
-// What is promised for the time after the last fault: whatever the TTL, nothing that was asked for before waits much longer
-// than what keeps it waiting.
+// This file checks the promise for the time after the last fault: whatever the TTL, a call that waits through the
+// faults is served soon after the last one has ended.
 
 const (
-	// simBack is how soon after the last fault a call is served that has waited through it. Pauses last a second at most, but
-	// what the client waits for keeps its connections from others for as long as the client's own timeouts say.
+	// simBack is the time after the last fault within which a waiting call is served. The pauses between attempts last
+	// a second at most. But a request without an answer occupies its connection until the client's own timeout ends.
 	simBack = coretest.Patience + 3*time.Second
-	// simFound is how soon after it every process reaches every node: one that it found unfit is left alone for a while.
+	// simFound is the time after the last fault within which every process reaches every node. A process leaves a node
+	// alone for a while after it has found the node unfit.
 	simFound = node.RecheckEvery + simBack
 )
 
-// simPromises is what has become of the calls that wait when the last fault ends.
+// simPromises holds the results of the calls that wait when the last fault ends.
 type simPromises struct {
-	witness *process // who came after all faults, and knows nothing of them
-	steward *Lease   // of hours; nil = there is none
+	witness *process // a process that starts after all faults
+	steward *Lease   // the lease of hours; nil = there is none
 
 	mu     sync.Mutex
-	served map[*simProcess]bool // whether the key that it expects was granted
+	served map[*simProcess]bool // the process got the key that it waited for
 }
 
-// expects has a process wait for a key that nobody else wants, from shortly before the last fault ends until it gets it.
+// expects makes a process wait for a key that no other process asks for. The wait begins shortly before the last fault
+// ends, and lasts until simBack after it at most.
 func (s *simulation) expects(p *simProcess, i int) {
 	r := rand.New(rand.NewPCG(s.seed, uint64(50+i)))
 	time.Sleep(time.Until(s.end) - exponential(r, s.ttl()))
@@ -50,7 +52,7 @@ func (s *simulation) expects(p *simProcess, i int) {
 	}
 }
 
-// mended notes that nothing breaks from now on. What is under way arrives yet.
+// mended records that the last fault has ended. Messages that are under way keep their fates.
 func (s *simulation) mended() {
 	s.mu.Lock()
 	s.calm = true
@@ -66,7 +68,7 @@ func (s *simulation) isCalm() bool {
 	return s.calm
 }
 
-// settling is how long after the last fault nothing of it matters any more.
+// settling returns the time after the last fault within which all its effects are over.
 func (s *simulation) settling() time.Duration {
 	if s.lull > 0 {
 		return s.longest()*11/10 + 5*s.ttl()
@@ -74,7 +76,7 @@ func (s *simulation) settling() time.Duration {
 	return max(5*s.ttl(), simFound)
 }
 
-// keepsPromises judges what comes back after the last fault.
+// keepsPromises checks the promises for the time after the last fault.
 func (s *simulation) keepsPromises() {
 	s.promises.witness = s.stranger(append(s.options(s.ttl()), s.quiet(len(s.processes)))...)
 	voting := s.voting()
@@ -94,7 +96,7 @@ func (s *simulation) keepsPromises() {
 	}
 }
 
-// voting is how many nodes vote, as somebody sees it who has just come.
+// voting returns the number of nodes that vote, as a new process sees them.
 func (s *simulation) voting() (n int) {
 	state, err := s.promises.witness.Inspect(context.Background(), "nobody's")
 	if err != nil {
@@ -103,7 +105,7 @@ func (s *simulation) voting() (n int) {
 	return state.countNodes(func(k KeyOnNode) bool { return k.Verdict == VerdictGone })
 }
 
-// servesAgain judges that each process was served that waited, if a quorum of nodes votes.
+// servesAgain checks that each process has got the key that it waited for. A quorum of nodes must vote.
 func (s *simulation) servesAgain() {
 	s.promises.mu.Lock()
 	defer s.promises.mu.Unlock()
@@ -117,7 +119,7 @@ func (s *simulation) servesAgain() {
 	}
 }
 
-// reachesAll judges that a process reaches every node.
+// reachesAll checks that a process reaches every node.
 func (s *simulation) reachesAll(p *simProcess, i int) {
 	state, err := p.Inspect(context.Background(), "nobody's")
 	if err != nil {
@@ -132,7 +134,7 @@ func (s *simulation) reachesAll(p *simProcess, i int) {
 	s.count("reached again")
 }
 
-// mend ends what has happened to the process's network.
+// mend ends the faults of the process's network.
 func (p *simProcess) mend() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

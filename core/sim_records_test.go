@@ -8,14 +8,13 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// simRecords holds what the processes are told about completions against what is promised. A record is
-// promised to stay while no more nodes forget it than guarantee 7 allows. The simulation sees all nodes, so it
-// knows: a loss of memory that is not covered excuses whatever becomes of that key's record afterwards.
-// Everything else, leases and tokens of that key too, goes on being checked.
+// simRecords checks the results of completions against the promise: a record stays as long as no more nodes forget it
+// than guarantee 7 allows. The simulation sees all nodes. If a loss of memory is not covered by the guarantee, the
+// record of the key is excused from then on. The leases and tokens of the key are still checked.
 type simRecords struct {
 	mu      sync.Mutex
 	excused map[string]bool
-	told    map[simRecord]bool // whether its holder was told
+	told    map[simRecord]bool // whether the holder got a confirmation
 }
 
 // A simRecord is one completion; its result names the holder.
@@ -28,8 +27,8 @@ func (c *simRecords) completed(s *simulation, key, holder string, token uint64) 
 	c.tell(s, simRecord{key, holder, token}, true)
 }
 
-// seen books what somebody was told who asked for the key. A result always comes with the token under which
-// it was completed, whatever was lost.
+// seen records the answer to an acquisition of a completed key. A result always comes with the token under which the
+// key was completed, whatever the nodes have lost.
 func (c *simRecords) seen(s *simulation, key string, rec *Record) {
 	c.tell(s, simRecord{key, string(rec.Result), rec.Token}, false)
 }
@@ -55,7 +54,7 @@ func (c *simRecords) tell(s *simulation, rec simRecord, holder bool) {
 	}
 }
 
-// settled counts records that others completed for a holder that was never told.
+// settled counts the records that other clients completed: their holders never got a confirmation.
 func (s *simulation) settled() {
 	for _, told := range s.records.told {
 		if !told {
@@ -64,13 +63,14 @@ func (s *simulation) settled() {
 	}
 }
 
-// forget has node i lose memory, and excuses what that may do to records.
+// forget makes node i lose memory, and excuses the records that may be lost with it.
 func (s *simulation) forget(i int, lose func()) {
-	synctest.Wait() // nothing else happens at this instant
+	synctest.Wait() // the comparison below must not see any other change
 	s.operators.forgot.Add(1)
 	before := s.recorded()
 	lose()
 	after := s.recorded()
+
 	c := &s.records
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -87,7 +87,7 @@ func (s *simulation) forget(i int, lose func()) {
 	}
 }
 
-// excuse has nothing promised any more about the record of key.
+// excuse excuses the record of key: its loss is no error from now on.
 func (c *simRecords) excuse(s *simulation, key string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +102,8 @@ func (c *simRecords) excuseLocked(s *simulation, key string) {
 	s.history.Forget(key, time.Now())
 }
 
-// covered reports whether what is promised about a key's record outlives a loss of memory: nobody has one, or
-// it is decided, and enough of the nodes that have it keep it.
+// covered reports whether the promise about a key's record holds despite a loss of memory. It does if no node has a
+// record. It also does if a quorum had the same record, no node had another one, and enough of these nodes keep it.
 func covered(before, after []string) bool {
 	value, had, keep := "", 0, 0
 	for i, v := range before {
@@ -119,12 +119,14 @@ func covered(before, after []string) bool {
 			keep++
 		}
 	}
+
 	n := len(before)
 	q := n/2 + 1
 	return had == 0 || had >= q && keep >= n-q+1
 }
 
-// recorded is the result that each node has, by job. While an old primary serves, it counts as well.
+// recorded returns the result that each node has, by job. If an old primary of the node still serves, its results count
+// unless the new one has a result.
 func (s *simulation) recorded() [simJobs][]string {
 	var all [simJobs][]string
 	for j := range simJobs {

@@ -19,18 +19,24 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// TestSimulation runs the real client and scripts on embedded nodes, in bubbles, under faults drawn from a
-// seed: lost, late and duplicated messages; processes that are paused, die, or reach only some of the nodes;
-// nodes that are down, hung, slow, restarted with all of their memory, an older snapshot or none, flushed, or
-// failed over to a replica that lags while the old primary serves on; names that move to another server while the old
-// one lives on as its replica; greetings and dials that hang; requests that take nine tenths of a node timeout; clocks
-// that step within the window, and by hours; in each third seed, an operator who ends leases and drops records;
-// observers, loggers and hooks that panic, are slow, or block for a time; leases of hours beside those of seconds. Each
-// seed draws its own mixture, because a run with everything at once never reaches some states.
+// TestSimulation runs the real client and scripts on embedded nodes, in bubbles, under faults drawn from a seed:
 //
-// When all is mended, every process is served again at once, and reaches every node.
+//   - Messages are lost, late or duplicated, or take nine tenths of a node timeout. Greetings and dials hang.
+//   - Processes are paused, die, or reach only some of the nodes.
+//   - Nodes are down, hung, slow, flushed, or restarted with all of their memory, an older snapshot or none.
+//   - Nodes fail over to a replica that lags while the old primary still serves.
+//   - Names of nodes move to another server while the old one lives on as its replica.
+//   - Clocks step within the window, and by hours.
+//   - Observers and loggers panic, are slow, or block for a time. Hooks of clients panic.
+//   - In every third seed, an operator ends leases and drops records.
+//   - In every tenth seed or so, one process has leases of hours, and the others have leases of seconds.
 //
-// Goroutines that are ready at the same instant run in any order, so a seed fixes the faults, not every step.
+// Each seed draws its own mixture of faults, because a run with all of them never reaches some states.
+//
+// When the last fault has ended, every process reaches every node again within simFound. If a quorum of nodes votes,
+// every process is served within simBack.
+//
+// Goroutines that are ready at the same instant run in any order. So a seed determines the faults, but not every step.
 func TestSimulation(t *testing.T) {
 	silenceStderr(t)
 	sim.Seeds(t, 1, append(slices.Clone(outcomes), slices.Collect(maps.Keys(faultKinds))...), func(t *testing.T, seed uint64, reached sim.Counts) {
@@ -41,7 +47,7 @@ func TestSimulation(t *testing.T) {
 	})
 }
 
-// outcomes are those that each run of many seeds must have.
+// outcomes lists the events that must happen at least once in each run of many seeds.
 var outcomes = []string{
 	"grants", "lost", "completed", "completed late", "completed again", "refused completion", "done", "settled",
 	"healed", "quarantined", "unconfirmed", "record kept", "record excused", "reserved",
@@ -51,25 +57,25 @@ var outcomes = []string{
 	"lease of hours", "renewed after hours", "kept through trouble", "granted after hours", "served again", "reached again",
 }
 
-// A mixture is what one seed draws.
+// A mixture is the configuration that one seed draws.
 type mixture struct {
 	nodes            int
-	unit             time.Duration   // what all else is measured by: a TTL of seconds
-	ttls             []time.Duration // of each process; the first is the longest
-	lull             time.Duration   // in the middle of the run, where the first has leases of hours
+	unit             time.Duration   // a TTL of seconds; all other times are measured by it
+	ttls             []time.Duration // by process; the first is the longest
+	lull             time.Duration   // in the middle of the run; 0 unless the first process has leases of hours
 	window, lag      time.Duration
-	patience         time.Duration // with one node; 0 = the default
+	patience         time.Duration // the node timeout; 0 = the default
 	retention        time.Duration
-	jobs             float64 // share of the acquisitions that end in a completion
-	delay            time.Duration
-	tail, loss, twin float64 // probability per message of a long delay, of loss, of arriving twice
+	jobs             float64       // share of the acquisitions that end in a completion
+	delay            time.Duration // mean delay of a message
+	tail, loss, twin float64       // probability per message of a long delay, of loss, of arriving twice
 	hold, think      time.Duration
-	pace             time.Duration // of batches, at least
+	pace             time.Duration // the shortest pause between batches
 	every            time.Duration // mean time between faults
 	faults           []string
 	callbacks        misconduct // of observer and logger
 	panics           float64    // probability per message that a hook panics
-	pool             int        // connections of each client, as its Locker knows; 0 = many
+	pool             int        // connections of each client, as its Locker sees them; 0 = many
 }
 
 func draw(r *rand.Rand) mixture {
@@ -88,16 +94,18 @@ func draw(r *rand.Rand) mixture {
 		think:     logUniform(r, 40*time.Millisecond, time.Second),
 		every:     logUniform(r, 500*time.Millisecond, 6*time.Second),
 	}
+
 	for i := range 2 + r.IntN(3) {
 		m.ttls = append(m.ttls, ttl)
 		if i > 0 && r.IntN(4) == 0 {
 			m.ttls[i] = ttl / 2
 		}
 	}
+
 	if r.IntN(4) > 0 {
 		m.window = slices.Min(m.ttls) / 10
 	} else if r.IntN(2) == 0 {
-		m.patience = slices.Min(m.ttls) * 2 / 5 // replies count that are later than the lease they renew
+		m.patience = slices.Min(m.ttls) * 2 / 5 // a renewal is still waited for after the end of its lease
 	}
 	if r.IntN(3) == 0 {
 		m.lag = time.Duration(r.Int64N(int64(ttl)))
@@ -105,6 +113,7 @@ func draw(r *rand.Rand) mixture {
 	if r.IntN(2) == 0 {
 		m.pace = logUniform(r, node.MinPace, ttl/20)
 	}
+
 	for _, k := range slices.Sorted(maps.Keys(faultKinds)) {
 		f := faultKinds[k]
 		if r.IntN(2) == 0 || f.rare && r.IntN(2) == 0 || f.steps && m.window == 0 || f.splits && m.lag == 0 {
@@ -112,6 +121,7 @@ func draw(r *rand.Rand) mixture {
 		}
 		m.faults = append(m.faults, k)
 	}
+
 	m.callbacks = misconduct(r.IntN(int(misconducts)))
 	m.panics = 0.05 * r.Float64() * coin()
 	if r.IntN(3) == 0 {
@@ -151,8 +161,8 @@ type simulation struct {
 
 	mu     sync.Mutex
 	counts sim.Counts
-	whims  *rand.Rand // of observer and logger
-	calm   bool       // nothing breaks any more
+	whims  *rand.Rand // draws the misconduct of observer and logger
+	calm   bool       // the last fault has ended
 }
 
 const simTime = 20 * time.Second
@@ -167,9 +177,10 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 		s.whims = rand.New(rand.NewPCG(seed, 2))
 		s.operators.holds = map[simHold]*Lease{}
 		s.promises.served = map[*simProcess]bool{}
+
 		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes), known: s.pool}
-		s.world.adjust = func(o *redis.Options) { // clients as users have them
-			if seed%2 == 0 {
+		s.world.adjust = func(o *redis.Options) {
+			if seed%2 == 0 { // these clients repeat dials and requests, as the clients of most users do
 				o.MaxRetries, o.DialerRetries = 10, 5
 			}
 		}
@@ -180,6 +191,7 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 		for i, ttl := range s.ttls {
 			s.processes = append(s.processes, s.newProcess(i, s.process(append(s.options(ttl), s.quiet(i))...)))
 		}
+
 		var actors sync.WaitGroup
 		for i, p := range s.processes {
 			for line := range 2 {
@@ -196,6 +208,7 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 			actors.Go(func() { s.operator(p) })
 		}
 		actors.Wait()
+
 		s.recovers()
 		s.settled()
 		if err := s.history.Check(); err != nil {
@@ -222,7 +235,7 @@ func (s *simulation) count(what string) {
 	s.counts[what]++
 }
 
-// counted is what was counted so far. Callbacks may still count.
+// counted returns a copy of the counts, because callbacks may still count.
 func (s *simulation) counted() sim.Counts {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -15,10 +15,12 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// TestSimulationOfWaiting has the processes of a throng wait for one key over and over, under faults drawn from a seed:
-// messages of the nodes to waiters are lost, subscriptions break, nodes are down, hung, emptied, and processes die or
-// give up while they wait. Nobody starves: without faults everybody comes in order; and soon after the last fault
-// everybody who has waited through them has had the key, and all come in order again.
+// TestSimulationOfWaiting makes the processes of a throng wait for one key over and over, under faults drawn from a
+// seed: notifications are lost, subscriptions break, nodes are down, hung or restarted, and processes die or give up
+// while they wait.
+//
+// No call starves. Without faults, and again throngCalms after the last fault, nearly all calls are served in the order
+// in which they began, and no call waits much longer than the holds of the throng take.
 func TestSimulationOfWaiting(t *testing.T) {
 	sim.Seeds(t, 60, nil, func(t *testing.T, seed uint64, _ sim.Counts) {
 		r := rand.New(rand.NewPCG(seed, 13))
@@ -27,7 +29,7 @@ func TestSimulationOfWaiting(t *testing.T) {
 	})
 }
 
-// A throng waits for one key.
+// A throng is a set of processes that wait for one key.
 type throng struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -39,15 +41,15 @@ type throng struct {
 	calls []throngCall // in the order in which they were served
 }
 
-// A throngCall is one call of Acquire, and how many that began later were served before it.
+// A throngCall is one call of Acquire that got the key.
 type throngCall struct {
 	began, served time.Time
-	overtaken     int
+	overtaken     int // number of calls that began later and were served earlier
 }
 
 const (
-	throngFault = time.Second // how long a fault lasts, at most
-	// After the last fault, a node that was emptied votes again, and who waits has asked again.
+	throngFault = time.Second // the longest duration of a fault
+	// throngCalms is the time after the last fault within which all waiters have asked again, and all nodes vote.
 	throngCalms = 12*time.Second + queue.FallbackMax
 )
 
@@ -61,6 +63,7 @@ func (c *throng) run(t *testing.T, w *world) {
 		p.set(coretest.Fate{Delay: delay, ReplyDelay: delay})
 		all.Go(func() { c.member(t, p, rand.New(rand.NewPCG(seed, uint64(i))), over) })
 	}
+
 	calm := time.Now()
 	if c.faulty {
 		c.trouble(w, calm.Add(3*time.Second))
@@ -88,6 +91,7 @@ func (c *throng) run(t *testing.T, w *world) {
 	}
 	t.Logf("%d nodes, %d processes, holds of %v, faults %v: %d grants, %d of them in peace, of which %d overtaken, at most by %d, longest wait %v",
 		len(w.nodes), c.size, c.hold, c.faulty, len(c.calls), calls, overtaken, most, longest)
+
 	ideal := time.Duration(c.size) * (c.hold + 2*time.Millisecond)
 	if calls == 0 {
 		t.Error("nobody was served")
@@ -100,7 +104,7 @@ func (c *throng) run(t *testing.T, w *world) {
 	}
 }
 
-// member waits, holds, and begins again.
+// member waits for the key, holds it, and begins again, until over is closed.
 func (c *throng) member(t *testing.T, p *process, r *rand.Rand, over <-chan struct{}) {
 	for {
 		select {
@@ -108,11 +112,13 @@ func (c *throng) member(t *testing.T, p *process, r *rand.Rand, over <-chan stru
 			return
 		default:
 		}
+
 		ctx, cancel := context.WithCancel(t.Context())
 		gaveUp := c.faulty && r.IntN(20) == 0
 		if gaveUp {
 			time.AfterFunc(time.Duration(r.Int64N(int64(time.Duration(c.size)*c.hold))), cancel)
 		}
+
 		call := throngCall{began: time.Now()}
 		lease, err := p.Acquire(ctx, "k")
 		call.served = time.Now()
@@ -123,6 +129,7 @@ func (c *throng) member(t *testing.T, p *process, r *rand.Rand, over <-chan stru
 			}
 			continue
 		}
+
 		c.served(call)
 		time.Sleep(c.hold)
 		lease.Release(t.Context())
@@ -130,7 +137,7 @@ func (c *throng) member(t *testing.T, p *process, r *rand.Rand, over <-chan stru
 	}
 }
 
-// served books a call, and whom it overtook: those that were served later and had begun before.
+// served records a call, and counts the calls that overtook it: they began later and were served earlier.
 func (c *throng) served(call throngCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -142,12 +149,13 @@ func (c *throng) served(call throngCall) {
 	c.calls = append(c.calls, call)
 }
 
-// trouble has faults happen, one after another, until then.
+// trouble causes faults, one after another, until a time.
 func (c *throng) trouble(w *world, until time.Time) {
 	for time.Now().Before(until) {
 		time.Sleep(time.Duration(c.r.Int64N(int64(time.Second))))
 		n := w.nodes[c.r.IntN(len(w.nodes))]
 		lasts := time.Duration(c.r.Int64N(int64(throngFault)))
+
 		switch c.r.IntN(6) {
 		case 0:
 			n.DropMessages(true)
@@ -166,7 +174,7 @@ func (c *throng) trouble(w *world, until time.Time) {
 		case 4:
 			n.Restart()
 		case 5:
-			p := w.stranger() // waits, and dies
+			p := w.stranger() // a process that dies while it waits
 			p.set(coretest.Fate{LoseReply: true}, wire.OpRelease)
 			go func() {
 				if lease, err := p.Acquire(w.t.Context(), "k"); err == nil {

@@ -19,17 +19,19 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What New finds out: what lasts is its error, what passes is logged and looked at again, and what cannot be
-// found out is said.
+// This file tests the checks of New. A lasting fault is an error. A passing fault is logged, and the node is examined
+// again later. If a check is not possible, that is logged, too.
 
 func TestLastingFaults(t *testing.T) {
 	type prepare = func(*testutil.Node, *redis.Client)
 	refuse := func(command, err string) prepare {
 		return func(n *testutil.Node, _ *redis.Client) { n.Refuse(command, err) }
 	}
+
 	version := func(v string) prepare {
 		return func(n *testutil.Node, _ *redis.Client) { n.SetVersion(v) }
 	}
+
 	type row struct {
 		prepare prepare
 		want    []string // none: New succeeds
@@ -62,6 +64,7 @@ func TestLastingFaults(t *testing.T) {
 	}, func(t *testing.T, w *world, c row) {
 		clients := testutil.Clients(w.nodes)
 		c.prepare(w.nodes[1], clients[1].(*redis.Client))
+
 		var log logbook.Book
 		l, err := New(clients, WithLogger(log.Logger()))
 		if c.want != nil {
@@ -102,7 +105,7 @@ func (h rewriteInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A server that answers nil where a text is due has failed: it is no Sentinel that knows no primary.
+// A server that answers INFO with nil has failed. It is not taken for a Sentinel that knows no primary.
 func TestNilAtTheStart(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		clients := testutil.Clients(w.nodes)
@@ -127,8 +130,8 @@ func (nilInfo) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What passes does not keep a process from starting, even without a quorum, and the check is made later, also
-// while nobody asks for a lock.
+// A passing fault does not keep a process from starting, even if no quorum is left. The check is made later, even if no
+// caller asks for a lock.
 func TestPassingFaults(t *testing.T) {
 	for command, reply := range map[string]string{
 		"INFO":    "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
@@ -144,6 +147,7 @@ func TestPassingFaults(t *testing.T) {
 			defer l.Close(over())
 			log.Want(t, 1, "level=WARN", "cannot be checked", "node=1 ", strings.Fields(reply)[0])
 			log.Want(t, 1, "level=WARN", "cannot be checked", "node=2 ", strings.Fields(reply)[0])
+
 			w.nodes[1].SetEvictionPolicy("allkeys-lru", 1<<20)
 			time.Sleep(30 * time.Second)
 			for _, n := range w.nodes[1:] {
@@ -159,7 +163,7 @@ func TestPassingFaults(t *testing.T) {
 	}
 }
 
-// A server that answers, and cannot be examined all the same, is examined every ten seconds, and not at each answer.
+// A server that answers but cannot be examined is not examined again at each answer.
 func TestExaminedInVain(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.nodes[0].OnRequest(func(args []string) testutil.Action {
@@ -176,7 +180,7 @@ func TestExaminedInVain(t *testing.T) {
 	})
 }
 
-// The probe leaves nothing behind.
+// The probe of New leaves no keys on the nodes.
 func TestProbeWritesNothing(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.stranger(WithRestartGuard(false))
@@ -194,6 +198,7 @@ func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its ca
 	for _, server := range s {
 		succeeds(t, server.Client().ConfigSet(t.Context(), "requirepass", "secret").Err())
 	}
+
 	unknown := serverWithTLS(t, nil)
 	addr := s[0].Addr()
 	for name, c := range map[string]struct{ url, want string }{
@@ -207,21 +212,23 @@ func TestLastingFaultsOnRealServers(t *testing.T) { //nolint:tparallel // its ca
 			wantInError(t, err, "node 0 (", c.want)
 		})
 	}
+
 	both := redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{addr, s[1].Addr()}, Password: "secret"})
 	defer both.Close()
 	_, err := New([]redis.UniversalClient{both}, unhurried, quietly)
 	wantInError(t, err, "redis.Client for each server")
 }
 
-// New finds each right that is missing in the manual's ACL.
+// New reports each right that is missing from the ACL of the manual. The subscription is not tried here.
 func TestMissingRightsOnARealServer(t *testing.T) {
 	t.Parallel()
 	rules := manualsACL(t)
 	server := testutil.NewServers(t, 1)[0]
 	for i, rule := range rules {
-		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+subscribe" { // found out when somebody waits
+		if !strings.ContainsAny(rule[:1], "+~&") || rule == "+subscribe" { // TestLastingFaults denies SUBSCRIBE
 			continue
 		}
+
 		args := []any{"ACL", "SETUSER", "lockkit", "reset"}
 		for _, r := range slices.Delete(slices.Clone(rules), i, i+1) {
 			args = append(args, r)
@@ -231,6 +238,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 				t.Fatalf("%v: %v", cmd, err)
 			}
 		}
+
 		url := "redis://lockkit:secret@" + server.Addr()
 		var log logbook.Book
 		l, err := Open([]string{url}, WithRestartGuard(true), unhurried, WithLogger(log.Logger()))
@@ -238,7 +246,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 		case err != nil:
 			wantInError(t, err, "node 0 (", "ACL")
 		case log.Count("level=WARN", "waiting for a key", strings.TrimPrefix(rule, "+")) == 1 || rule[0] == '&' && log.Count("publish") == 1:
-			l.Close(over()) // it works without
+			l.Close(over()) // the Locker works without this right
 		default:
 			l.Close(over())
 			t.Errorf("%s is not missed", rule)
@@ -246,7 +254,7 @@ func TestMissingRightsOnARealServer(t *testing.T) {
 	}
 }
 
-// A TTL above a minute is told of once: nothing frees the key of a holder that died before it is over.
+// A TTL above a minute is logged once: the key of a holder that dies stays taken until the TTL ends.
 func TestLongTTLIsTold(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		for ttl, lines := range map[time.Duration]int{time.Minute: 0, time.Minute + 1: 1} {
@@ -257,8 +265,8 @@ func TestLongTTLIsTold(t *testing.T) {
 	})
 }
 
-// The server on PATH is accepted, unless it is older than 6.2.7: then New says what it needs. `make servers` runs
-// this on other versions.
+// New accepts the server on PATH, unless it is older than 6.2.7. Then the error names the required version.
+// `make servers` runs this test on other versions.
 func TestServerVersion(t *testing.T) {
 	t.Parallel()
 	client := testutil.NewServers(t, 1)[0].Client()
@@ -266,20 +274,24 @@ func TestServerVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	found := regexp.MustCompile(`(?m)^redis_version:(\d+)\.(\d+)\.(\d+)`).FindStringSubmatch(info)
 	if found == nil {
 		t.Fatalf("no redis_version in %s", info)
 	}
+
 	var version int
 	for _, part := range found[1:] {
 		var n int
 		fmt.Sscan(part, &n)
 		version = version*1000 + n
 	}
+
 	locks, err := New([]redis.UniversalClient{client}, quietly)
 	if err == nil {
 		defer locks.Close(t.Context())
 	}
+
 	switch old := version < 6_002_007; {
 	case old && (err == nil || !strings.Contains(err.Error(), "6.2.7")):
 		t.Errorf("%s: %v, want an error that names 6.2.7", found[0], err)

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A process listens for as long as somebody waits, and a little longer.
+// A process keeps its subscriptions while a call waits, and a little longer.
 func TestListensWhileSomebodyWaits(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -20,7 +20,7 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			}
 			return n
 		}
-		atStart := calls("SUBSCRIBE") // each process tries whether it may
+		atStart := calls("SUBSCRIBE") // New tries one on each node
 		for round := range 2 {
 			lease := w.holds(holder, "k")
 			c := w.waits(p, "k")
@@ -29,11 +29,13 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 			if n := calls("SUBSCRIBE") - atStart; n != (round+1)*len(w.nodes) {
 				t.Errorf("subscribed %d times by round %d", n, round)
 			}
+
 			w.release(c.lease)
 			w.pass(2*queue.MaxSilence + time.Second)
 			if n := entries(&p.e.board, "waiters").Len(); n > 0 {
 				t.Errorf("%d calls wait", n)
 			}
+
 			before := calls("PING")
 			time.Sleep(5 * queue.MaxSilence)
 			if n := calls("PING") - before; n > 0 {
@@ -43,11 +45,12 @@ func TestListensWhileSomebodyWaits(t *testing.T) {
 	})
 }
 
-// A subscription whose connection is dead without a word is made anew: one that was never confirmed, and one that stood.
+// If the connection of a subscription is silently dead, the process subscribes again. That holds before and after the
+// confirmation of the subscription.
 func TestSilentSubscription(t *testing.T) {
 	type row struct {
 		action testutil.Action // for the first SUBSCRIBE
-		hangs  bool            // the node, after that
+		hangs  bool            // the node hangs after the subscription
 		after  time.Duration
 	}
 	bubbles(t, 3, map[string]row{
@@ -66,10 +69,12 @@ func TestSilentSubscription(t *testing.T) {
 			}
 			return testutil.Action{}
 		})
+
 		waiter := w.waits(p, "k")
 		if c.hangs {
 			n.Hang()
 		}
+
 		time.Sleep(c.after + queue.ResubscribeMax)
 		n.Up()
 		w.pass(queue.ResubscribeMax)
@@ -80,7 +85,7 @@ func TestSilentSubscription(t *testing.T) {
 	})
 }
 
-// A node that is away is not asked for a subscription that nobody needs any more.
+// A node that is away is not asked again for a subscription that no call needs any more.
 func TestSubscriptionThatNobodyNeeds(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease, c := w.waited()
@@ -95,17 +100,19 @@ func TestSubscriptionThatNobodyNeeds(t *testing.T) {
 	})
 }
 
-// A node that takes the right to subscribe away is unfit until it gives it back.
+// A node that revokes the right to subscribe is unfit until it grants the right again.
 func TestSubscriptionThatIsDenied(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book
 		lease, waiter := w.waited(WithLogger(log.Logger()))
+
 		w.nodes[2].Refuse("SUBSCRIBE", "NOPERM No permissions to access a channel")
 		w.nodes[2].BreakSubscriptions()
 		w.pass(queue.ResubscribeMax)
 		log.Want(t, 1, "level=ERROR", "unfit", "node=2", "add &lockkit:* to its ACL")
 		w.pass(5 * node.RecheckEvery)
 		log.Want(t, 1, "unfit")
+
 		w.nodes[2].Refuse("SUBSCRIBE", "")
 		w.pass(node.RecheckEvery)
 		log.Want(t, 1, "takes part again", "node=2")

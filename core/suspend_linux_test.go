@@ -9,22 +9,22 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// sleepThrough makes a process believe that its machine was suspended for d: Go's clock and timers stand
-// still, CLOCK_BOOTTIME and the wall clock run.
+// sleepThrough makes a process believe that its machine was suspended for d: Go's clock and timers stand still, but
+// CLOCK_BOOTTIME and the wall clock run on.
 func (p *process) sleepThrough(d time.Duration) {
-	synctest.Wait() // nobody reads the clock meanwhile
+	synctest.Wait() // no goroutine reads the clock meanwhile
 	p.e.watchdog.mu.Lock()
 	defer p.e.watchdog.mu.Unlock()
 	p.e.Clock.Suspend(d)
 }
 
-// A machine that was suspended past a lease finds the context ended on the first look, and at the latest
-// when the watchdog next wakes.
+// If a machine was suspended past the end of a lease, the first check finds the context ended. Contexts derived from it
+// end when the watchdog next wakes.
 func TestSuspendedPastTheLease(t *testing.T) {
 	bubbles(t, 3, map[string]func(*Lease) bool{
 		"Err":  func(l *Lease) bool { return l.Context().Err() != nil },
 		"Done": func(l *Lease) bool { return isClosed(l.Context().Done()) },
-		"Value of a child": func(l *Lease) bool { // which cannot look, but is told
+		"Value of a child": func(l *Lease) bool { // the child cannot check the clock, but is cancelled
 			child, cancel := context.WithCancel(l.Context())
 			defer cancel()
 			time.Sleep(clock.MaxTimer)
@@ -41,7 +41,8 @@ func TestSuspendedPastTheLease(t *testing.T) {
 	})
 }
 
-// A holder that releases before it has looked at its lease hears that this has ended.
+// If a machine was suspended past the end of a lease, Release returns ErrLost, even if the context was not checked
+// before.
 func TestReleasePastTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()

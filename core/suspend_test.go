@@ -11,15 +11,15 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What happens when this process, or its clock, stands still.
+// This file tests processes that stand still, or whose clocks do.
 
-// A clock that stood still here has run on at the nodes. A step of their clocks looks the same to a client
-// that has no other clock to trust: only where a quorum agrees is the lease taken to be older than it seems.
+// If the clock of a process stands still, the clocks of the nodes run on. To the process this looks like a step of
+// their clocks. Only if a quorum agrees, the lease counts as older than it seems, and is lost.
 func TestClockStoodStill(t *testing.T) {
 	window := 400 * time.Millisecond
 	type row struct {
 		nodes  []int
-		before time.Duration // so that the step fits into the clock window, which spans twice its size
+		before time.Duration // the step before the lease: with it, the other step stays inside of the window
 		step   time.Duration
 		lost   bool
 	}
@@ -32,6 +32,7 @@ func TestClockStoodStill(t *testing.T) {
 		for _, i := range c.nodes {
 			w.nodes[i].StepClock(c.before)
 		}
+
 		var r recording
 		p := w.process(WithClockWindow(window), WithObserver(r.observer()))
 		lease := w.acquire(p, "k")
@@ -40,6 +41,7 @@ func TestClockStoodStill(t *testing.T) {
 			w.nodes[i].StepClock(c.step)
 		}
 		time.Sleep(15 * time.Second)
+
 		if !c.lost {
 			if err := lease.Context().Err(); err != nil {
 				t.Fatalf("lost: %v", context.Cause(lease.Context()))
@@ -47,6 +49,7 @@ func TestClockStoodStill(t *testing.T) {
 			w.release(lease)
 			return
 		}
+
 		wantReason(t, context.Cause(lease.Context()), LossClock)
 		wantReason(t, lease.Release(t.Context()), LossClock)
 		_, outs := r.of(t, OpRenew)
@@ -56,7 +59,7 @@ func TestClockStoodStill(t *testing.T) {
 	})
 }
 
-// A quorum is enough: the third node may be down.
+// Two of three nodes are enough to notice that the clock stood still: the third one may be down.
 func TestClockStoodStillByTheWordOfAQuorum(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for _, n := range w.nodes[:2] {
@@ -76,7 +79,7 @@ func TestClockStoodStillByTheWordOfAQuorum(t *testing.T) {
 	})
 }
 
-// What a slow message adds to the time between two confirmations is not taken for a clock that stood still.
+// If a slow message makes the time between two confirmations longer, that is not taken for a clock that stood still.
 func TestSlowMessagesAreNoSuspension(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process(withNodeTimeout(2 * time.Second))
@@ -106,8 +109,7 @@ func (c *stuckContext) Err() error {
 	return c.Context.Err()
 }
 
-// Whoever looks while another goroutine is about to declare the lease lost, but has been held up, must see
-// that it is over.
+// If a goroutine is about to declare the lease lost, but is held up, Err already returns an error to other goroutines.
 func TestErrWhileTheLossIsBeingDeclared(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process(unrenewed)
@@ -115,7 +117,7 @@ func TestErrWhileTheLossIsBeingDeclared(t *testing.T) {
 		lease := must(p.Acquire(parent, "k"))
 		stuck := make(chan struct{})
 		parent.stuck.Store(&stuck)
-		time.Sleep(9 * time.Second) // the watchdog's timer is inside the loss
+		time.Sleep(9 * time.Second) // until the watchdog blocks while it declares the loss
 		if lease.Context().Err() == nil {
 			t.Errorf("no error %v after the end of validity", -time.Until(lease.ValidUntil()))
 		}

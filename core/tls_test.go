@@ -23,7 +23,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A privateCA signs certificates that nobody else knows of.
+// A privateCA is a CA that the system does not trust.
 type privateCA struct {
 	*testing.T
 	cert *x509.Certificate
@@ -41,7 +41,7 @@ func newCA(t *testing.T) *privateCA {
 	return ca
 }
 
-// sign makes a certificate, and a file of it.
+// sign makes a certificate, and writes it to a file.
 func (ca *privateCA) sign(template *x509.Certificate, key *ecdsa.PublicKey) (*x509.Certificate, string) {
 	ca.Helper()
 	der := must(x509.CreateCertificate(rand.Reader, template, ca.cert, key, ca.key))
@@ -57,7 +57,7 @@ func (ca *privateCA) write(kind string, der []byte) string {
 	return path
 }
 
-// issue makes a certificate for names and IP addresses, and its key, as files.
+// issue makes a certificate for names and IP addresses, and returns the files of the certificate and its key.
 func (ca *privateCA) issue(names ...string) (cert, key string) {
 	ca.Helper()
 	pair := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
@@ -74,17 +74,17 @@ func (ca *privateCA) issue(names ...string) (cert, key string) {
 	return cert, ca.write("PRIVATE KEY", must(x509.MarshalPKCS8PrivateKey(pair)))
 }
 
-// trusting is the configuration of a client that knows the CA.
+// trusting returns the configuration of a client that trusts the CA.
 func (ca *privateCA) trusting() *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(ca.cert)
 	return &tls.Config{RootCAs: pool}
 }
 
-// serve starts a server with a certificate for names, and returns where it speaks TLS.
+// serve starts a server with a certificate for names, and returns its address for TLS.
 func (ca *privateCA) serve(names []string, args ...string) (server *testutil.Server, addr string) {
 	ca.Helper()
-	testutil.NewServers(ca, 0) // or the test is skipped
+	testutil.NewServers(ca, 0) // skips the test without redis-server
 	cert, key := ca.issue(names...)
 	succeeds(ca.T, freeport.Try(func(free string) (err error) {
 		addr = free
@@ -100,7 +100,7 @@ func (ca *privateCA) serve(names []string, args ...string) (server *testutil.Ser
 	return server, addr
 }
 
-// sentinel starts a Sentinel that speaks TLS, and watches a primary that does.
+// sentinel starts a Sentinel that uses TLS and monitors a primary with TLS.
 func (ca *privateCA) sentinel(primary int) (addr string) {
 	ca.Helper()
 	cert, key := ca.issue("localhost")
@@ -116,7 +116,7 @@ func (ca *privateCA) sentinel(primary int) (addr string) {
 	return sentinel.Addr
 }
 
-// accepts reports whether a server takes connections at addr.
+// accepts reports whether a server accepts connections at addr.
 func accepts(addr string) bool {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {
@@ -139,7 +139,7 @@ func portOf(addr string) int {
 	return must(strconv.Atoi(port))
 }
 
-// pair is a certificate for a client.
+// pair returns a certificate for a client, with its key.
 func (ca *privateCA) pair() tls.Certificate {
 	ca.Helper()
 	return must(tls.LoadX509KeyPair(ca.issue("client")))

@@ -14,18 +14,18 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// tombstones is how many attempts have left one on node i.
+// tombstones returns the number of tombstones on node i.
 func (w *world) tombstones(p *process, i int) int {
 	w.t.Helper()
 	keys := must(w.nodes[i].Exec("KEYS", p.p.Prefix+"{0}x:*"))
 	return len(keys.([]any))
 }
 
-// A tombstone is for what may still arrive.
+// A release leaves a tombstone only on a node where a request of the attempt may still arrive.
 func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 	type row struct {
 		prepare func(p *process)
-		young   bool // it is not renewed
+		young   bool // the lease is released before its first renewal
 		want    [3]int
 	}
 	bubbles(t, 3, map[string]row{
@@ -47,6 +47,7 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 		synctest.Wait()
 		w.release(lease)
 		time.Sleep(lease.attempt.p.nodeTimeout)
+
 		for i, want := range c.want {
 			if n := w.tombstones(p, i); n != want {
 				t.Errorf("node %d has %d tombstones, want %d", i, n, want)
@@ -55,7 +56,7 @@ func TestTombstonesWhereSomethingMayArrive(t *testing.T) {
 	})
 }
 
-// A client of a Cluster may send a request again by itself, a plain one heeds NoRetry.
+// A client of a Cluster may send a request again on its own. A client of a single server heeds NoRetry.
 func TestClientsThatRepeat(t *testing.T) {
 	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer cluster.Close()
@@ -66,13 +67,12 @@ func TestClientsThatRepeat(t *testing.T) {
 	}
 }
 
-// What comes late from an attempt whose answer was missing finds its tombstone, also when the key has had other
-// owners since.
+// A late request of an attempt finds the attempt's tombstone, even if the key has had other owners since.
 func TestLateRequestAfterOtherOwners(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		a, b := w.process(WithClockWindow(0)), w.process(WithClockWindow(0))
 		lease := w.acquire(a, "k")
-		a.links[0].Next(coretest.Fate{Delay: 2 * time.Second}, wire.OpRenew) // answered long after the release
+		a.links[0].Next(coretest.Fate{Delay: 2 * time.Second}, wire.OpRenew) // arrives long after the release
 		go lease.renew()
 		synctest.Wait()
 		lease.Release(t.Context())
@@ -82,8 +82,8 @@ func TestLateRequestAfterOtherOwners(t *testing.T) {
 	})
 }
 
-// The answer to a release is lost: one that is repeated is confirmed, whoever has come since, and however late it is.
-// It cannot tell whether the lease had been lost before, so it reports no loss.
+// If the answer to a release is lost, a repeated release is confirmed, however late it is, and even if another process
+// has acquired the key since. It cannot know whether the lease was lost before, so it reports no loss.
 func TestRepeatedRelease(t *testing.T) {
 	type row struct {
 		later   time.Duration
@@ -98,7 +98,7 @@ func TestRepeatedRelease(t *testing.T) {
 	}, func(t *testing.T, w *world, c row) {
 		p, other := w.process(), w.process()
 		lease := w.acquire(p, "k")
-		synctest.Wait() // on all nodes
+		synctest.Wait() // until all nodes have granted the lease
 		for _, k := range p.links[1:] {
 			k.Sequence(wire.OpRelease, coretest.Fate{LoseReply: true}, coretest.Fate{})
 		}
@@ -107,6 +107,7 @@ func TestRepeatedRelease(t *testing.T) {
 		if c.another {
 			w.acquire(other, "k")
 		}
+
 		for range 2 {
 			if err := lease.Release(t.Context()); err != nil {
 				t.Errorf("released again: %v", err)
@@ -115,8 +116,8 @@ func TestRepeatedRelease(t *testing.T) {
 	})
 }
 
-// No renewal leaves when the lease is over, so that what the nodes are told at the end holds; of a lease that was lost
-// it would only keep the key from others.
+// No renewal is sent after the end of the lease. It could undo the release, and after a loss it would only keep the key
+// from other callers.
 func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	bubbles(t, 1, map[string]func(*Lease){
 		"released": func(lease *Lease) { lease.Release(context.Background()) },
@@ -127,6 +128,7 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 		r := lease.renewalNow() // the watchdog is about to send it
 		end(lease)
 		synctest.Wait()
+
 		renewals := p.counting(wire.OpRenew)
 		r.start()
 		synctest.Wait()
@@ -137,7 +139,7 @@ func TestNothingIsSentAfterTheEnd(t *testing.T) {
 	})
 }
 
-// Where every release was answered, a key that another has taken is told.
+// If another process has taken the key, and no earlier release is unanswered, Release returns ErrLost.
 func TestReleaseOfATakenKey(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
@@ -154,7 +156,8 @@ func TestReleaseOfATakenKey(t *testing.T) {
 	})
 }
 
-// What a node was not asked, because it was unfit, is no answer to what it is asked later.
+// The request that a node did not get because it was unfit does not count as the answer to a later one: the release
+// leaves a tombstone for the later request.
 func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()
@@ -171,7 +174,7 @@ func TestTombstoneOnANodeThatWasUnfit(t *testing.T) {
 	})
 }
 
-// pausing is an attempt whose process is stopped whenever the lane looks whether it is over.
+// pausing is an attempt whose process is stopped for 10 ms whenever the lane checks whether the attempt is over.
 type pausing struct {
 	*attempt
 	looked *time.Time
@@ -183,8 +186,9 @@ func (p pausing) StartSend(op wire.Op, node int) bool {
 	return p.attempt.StartSend(op, node)
 }
 
-// A request bears a time from before the last look whether its attempt is over: what ends after that look, while the
-// process is stopped, has a tombstone that outlives every request which still seems fresh to the node.
+// The time in a request was read before the last check whether its attempt is over. If the attempt ends after this
+// check, while the process is stopped, its tombstone therefore outlives every request that still seems fresh to the
+// node.
 func TestStampBeforeTheLastLook(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		p := w.process()
@@ -195,7 +199,10 @@ func TestStampBeforeTheLastLook(t *testing.T) {
 		var looked time.Time
 		r.Init(p.e.Buckets[0], wire.OpAcquire, r.Timeout, pausing{&lease.attempt, &looked}, r.Decided)
 		r.Send(t.Context(), quorum.All(1))
-		time.Sleep(20 * time.Millisecond) // until it has been looked, with the lock that Wait takes
+
+		// StartSend sleeps with a mutex held that Wait locks. In a bubble, no time passes while a goroutine waits for a
+		// mutex, so Wait must be called later.
+		time.Sleep(20 * time.Millisecond)
 		r.Wait(t.Context())
 		if r.Count(wire.Granted) != 1 || looked.IsZero() {
 			t.Fatalf("%v", r.Votes)

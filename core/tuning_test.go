@@ -2,9 +2,9 @@ package core
 
 import "time"
 
-// What follows from the TTL, and tests set apart.
+// This file has options for values that otherwise follow from the TTL.
 
-// tuning is an option that changes what follows from the TTL, after those before it.
+// tuning returns an option that changes these values, after the tuning options before it.
 func tuning(change func(*timing)) callOption {
 	return func(o *options) {
 		before := o.tune
@@ -29,5 +29,5 @@ func withRetryDelay(min, max time.Duration) CallOption {
 	return tuning(func(t *timing) { t.retryMin, t.retryMax = min, max })
 }
 
-// unrenewed leaves leases to run out.
+// unrenewed keeps leases from being renewed, so they run out.
 var unrenewed = withRenewEvery(time.Hour)

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Which servers may be nodes, from when on, and what an operator is told about them.
+// This file tests which servers can be nodes, when they begin to vote, and what the log and errors report about them.
 
 // noHistory hides the replication history of a server, as some imitations of Redis do.
 var noHistory = rewriteInfo{line: "master_replid:", by: "x:"}
@@ -44,9 +44,10 @@ func TestUnfitNodes(t *testing.T) {
 	imitation := func(clients []redis.UniversalClient, _ []*testutil.Node) {
 		clients[3].(*redis.Client).AddHook(noHistory)
 	}
+
 	type row struct {
 		faults []fault
-		want   []string // none: fit
+		want   []string // nil: all nodes are fit
 	}
 	bubbles(t, 5, map[string]row{
 		"same server twice": {faults: []fault{twice}, want: []string{"node 0 (", "node 1 (", "the same server is listed twice"}},
@@ -77,7 +78,7 @@ func TestUnfitNodes(t *testing.T) {
 	})
 }
 
-// Without the guard nobody needs the history.
+// Without the restart guard, a server that shows no replication history can be a node.
 func TestImitationWithoutTheGuard(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := w.nodes[0].ClientWith(nil)
@@ -87,15 +88,15 @@ func TestImitationWithoutTheGuard(t *testing.T) {
 	})
 }
 
-// A node that is away when a process starts does not keep it from starting, and is checked when it is back.
+// A node that is away does not keep a process from starting. It is checked when it is back.
 func TestNodeAwayAtTheStart(t *testing.T) {
 	for name, away := range map[string]func(*testutil.Node){"down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang} {
-		pause := node.RecheckEvery // what hung is over
+		pause := node.RecheckEvery // until the requests that hung are over, and the node is checked again
 		if name == "down" {
-			pause = 0 // its first answer comes before
+			pause = 0 // the first answer of the node starts the check
 		}
 		bubbleNamed(t, name, 3, func(t *testing.T, w *world) {
-			w.process() // nodes are provisioned
+			w.process() // declares the nodes new
 			var log logbook.Book
 			away(w.nodes[1])
 			away(w.nodes[2])
@@ -104,6 +105,7 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 			wantBetween(t, "New took", time.Since(start), 0, p.p.nodeTimeout)
 			log.Want(t, 1, "starting without it", "node=1 ")
 			log.Want(t, 1, "starting without it", "node=2 ")
+
 			w.nodes[1].SetEvictionPolicy("volatile-ttl", 1<<20)
 			w.nodes[1].Up()
 			w.nodes[2].Up()
@@ -112,6 +114,7 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 			time.Sleep(time.Second)
 			log.Want(t, 1, "level=ERROR", "unfit", "node=1 ", "volatile-ttl")
 			log.Want(t, 0, "unfit", "node=2 ")
+
 			before := w.nodes[1].Calls()["EVALSHA"]
 			w.nodes[0].Down()
 			_, err := p.TryAcquire(t.Context(), "k")
@@ -126,7 +129,7 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 	}
 }
 
-// sameServerTwice is a process whose nodes 0 and 1 are one server, which was down when New looked.
+// sameServerTwice makes a process whose nodes 0 and 1 are one server. The server is down while New checks the nodes.
 func (w *world) sameServerTwice() *process {
 	w.t.Helper()
 	w.process(WithRestartGuard(true)) // declares both servers new
@@ -136,7 +139,7 @@ func (w *world) sameServerTwice() *process {
 	return twice.stranger()
 }
 
-// Two clients for one server, which was down when New looked, must not make two votes, not even once.
+// Two clients of one server never have two votes, even if the server was down when New checked the nodes.
 func TestSameServerTwiceFoundLate(t *testing.T) {
 	bubble(t, 2, func(t *testing.T, w *world) {
 		p := w.sameServerTwice()
@@ -154,25 +157,27 @@ func TestSameServerTwiceFoundLate(t *testing.T) {
 func TestProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.stranger()
-		synctest.Wait() // New has asked the nodes what they are, too
+		synctest.Wait() // the checks of New are over
 		for range 2 {   // repeating it is harmless
 			succeeds(t, p.Provision(t.Context()))
 		}
 		w.release(w.acquire(p, "k"))
 
 		w.nodes[1].Flush()
-		p.TryAcquire(t.Context(), "other") // contact: the quarantine begins
+		p.TryAcquire(t.Context(), "other") // begins the quarantine
 		synctest.Wait()
 		time.Sleep(3 * time.Second)
 		err := p.Provision(t.Context())
 		wantErr(t, err, ErrUnavailable)
 		wantInError(t, err, "node 1 (", "quarantined for another 7s")
+
 		w.nodes[2].Hang()
 		err = p.Provision(t.Context())
 		wantInError(t, err, "node 1 (", "quarantined", "node 2 (", "no answer within the node timeout")
 		if strings.Contains(err.Error(), "node 0") {
 			t.Errorf("node 0 votes: %v", err)
 		}
+
 		ctx, cancel := context.WithCancelCause(t.Context())
 		errHurry := errors.New("hurry")
 		cancel(errHurry)
@@ -185,7 +190,7 @@ func TestProvisionAfterAFlushUnnoticed(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, other := w.process(), w.process()
 		w.holds(holder, "k")
-		w.nodes[1].Promote() // a replica takes over, with the guard record it had
+		w.nodes[1].Promote() // as if a replica with the same guard record took over
 		err := other.Provision(t.Context())
 		wantErr(t, err, ErrUnavailable)
 		wantInError(t, err, "node 1 (", "quarantined for another 10s")
@@ -196,19 +201,21 @@ func TestProvisionWithoutTheGuard(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.process(WithRestartGuard(false))
 		for _, n := range w.nodes {
-			if calls := n.Calls(); calls["EVALSHA"]+calls["EVAL"] > 1 || len(n.Keys()) > 0 { // New's probe
+			if calls := n.Calls(); calls["EVALSHA"]+calls["EVAL"] > 1 || len(n.Keys()) > 0 { // one is the probe of New
 				t.Errorf("requests %v, keys %v", calls, n.Keys())
 			}
 		}
 	})
 }
 
-// Nodes nobody declared new may have lost their memory: they vote when every lease is over.
+// Nodes that were not declared new may have lost their memory. They vote only when every lease that they may have
+// forgotten is over.
 func TestWithoutProvision(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
-		p := w.stranger(WithMaxTTL(12*time.Second), untouched) // else the quarantines may begin before the call does
+		p := w.stranger(WithMaxTTL(12*time.Second), untouched) // a background request would begin the quarantines
 		const way = time.Millisecond
-		p.set(coretest.Fate{Delay: way}) // so that all nodes are asked before the first has answered
+		p.set(coretest.Fate{Delay: way}) // all nodes are asked before the first has answered
+
 		start := time.Now()
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrUnavailable)
@@ -222,8 +229,8 @@ func TestWithoutProvision(t *testing.T) {
 	})
 }
 
-// One line when a node stops voting, one when it votes again. In between it answers releases, renewals and
-// completions, quarantined or not: that is no recovery.
+// The log has one line when a node stops voting, and one when it votes again. A node in quarantine still answers
+// releases, renewals and completions, but that is not reported as a recovery.
 func TestLogOfANodeInTrouble(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -242,7 +249,8 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 				time.Sleep(200 * time.Millisecond)
 			}
 		}
-		synctest.Wait() // what the nodes have answered so far is noticed
+
+		synctest.Wait() // all answers so far have been processed
 		w.nodes[1].Flush()
 		use()
 		log.Want(t, 1, "level=WARN", "does not vote", "node=1 ", "verdict=quarantined", "quarantined for another 10s")
@@ -255,7 +263,7 @@ func TestLogOfANodeInTrouble(t *testing.T) {
 		w.nodes[2].Down()
 		use()
 		log.Want(t, 1, "does not vote", "node=2 ", "verdict=failed", "connection refused")
-		time.Sleep(5 * time.Second) // nothing is under way that could still fail
+		time.Sleep(5 * time.Second) // until no request is under way that could still fail
 		w.nodes[2].Up()
 		use()
 		log.Want(t, 1, "votes again", "node=2 ")
@@ -278,7 +286,7 @@ func TestLogOfLeases(t *testing.T) {
 		log.Want(t, 1, "level=WARN", "lease lost", "key_hash="+keyHash("job 7"), "reason=expired", "held=7.")
 		lease.Release(t.Context())
 		log.Want(t, 1, "lease lost")
-		log.Want(t, 0, "not confirmed") // the loss says it already
+		log.Want(t, 0, "not confirmed") // the line about the loss is enough
 
 		p.mend()
 		time.Sleep(time.Minute)
@@ -286,7 +294,7 @@ func TestLogOfLeases(t *testing.T) {
 		for _, n := range w.nodes {
 			n.Flush()
 		}
-		wantErr(t, lease.Release(t.Context()), ErrLost) // which nobody had noticed
+		wantErr(t, lease.Release(t.Context()), ErrLost) // the release notices the loss
 		wantErr(t, lease.Release(t.Context()), ErrLost)
 		log.Want(t, 2, "lease lost")
 		log.Want(t, 1, "lease lost", "key_hash="+keyHash("job 9"), "reason=taken", "held=")
@@ -296,7 +304,7 @@ func TestLogOfLeases(t *testing.T) {
 		p.cut()
 		wantErr(t, lease.Release(t.Context()), ErrUnavailable)
 		log.Want(t, 1, "level=WARN", "release not confirmed", "key_hash="+keyHash("job 8"))
-		log.Want(t, 0, "job 7") // keys may be secrets of clients
+		log.Want(t, 0, "job 7") // keys may be secret
 		log.Want(t, 0, "job 8")
 	})
 }

@@ -51,8 +51,8 @@ func TestDerivedDurations(t *testing.T) {
 	}
 }
 
-// FuzzValidity tries the arithmetic and the policy built on it with any options: a lease is never trusted for
-// longer than the nodes keep it, whatever the clocks do that the options allow for.
+// FuzzValidity tries the arithmetic, and the policy built on it, with arbitrary options. It checks that a lease is
+// never trusted for longer than the nodes keep it, as long as the clocks are within the limits that the options set.
 func FuzzValidity(f *testing.F) {
 	for _, s := range []durations{
 		{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 1},
@@ -65,9 +65,11 @@ func FuzzValidity(f *testing.F) {
 		}
 		f.Add(int64(s.ttl), s.drift, int64(s.window), int64(s.timeout), int64(s.more))
 	}
+
 	if _, err := (durations{0.1, 10 * time.Second, 500 * time.Millisecond, time.Second, 1}).policy(); err != nil {
 		f.Errorf("the first seed is refused, and tests nothing: %v", err)
 	}
+
 	f.Fuzz(func(t *testing.T, ttl int64, drift float64, window, timeout, more int64) {
 		s := durations{drift, time.Duration(ttl), time.Duration(window), time.Duration(timeout), time.Duration(more)}
 		if !s.accepted() {
@@ -83,14 +85,14 @@ func FuzzValidity(f *testing.F) {
 	})
 }
 
-// durations are what options set.
+// durations has the values of the options that FuzzValidity varies.
 type durations struct {
 	drift                      float64
-	ttl, window, timeout, more time.Duration // more: by which another TTL is longer
+	ttl, window, timeout, more time.Duration // more is added to the TTL to compare it with a longer one
 }
 
-// accepted reports whether durations are what options may accept. Beyond 2^53ns a float64 does not hold nanoseconds: no
-// TTL lasts for a hundred days.
+// accepted reports whether options may accept the values. They are at most 2^53 ns, or 104 days, because a float64
+// cannot hold all nanoseconds beyond that.
 func (s durations) accepted() bool {
 	const most = 1 << 53
 	durations := []time.Duration{s.ttl, s.window, s.timeout, s.more}
@@ -115,10 +117,13 @@ func (s durations) wantShorterThanTTL(t *testing.T) {
 	}
 }
 
-// wantOutlivedByNodes checks that nodes keep a lease for longer than its holder trusts it, for which it can be renewed.
+// wantOutlivedByNodes checks that nodes keep a lease for longer than its holder trusts it, and that the trusted time is
+// enough for a renewal.
 func (s durations) wantOutlivedByNodes(t *testing.T, p *policy) {
 	told := p.ttl.Truncate(time.Millisecond)
-	// Two clocks may differ by a window each; this one may run slow while the node's runs true.
+
+	// Both the node's clock at the grant and its clock now may differ from this one by a window, and this clock may run
+	// slow while the node's runs true.
 	if trusted := p.validity + time.Duration(s.drift*float64(s.ttl)) + 2*p.Window; trusted >= told {
 		t.Fatalf("trusted for %v with drift and window, nodes keep it for %v", trusted, told)
 	}
@@ -127,12 +132,14 @@ func (s durations) wantOutlivedByNodes(t *testing.T, p *policy) {
 	}
 }
 
-// wantTombstonesOutliveRequests checks that no request of an attempt is let in after its tombstone has gone.
+// wantTombstonesOutliveRequests checks that no request of an attempt is accepted after its tombstone has expired.
 func wantTombstonesOutliveRequests(t *testing.T, p *policy) {
 	if p.Window > p.MaxTTL/4 {
 		t.Fatalf("window %v beyond a quarter of %v", p.Window, p.MaxTTL)
 	}
-	// A request may be as far ahead of a node's clock as the window, and be let in a window later still.
+
+	// The time in a request may be ahead of the node's clock by a window, and a node accepts it until a window after
+	// it.
 	if p.Window > 0 && p.tombstone <= 2*p.Window || p.tombstone.Milliseconds() < 1 {
 		t.Fatalf("a tombstone lives %v, the window is %v", p.tombstone, p.Window)
 	}

@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// waiting starts a call of Acquire, and returns how long after that it got the key; 0 = it has not.
+// waiting starts a call of Acquire. The returned function returns the time that the call took to get the key, or 0 if
+// the call has not got it yet.
 func (w *world) waiting(ctx context.Context, p *process, key string) (got func() time.Duration) {
 	since := time.Now()
 	var after time.Duration
@@ -30,7 +31,7 @@ func (w *world) waiting(ctx context.Context, p *process, key string) (got func()
 	}
 }
 
-// queue is who waits for key on node i.
+// queue returns the waiters for key in the queue of node i.
 func (w *world) queue(p *process, i int, key string) []any {
 	w.t.Helper()
 	v := must(w.nodes[i].Exec("ZRANGE", p.e.Keys.Waiters(key), "0", "-1"))
@@ -38,7 +39,7 @@ func (w *world) queue(p *process, i int, key string) []any {
 	return all
 }
 
-// A holder that a minority of the nodes does not know is waited for, not contended with.
+// A waiter does not contend with a holder that one of three nodes does not know: it sends few requests.
 func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(withRenewEvery(5*time.Second)), w.process()
@@ -59,7 +60,7 @@ func TestHolderOnABareQuorumIsNotPolled(t *testing.T) {
 	})
 }
 
-// Who has waited for longer than any lease lasts is still the first.
+// A waiter that has waited for longer than any lease lasts is still the first in the queues.
 func TestOldestWaitKeepsItsPlace(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -69,6 +70,7 @@ func TestOldestWaitKeepsItsPlace(t *testing.T) {
 		time.Sleep(40 * time.Second)
 		second := w.waiting(t.Context(), b, "k")
 		time.Sleep(5 * time.Second)
+
 		both := 0
 		for i := range w.nodes {
 			if len(w.queue(a, i, "k")) == 2 {
@@ -78,6 +80,7 @@ func TestOldestWaitKeepsItsPlace(t *testing.T) {
 		if both < 2 {
 			t.Errorf("%d nodes have both in their queues", both)
 		}
+
 		w.release(lease)
 		time.Sleep(time.Minute)
 		if first()-40*time.Second > second() {
@@ -86,7 +89,7 @@ func TestOldestWaitKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// A clock that was ahead when the key was released keeps nobody from it.
+// A node's clock that was ahead when the key was released does not keep waiters from the key.
 func TestReleasedWhileTheClockWasAhead(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -103,7 +106,7 @@ func TestReleasedWhileTheClockWasAhead(t *testing.T) {
 	})
 }
 
-// Who leaves before the answer to its first request does not stay in the queues.
+// A caller that gives up before the answer to its first request does not stay in the queues.
 func TestCancelledInTheFirstRound(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -122,7 +125,7 @@ func TestCancelledInTheFirstRound(t *testing.T) {
 	})
 }
 
-// Close waits for no subscription to a node that hangs.
+// Close does not wait for a subscription to a node that hangs.
 func TestCloseWhileSubscribing(t *testing.T) {
 	bubble(t, 5, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -130,6 +133,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		w.waiting(ctx, p, "k")
 		time.Sleep(time.Second)
+
 		for _, n := range w.nodes[:2] {
 			n.Hang()
 			n.BreakSubscriptions()
@@ -138,6 +142,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 		cancel()
 		synctest.Wait()
 		lease.Release(t.Context()) // two nodes do not answer
+
 		began := time.Now()
 		ctx, cancel = context.WithCancel(context.Background())
 		cancel()
@@ -151,7 +156,7 @@ func TestCloseWhileSubscribing(t *testing.T) {
 	})
 }
 
-// Who is granted the key and leaves at that moment lets the next one in.
+// If a caller gives up while its grant is on the way, the next waiter gets the key.
 func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		a, b := w.process(), w.process()
@@ -168,7 +173,7 @@ func TestLeftAtTheMomentOfTheGrant(t *testing.T) {
 	})
 }
 
-// An attempt that is taken back gives the call its place in the queue back, also where the grant came too late to count.
+// An attempt that is taken back restores the place of its call in the queue, even if the grant came too late to count.
 func TestPlaceIsGivenBack(t *testing.T) {
 	bubbles(t, 3, map[string][]int{"granted first": {1, 2}, "granted late": {0}}, func(t *testing.T, w *world, slow []int) {
 		holder, p := w.process(unrenewed), w.process().asksAllFirst()
@@ -190,7 +195,7 @@ func TestPlaceIsGivenBack(t *testing.T) {
 	})
 }
 
-// Who is alive and did not come in its turn hears that others pass it, and gets its place back.
+// A live waiter that missed its turn is notified when another waiter passes it, and gets its place back.
 func TestPassedWaiterComesBack(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		lease := w.holds(w.process(), "k")
@@ -210,7 +215,8 @@ func TestPassedWaiterComesBack(t *testing.T) {
 	})
 }
 
-// A call that is over is not put back by an attempt of it whose grant comes late.
+// If the grant of an attempt comes when its call is over, taking it back does not restore the call's place in the
+// queue.
 func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p, other := w.process(unrenewed), w.process().asksAllFirst(), w.process().asksAllFirst()
@@ -232,7 +238,7 @@ func TestPlaceIsNotGivenBackToNobody(t *testing.T) {
 	})
 }
 
-// Who is told is the call, not the process.
+// A notification is for one call, not for its process: the calls of a process that wait for two keys are both served.
 func TestWaitsOfOneProcess(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -243,8 +249,8 @@ func TestWaitsOfOneProcess(t *testing.T) {
 	})
 }
 
-// A call that cannot have a turn to itself, since others have a part of the key each until their TTLs are over, asks as
-// often as one that nobody tells.
+// A call that no quorum can serve, because dead processes hold the key on one node each until their TTLs end, asks
+// again at once at most maxSharedTurns times. Then it pauses as after any other refusal.
 func TestTurnThatIsNobodys(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		for i := 1; i < len(w.nodes); i++ {
@@ -264,7 +270,7 @@ func TestTurnThatIsNobodys(t *testing.T) {
 	})
 }
 
-// A call that finds a queue full polls.
+// A call that finds the queues full polls for the key.
 func TestFullQueue(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		const full = 1024
@@ -280,6 +286,7 @@ func TestFullQueue(t *testing.T) {
 				}
 			}
 		}
+
 		last := w.waits(w.process(), "k")
 		c := w.waits(p, "k")
 		filled := 0
@@ -291,9 +298,10 @@ func TestFullQueue(t *testing.T) {
 				filled++
 			}
 		}
-		if filled < quorum.Of(len(w.nodes)) { // the others may not have been needed to refuse who is the last
+		if filled < quorum.Of(len(w.nodes)) { // the other nodes may not have been needed to refuse the last waiter
 			t.Errorf("%d queues have room for %d", filled, full)
 		}
+
 		last.cancel()
 		w.handsOff(lease, c, 0, ahead*queue.TurnTime+p.p.retryMax)
 	})

@@ -11,15 +11,16 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Releases that travel together tell whoever waits, also where one of them is a repetition.
+// Releases that are sent together notify the waiter, even if one of them is a repetition.
 func TestReleasedTwiceInOneBatch(t *testing.T) {
 	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
 		p, other := w.process(), w.process()
 		lease, busy := w.holds(p, "k"), w.holds(p, "busy")
 		c := w.waits(other, "k")
 		p.set(coretest.Fate{Delay: time.Millisecond, ReplyDelay: time.Millisecond})
-		go busy.Release(t.Context()) // what comes now leaves together
+		go busy.Release(t.Context()) // the requests that come while it is under way are sent together
 		synctest.Wait()
+
 		var together atomic.Int32
 		for _, k := range p.links {
 			k.Together = func() { together.Add(1) }
@@ -36,7 +37,7 @@ func TestReleasedTwiceInOneBatch(t *testing.T) {
 	})
 }
 
-// What waits for a key with blanks in its name is told.
+// Waiters are notified even if the key prefix contains a blank.
 func TestPrefixWithABlank(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p := w.process(WithKeyPrefix("my app:")), w.process(WithKeyPrefix("my app:"))
@@ -47,7 +48,7 @@ func TestPrefixWithABlank(t *testing.T) {
 	})
 }
 
-// panicky panics where it is told to.
+// panicky is an observer that panics in the calls for which end or node returns true.
 type panicky struct {
 	end, node func(kind OpKind, r NodeReply) bool
 }
@@ -93,7 +94,7 @@ func TestObserverPanicsAtTheEndOfAHold(t *testing.T) {
 	})
 }
 
-// The context of a lease ends whether or not its observer is done with being told of that.
+// The context of a lease ends before its observer is notified, so it does not wait for the observer to return.
 func TestEndOfAContextWaitsForNoObserver(t *testing.T) {
 	bubbles(t, 3, map[string]func(lease *Lease, p *process){
 		"lost":     func(_ *Lease, p *process) { p.set(coretest.Fate{Lose: true}) },
@@ -118,7 +119,7 @@ func TestEndOfAContextWaitsForNoObserver(t *testing.T) {
 	})
 }
 
-// An observer that panics while a key is handed on does not give the turn to two.
+// If an observer panics while a key is handed on, only one caller gets the turn.
 func TestObserverPanicsAtAHandOn(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		var on atomic.Bool
@@ -128,6 +129,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		p := w.process(WithObserver(o.observer()))
 		lease := w.holds(p, "k")
 		a, b := w.waits(p, "k"), w.waits(p, "k")
+
 		fit := w.unfit(p, 1)
 		on.Store(true)
 		p.set(coretest.Fate{Delay: 20 * time.Millisecond})
@@ -139,6 +141,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 		if waiting := p.inLine("k"); waiting != 1 {
 			t.Errorf("%d in line, after one of two was let in", waiting)
 		}
+
 		fit()
 		a.cancel()
 		b.cancel()
@@ -147,7 +150,7 @@ func TestObserverPanicsAtAHandOn(t *testing.T) {
 	})
 }
 
-// A node that was slow to answer is told of every attempt that is over, not of the first alone.
+// The release of every attempt that is over reaches a node that was slow to answer, not only the first one.
 func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder := w.process(unrenewed)
@@ -155,10 +158,11 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 		keys := []string{"a", "b", "c"}
 		for _, key := range keys {
 			w.holds(holder, key)
-			time.Sleep(time.Second) // the circuit
+			time.Sleep(time.Second) // until the circuit of node 2 is closed again
 		}
+
 		p := w.process()
-		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all have been asked by then
+		p.set(coretest.Fate{ReplyDelay: time.Millisecond}, wire.OpAcquire) // all nodes are asked before the first reply
 		p.links[2].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
 			if s == wire.OpAcquire {
 				return coretest.Fate{LoseReply: true}
@@ -170,6 +174,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 			wantErr(t, err, ErrHeld)
 			time.Sleep(10 * time.Millisecond)
 		}
+
 		granted := 0
 		for _, key := range keys {
 			if r := w.resource(p, 2, key); r.Expiry != 0 {
@@ -179,6 +184,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 		if granted < 2 {
 			t.Fatal("granted", granted)
 		}
+
 		time.Sleep(4 * time.Second)
 		for _, key := range keys {
 			if r := w.resource(p, 2, key); r.Expiry != 0 {
@@ -188,7 +194,7 @@ func TestManyGrantsWithoutAnAnswer(t *testing.T) {
 	})
 }
 
-// A request that comes when its attempt is over enters no queue.
+// A request that arrives when its attempt is over does not put the call into a queue.
 func TestRequestThatComesLateEntersNoQueue(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		holder, p, next := w.process(), w.process(), w.process()

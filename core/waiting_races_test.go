@@ -15,9 +15,9 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// Faults at each moment of a hand-off between processes, and waiters that are not alike.
+// This file tests faults at each moment of a hand-off between processes, and waiters with different options.
 
-// Whenever subscriptions break, whoever waits comes when a subscription stands again, or by the fallback.
+// Whenever subscriptions break, a waiter gets the key: when a subscription is restored, or by polling.
 func TestSubscriptionDroppedAtEveryPoint(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		const oneWay = 200 * time.Microsecond
@@ -42,8 +42,8 @@ func TestSubscriptionDroppedAtEveryPoint(t *testing.T) {
 	})
 }
 
-// A head that dies when it has been granted the key is succeeded when its lease runs out; one that only pauses has
-// the key, and then the next.
+// If the first waiter dies when it is granted the key, the second gets the key soon after that lease runs out, or
+// earlier. If the first waiter only pauses, it gets the key, and the second gets it next.
 func TestHeadStopsAtTheGrant(t *testing.T) {
 	for name, c := range map[string]struct {
 		stops       func(head *process)
@@ -73,6 +73,7 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 			})
 		})
 	}
+
 	t.Run("dies", func(t *testing.T) {
 		onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 			lease, first, second := w.headAndNext()
@@ -88,7 +89,7 @@ func TestHeadStopsAtTheGrant(t *testing.T) {
 	})
 }
 
-// headAndNext is a lease, and two callers that wait for its key: the first asks for leases of three seconds.
+// headAndNext returns a lease, and two callers that wait for its key. The first caller asks for a lease of 3s.
 func (w *world) headAndNext() (lease *Lease, head, next *caller) {
 	w.t.Helper()
 	holder, p, other := w.process(), w.process(TTL(3*time.Second)), w.process()
@@ -96,7 +97,7 @@ func (w *world) headAndNext() (lease *Lease, head, next *caller) {
 	return lease, w.waits(p, "k"), w.waits(other, "k")
 }
 
-// Waiters whose Lockers are set up differently stand in one queue.
+// Waiters whose Lockers have different options are in one queue.
 func TestWaitersThatAreNotAlike(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder := w.process(TTL(5 * time.Second))
@@ -108,7 +109,8 @@ func TestWaitersThatAreNotAlike(t *testing.T) {
 		} {
 			callers = append(callers, w.waits(w.process(opts...), "k"))
 		}
-		time.Sleep(7 * time.Second) // longer than some of their leases last
+		time.Sleep(7 * time.Second) // longer than some of their TTLs
+
 		for i, c := range callers {
 			released := time.Now()
 			w.release(lease)
@@ -120,7 +122,8 @@ func TestWaitersThatAreNotAlike(t *testing.T) {
 	})
 }
 
-// Nodes whose queues differ delay one another, but everybody comes, and each within all turns.
+// If the queues of the nodes differ, every waiter still gets the key. Each hand-off takes at most all turns and one
+// more.
 func TestQueuesThatDiffer(t *testing.T) {
 	race.SkipSweep(t)
 	onNodes(t, []int{2, 3, 4, 5}, func(t *testing.T, w *world) {
@@ -129,7 +132,7 @@ func TestQueuesThatDiffer(t *testing.T) {
 		var callers []*caller
 		for i := range 6 {
 			p := w.process()
-			for n, link := range p.links { // each is unknown to another node
+			for n, link := range p.links { // of three or more nodes, one does not have this caller in its queue
 				if n == i%len(p.links) && len(p.links) > 2 {
 					link.Set(coretest.Fate{Refuse: true}, wire.OpAcquire)
 				}
@@ -137,11 +140,13 @@ func TestQueuesThatDiffer(t *testing.T) {
 			callers = append(callers, w.waits(p, "k"))
 			p.mend()
 		}
+
 		for i := range w.nodes {
 			if len(w.nodes) > 2 && len(w.queue(holder, i, "k")) == len(callers) {
 				t.Fatalf("node %d knows everybody", i)
 			}
 		}
+
 		done := make(chan *caller, len(callers))
 		for _, c := range callers {
 			go func() { <-c.done; done <- c }()
@@ -158,7 +163,8 @@ func TestQueuesThatDiffer(t *testing.T) {
 	})
 }
 
-// Nobody is told while the key is held, and what keeps a call from it is said however the call ends.
+// A call that is refused or gives up reports a held key: the observer learns that the key was contended, and the error
+// of a call that gives up has the answers of the nodes.
 func TestObservedRefusals(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := &recording{}
@@ -166,6 +172,7 @@ func TestObservedRefusals(t *testing.T) {
 		w.holds(w.process(), "k")
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
+
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(3*time.Second, func() { cancel(errors.New("the user left")) })
 		_, err = p.Acquire(ctx, "k")

@@ -19,20 +19,20 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// ahead is how many of a queue have a turn; those behind them have none before these.
+// ahead is the maximum number of turns that a call waits for the waiters before it, as in queue.lua.
 const ahead = 3
 
-// A caller is somebody who waits for a key.
+// A caller is a call of Acquire, and its result once it has returned.
 type caller struct {
 	p      *process
 	cancel context.CancelFunc
 	done   chan struct{}
 	lease  *Lease
 	err    error
-	at     time.Time // when it returned
+	at     time.Time // when the call returned
 }
 
-// waits has p wait for a key, until the call is in the queues and listens.
+// waits starts a call of p that waits for a key. It returns when the call is in the queues and has subscribed.
 func (w *world) waits(p *process, key string) *caller {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
@@ -43,11 +43,13 @@ func (w *world) waits(p *process, key string) *caller {
 		c.at = time.Now()
 	}()
 	synctest.Wait()
-	time.Sleep(time.Millisecond) // calls are in the order of their clocks
+
+	// The queues order calls by the time at which they began, so the next call must begin later.
+	time.Sleep(time.Millisecond)
 	return c
 }
 
-// holds is acquire, on every node.
+// holds acquires a key, and returns the lease when all nodes have answered.
 func (w *world) holds(p *process, key string) *Lease {
 	w.t.Helper()
 	lease := w.acquire(p, key)
@@ -55,7 +57,8 @@ func (w *world) holds(p *process, key string) *Lease {
 	return lease
 }
 
-// awaitPlaces waits until a quorum of nodes has one call in its queue. Others may never be needed to refuse it.
+// awaitPlaces waits until one call is in the queues of a quorum of nodes. The other nodes may never be needed to
+// refuse it.
 func (w *world) awaitPlaces(p *process, key string) {
 	w.t.Helper()
 	testutil.Await(w.t, "a place in the queues", func() bool {
@@ -67,7 +70,7 @@ func (w *world) awaitPlaces(p *process, key string) {
 	})
 }
 
-// gets waits for the lease, and returns how long after since it came.
+// gets waits until the call has its lease, and returns the time from since until then.
 func (w *world) gets(c *caller, since time.Time) time.Duration {
 	w.t.Helper()
 	testutil.Receive(w.t, c.done)
@@ -77,7 +80,8 @@ func (w *world) gets(c *caller, since time.Time) time.Duration {
 	return c.at.Sub(since)
 }
 
-// handsOff releases the lease, and wants the caller to have the key within that time.
+// handsOff releases the lease, and checks that the caller gets the key after least at the earliest and most at the
+// latest.
 func (w *world) handsOff(lease *Lease, to *caller, least, most time.Duration) {
 	w.t.Helper()
 	released := time.Now()
@@ -85,14 +89,14 @@ func (w *world) handsOff(lease *Lease, to *caller, least, most time.Duration) {
 	wantBetween(w.t, "hand-off", w.gets(to, released), least, most)
 }
 
-// waited is a lease of one process, and a caller of another that waits for its key.
+// waited returns a lease of one process, and a caller of another process that waits for its key.
 func (w *world) waited(opts ...Option) (*Lease, *caller) {
 	w.t.Helper()
 	lease := w.holds(w.process(), "k")
 	return lease, w.waits(w.process(opts...), "k")
 }
 
-// onNodes runs f on ensembles of these sizes.
+// onNodes runs f once for each number of nodes, as a subtest in a bubble.
 func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
 	t.Parallel()
 	for _, n := range sizes {
@@ -100,8 +104,8 @@ func onNodes(t *testing.T, sizes []int, f func(t *testing.T, w *world)) {
 	}
 }
 
-// waitsSilently has a process wait that asks nothing more for longer than a pause between two polls. It returns the count
-// of what is asked.
+// waitsSilently starts a call that waits, and checks that it sends no request for 700 ms: longer than the pause between
+// two retries, but shorter than the fallback. It also returns the counter of its requests.
 func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
 	w.t.Helper()
 	asked := p.counting(wire.OpAcquire)
@@ -114,9 +118,10 @@ func (w *world) waitsSilently(p *process) (*caller, *atomic.Int64) {
 	return c, asked
 }
 
+// aTurn is the longest time until the second waiter tries, if the first does not.
 const aTurn = queue.TurnTime + queue.NotifyWindow
 
-// Who waits in another process is told when the key is free, and asks at once; until then it does not poll.
+// A waiter in another process is notified when the key is free, and asks at once. Until then it does not poll.
 func TestWokenAtOnce(t *testing.T) {
 	onNodes(t, []int{1, 2, 3, 4, 5}, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
@@ -140,7 +145,7 @@ func TestWokenAtOnce(t *testing.T) {
 	})
 }
 
-// Nobody polls for a key whose holder has a quorum, also where it does not have all nodes.
+// No waiter polls for a key whose holder has a quorum, even if the holder does not have all nodes.
 func TestNoPollingBesideAMinority(t *testing.T) {
 	onNodes(t, []int{3, 5}, func(t *testing.T, w *world) {
 		holder, p := w.process(unrenewed), w.process()
@@ -151,7 +156,7 @@ func TestNoPollingBesideAMinority(t *testing.T) {
 	})
 }
 
-// Processes are served in the order in which they began to wait, whoever comes back.
+// Processes are served in the order in which they began to wait, also if they come back for the key again and again.
 func TestServedInOrder(t *testing.T) {
 	race.SkipSweep(t)
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
@@ -162,6 +167,7 @@ func TestServedInOrder(t *testing.T) {
 		var requests atomic.Int64
 		var all sync.WaitGroup
 		defer all.Wait()
+
 		for i := range crowd {
 			p := w.process()
 			p.countHolds(&requests)
@@ -172,7 +178,9 @@ func TestServedInOrder(t *testing.T) {
 			})
 			time.Sleep(20 * time.Millisecond)
 		}
-		began := requests.Load() // those that listened for the first time have asked twice
+
+		// The first requests do not count: a process that subscribes for the first time asks twice.
+		began := requests.Load()
 		start := time.Now()
 		w.release(lease)
 		for n := range crowd * rounds {
@@ -180,6 +188,7 @@ func TestServedInOrder(t *testing.T) {
 				t.Errorf("the %dth is process %d", n, i)
 			}
 		}
+
 		took, ideal := time.Since(start), (crowd*rounds-1)*hold
 		if took > ideal*115/100 {
 			t.Errorf("%d holds of %v took %v", crowd*rounds, hold, took)
@@ -191,7 +200,7 @@ func TestServedInOrder(t *testing.T) {
 	})
 }
 
-// countHolds counts the requests of p that acquire and release, over a network that takes them some time.
+// countHolds counts the requests of p that acquire and release. From now on they take 0.1 ms each way.
 func (p *process) countHolds(n *atomic.Int64) {
 	for _, k := range p.links {
 		k.Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
@@ -203,7 +212,7 @@ func (p *process) countHolds(n *atomic.Int64) {
 	}
 }
 
-// holdFor waits for a key, says so, and holds it for d.
+// holdFor waits for a key, calls granted, holds the key for d and releases it.
 func (w *world) holdFor(p *process, key string, d time.Duration, granted func()) {
 	lease, err := p.Acquire(w.t.Context(), key)
 	if err != nil {
@@ -215,7 +224,7 @@ func (w *world) holdFor(p *process, key string, d time.Duration, granted func())
 	lease.Release(w.t.Context())
 }
 
-// What nobody tells is found out by asking, within the fallback.
+// A waiter whose notifications are all lost gets the key by polling, within the fallback.
 func TestLostWakeUp(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited(MaxWait(5 * time.Second))
@@ -227,12 +236,15 @@ func TestLostWakeUp(t *testing.T) {
 	})
 }
 
-// One node that tells is enough, whichever it is.
+// The notification of a single node is enough.
 func TestOneNodeTells(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		lease, c := w.waited()
+
+		// Only the first node that has the call in its queue notifies it. A node that was not needed to refuse the call
+		// may not have it there.
 		told := false
-		for i, n := range w.nodes { // one of them may not have been needed to refuse the call, and has it in no queue
+		for i, n := range w.nodes {
 			n.DropMessages(told)
 			told = told || len(w.queue(c.p, i, "k")) > 0
 		}
@@ -240,12 +252,12 @@ func TestOneNodeTells(t *testing.T) {
 	})
 }
 
-// A key that is released while its refusal is under way is not waited for.
+// If a key is released while its refusal is on the way to the caller, the caller asks again at once.
 func TestToldBeforeTheRefusal(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, p := w.process(), w.process()
 		first := w.acquire(holder, "other")
-		c := w.waits(p, "other") // p listens from now on
+		c := w.waits(p, "other") // p keeps its subscriptions from now on
 		w.release(first)
 		w.gets(c, time.Now())
 		lease := w.holds(holder, "k")
@@ -255,18 +267,18 @@ func TestToldBeforeTheRefusal(t *testing.T) {
 	})
 }
 
-// What is told while the waiter asks is not forgotten.
+// A notification that arrives during an attempt is not lost: the waiter asks again after the attempt.
 func TestToldDuringATry(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
 		c.p.set(coretest.Fate{ReplyDelay: 30 * time.Millisecond}, wire.OpAcquire)
-		c.p.e.board.WakeAll() // the key is held still
+		c.p.e.board.WakeAll() // the key is still held, so this attempt is refused
 		time.Sleep(10 * time.Millisecond)
 		w.handsOff(lease, c, 30*time.Millisecond, 60*time.Millisecond)
 	})
 }
 
-// Who has listened to nobody for a while asks as soon as it listens again.
+// A waiter whose subscriptions broke asks as soon as one is restored.
 func TestSubscriptionThatBreaks(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease, c := w.waited()
@@ -280,7 +292,7 @@ func TestSubscriptionThatBreaks(t *testing.T) {
 	})
 }
 
-// A first in the queue that does not come costs the second a turn, once.
+// A first waiter that is dead delays the second by one turn, and only once.
 func TestFirstInTheQueueIsDead(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, dead, p := w.process(), w.process(), w.process()
@@ -293,7 +305,7 @@ func TestFirstInTheQueueIsDead(t *testing.T) {
 	})
 }
 
-// Two of them cost the third the rest of the fallback at most.
+// Two dead waiters delay the third by the rest of the fallback at most.
 func TestFirstTwoInTheQueueAreDead(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder := w.process()
@@ -304,15 +316,17 @@ func TestFirstTwoInTheQueueAreDead(t *testing.T) {
 			dead.cut()
 		}
 		c := w.waits(w.process(), "k")
+
+		// With several nodes, each dead waiter may be in the queues of a bare quorum, and the two quorums may differ.
 		turns := 2
-		if len(w.nodes) > 1 { // each of the dead may be in the queues of a quorum alone, and these may differ
+		if len(w.nodes) > 1 {
 			turns = 1
 		}
 		w.handsOff(lease, c, time.Duration(turns)*queue.TurnTime, queue.FallbackMax)
 	})
 }
 
-// Who stops waiting leaves the queue at once, and those behind it come in its place.
+// A waiter that gives up leaves the queues at once, and the next waiter takes its place.
 func TestWaiterThatIsCancelled(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, first, second := w.process(), w.process(), w.process()
@@ -322,6 +336,7 @@ func TestWaiterThatIsCancelled(t *testing.T) {
 		testutil.Receive(t, c.done)
 		wantErr(t, c.err, context.Canceled)
 		synctest.Wait()
+
 		left := 0
 		for i := range w.nodes {
 			q := w.queue(first, i, "k")
@@ -330,14 +345,14 @@ func TestWaiterThatIsCancelled(t *testing.T) {
 			}
 			left += len(q)
 		}
-		if left < quorum.Of(len(w.nodes)) { // nodes that were not needed for the refusal may not have heard of it
+		if left < quorum.Of(len(w.nodes)) { // a node that was not needed for the refusal may not have the waiter
 			t.Errorf("only %d nodes have the other in their queues", left)
 		}
 		w.handsOff(lease, d, 0, time.Millisecond)
 	})
 }
 
-// One that stops when it has just been told passes the turn on.
+// A waiter that gives up just after its notification passes the turn on.
 func TestWaiterIsCancelledWhenTold(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, first, second, third := w.process(), w.process(), w.process(), w.process()
@@ -353,7 +368,7 @@ func TestWaiterIsCancelledWhenTold(t *testing.T) {
 	})
 }
 
-// A node that is emptied, or does not answer, holds nobody up.
+// A node that was emptied or does not answer delays no waiter.
 func TestQueueOnNodesInTrouble(t *testing.T) {
 	bubbles(t, 3, map[string]func(n *testutil.Node){
 		"emptied": (*testutil.Node).RestartEmpty, "flushed": (*testutil.Node).Flush, "down": (*testutil.Node).Down, "hung": (*testutil.Node).Hang,
@@ -366,14 +381,16 @@ func TestQueueOnNodesInTrouble(t *testing.T) {
 	})
 }
 
-// A call that does not wait finds a free key taken while it is the turn of those who do, and no longer.
+// TryAcquire does not get a free key during the turns of the waiters, and gets it when these turns are over.
 func TestTryWhileOthersWait(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, dead, p := w.process(), w.process(), w.process()
 		lease := w.holds(holder, "k")
-		dead.set(coretest.Fate{Delay: time.Millisecond}, wire.OpAcquire) // so that all are asked before two have refused
+
+		// Delayed requests reach all nodes: without the delay, the third is not asked if two have refused before.
+		dead.set(coretest.Fate{Delay: time.Millisecond}, wire.OpAcquire)
 		w.waits(dead, "k")
-		time.Sleep(10 * time.Millisecond) // it asks again once it listens
+		time.Sleep(10 * time.Millisecond) // for the second attempt, which follows the subscription
 		for i := range w.nodes {
 			if queue := w.queue(dead, i, "k"); len(queue) != 1 {
 				t.Fatalf("queue of node %d: %v", i, queue)
@@ -381,7 +398,8 @@ func TestTryWhileOthersWait(t *testing.T) {
 		}
 		dead.cut()
 		w.release(lease)
-		synctest.Wait() // on every node
+		synctest.Wait() // until every node has released the key
+
 		_, err := p.TryAcquire(t.Context(), "k")
 		wantErr(t, err, ErrHeld)
 		op, _ := errors.AsType[*OpError](err)
@@ -394,7 +412,7 @@ func TestTryWhileOthersWait(t *testing.T) {
 	})
 }
 
-// Where the holder vanishes, the first comes when the lease is over.
+// If the holder vanishes, the first waiter gets the key when the lease runs out.
 func TestWokenWhenALeaseRunsOut(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder, p := w.process(unrenewed), w.process()
@@ -406,7 +424,7 @@ func TestWokenWhenALeaseRunsOut(t *testing.T) {
 	})
 }
 
-// All who wait for a key that is completed are told so, one after the other.
+// A completion ends the calls of all waiters with ErrDone, each within one turn.
 func TestCompletionWakesAll(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		holder := w.process()
@@ -425,7 +443,7 @@ func TestCompletionWakesAll(t *testing.T) {
 	})
 }
 
-// However many of a queue are dead, they cost those behind them the rest of the fallback once, together.
+// However many waiters are dead, together they delay the live ones once, by the rest of the fallback.
 func TestManyInTheQueueAreDead(t *testing.T) {
 	onNodes(t, []int{1, 3}, func(t *testing.T, w *world) {
 		lease := w.holds(w.process(), "k")
@@ -449,8 +467,8 @@ func TestManyInTheQueueAreDead(t *testing.T) {
 	})
 }
 
-// However many of a queue are dead, they cost callers that do not wait the time of all turns, once: the grant that comes after
-// it passes all of them. A caller that is alive gets its place back.
+// However many waiters are dead, they delay TryAcquire once, by three turns: the next grant removes all of them from
+// the queue. A live waiter behind them gets the key, and then they delay TryAcquire no more.
 func TestTryBesideManyDead(t *testing.T) {
 	race.SkipSweep(t)
 	for _, dead := range []int{3, 4, 300, 1024} {
@@ -463,6 +481,7 @@ func TestTryBesideManyDead(t *testing.T) {
 			wantBetween(t, "refused while nobody held the key", refused, ahead*queue.TurnTime, (ahead+1)*queue.TurnTime)
 		})
 	}
+
 	bubbleNamed(t, "one is alive", 3, func(t *testing.T, w *world) {
 		holder, p := w.process(WithMaxTTL(time.Minute)), w.process(WithMaxTTL(time.Minute))
 		lease := w.holds(holder, "k")
@@ -479,21 +498,24 @@ func TestTryBesideManyDead(t *testing.T) {
 	})
 }
 
-// queueOfTheDead puts calls of processes that were killed into the queue of a key that is held.
+// queueOfTheDead puts n calls of killed processes into the queue of a key that is held.
 func (w *world) queueOfTheDead(key string, n int) {
 	w.t.Helper()
 	dead := w.process()
-	w.waits(dead, key) // which marks the key
+	w.waits(dead, key) // marks the key as one with a queue
 	dead.cut()
+
 	for i := range w.nodes {
 		for j := range n - 1 {
 			must(w.nodes[i].Exec("ZADD", dead.e.Keys.Waiters(key), time.Now().UnixMicro()+int64(j), fmt.Sprintf("P lockkit:{0}c:DEAD%d name%d", j, j)))
 		}
 	}
-	time.Sleep(time.Duration(n) * time.Microsecond) // whoever comes next comes after them
+
+	// The next call must begin after the last of them.
+	time.Sleep(time.Duration(n) * time.Microsecond)
 }
 
-// refusedTries acquires a key again and again without waiting, and returns for how long it was refused in all.
+// refusedTries repeats TryAcquire for a time, and returns the total time for which the key was refused.
 func (w *world) refusedTries(p *process, key string, during time.Duration) (refused time.Duration) {
 	w.t.Helper()
 	for start := time.Now(); time.Since(start) < during; time.Sleep(5 * time.Millisecond) {
@@ -512,7 +534,7 @@ func (w *world) refusedTries(p *process, key string, during time.Duration) (refu
 	return refused
 }
 
-// What a process is told before it has booked the wait finds the wait, as if it had been told then.
+// A notification for a waiter that the board does not know yet counts from the moment at which the waiter is added.
 func TestToldBeforeTheWaitIsBooked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		p := w.process()

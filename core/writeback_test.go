@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Whatever becomes of the write-back of a token, an attempt either gets its lease or leaves nothing on nodes
-// that can be reached: a key that nobody holds must not stay taken.
+// Whatever happens to the write-back of a token, an attempt either gets its lease or leaves nothing on the nodes that
+// it can reach. A key without a holder must not stay taken.
 func TestWriteBackLeavesNothing(t *testing.T) {
 	type delivery struct {
 		fate  testutil.Action
@@ -28,7 +28,9 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 		l := must(New(testutil.Clients(w.nodes), WithRestartGuard(false), quietly))
 		defer l.Close(t.Context())
 		p := &process{Locker: l}
-		// A counter ahead of the clock on one node, and the other is needed: it has to be written back.
+
+		// Node 0 has a counter ahead of the clock, and nodes 0 and 1 are needed for a quorum. So the token of node 0
+		// must be written back to node 1.
 		w.nodes[2].Hang()
 		ahead := time.Now().Add(time.Minute).UnixMicro()
 		w.setCounter(p, 0, "k", ahead)
@@ -45,7 +47,8 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 			}
 			w.release(lease)
 		}
-		time.Sleep(4 * time.Second) // well within the TTL, and beyond what is sent again
+
+		time.Sleep(4 * time.Second) // until all repeated requests are over, but well within the TTL
 		for i := range 2 {
 			if r := w.resource(p, i, "k"); r.Expiry != 0 {
 				t.Errorf("node %d is still taken: %+v", i, r)
@@ -54,11 +57,11 @@ func TestWriteBackLeavesNothing(t *testing.T) {
 	})
 }
 
-// writeBacks has every node do this with each request that writes a counter back.
+// writeBacks sets the action of every node for each request that writes a counter back.
 func (w *world) writeBacks(do testutil.Action) {
 	w.t.Helper()
 	for _, n := range w.nodes {
-		for _, source := range coretest.Sources() { // one request per write-back
+		for _, source := range coretest.Sources() { // so that a write-back is one request
 			must(n.Exec("SCRIPT", "LOAD", source))
 		}
 		n.OnRequest(func(args []string) testutil.Action {

@@ -1,5 +1,5 @@
-// Package coretest has the helpers that the tests of core and of its packages share: a [Link] that loses, delays or
-// refuses requests as a test decides, and [RequestsOf], which parses a command. Only tests import it.
+// Package coretest has helpers that the tests of core and of its packages share. A [Link] loses, delays or refuses
+// requests as a test decides. [RequestsOf] parses a command. Only tests import the package.
 package coretest
 
 import (
@@ -88,7 +88,7 @@ func RefusalsHeard() {
 	synctest.Wait()
 }
 
-// Patience is how long a client waits for a reply that never comes. It is longer than any node timeout.
+// Patience is the time for which a client waits for a reply that never comes. It is longer than any node timeout.
 const Patience = 6 * time.Second
 
 // Set sets the fate of all requests with one of the operations, or of all requests if ops is empty.
@@ -160,7 +160,7 @@ func (k *Link) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			next(ctx, redis.NewCmd(ctx, cmd.Args()...))
 		}
 
-		// The client gives up before the request has arrived.
+		// The request arrives when the client has given up waiting for the reply.
 		if f.Delay > Patience {
 			late := redis.NewCmd(ctx, cmd.Args()...)
 			time.AfterFunc(f.Delay, func() { _ = next(context.WithoutCancel(ctx), late) })
@@ -187,7 +187,7 @@ func (k *Link) onTheWay() time.Duration {
 	return k.delay
 }
 
-// fateOf returns the fate of a command, and a channel that is closed when it must fail if it is lost.
+// fateOf returns the fate of a command, and a channel that is closed when lost commands must fail.
 func (k *Link) fateOf(args []any) (f Fate, wake <-chan struct{}) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
