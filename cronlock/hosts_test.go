@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A start that another process has recorded first is not this one's.
+// If another process has recorded a start first, a claim of that start does not run the tick.
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{job: uncalled}), w.replica("b", plan{job: uncalled})
@@ -30,8 +30,8 @@ func TestStartOfAnother(t *testing.T) {
 	})
 }
 
-// A host that calls a claim too often starts its tick once. The tick comes first: when a run by hand ends, the engine looks,
-// and would take it.
+// A host that calls the claim of a tick repeatedly starts the tick once. A claim by hand runs at each call. The tick
+// comes first in this test, because the engine polls when a run by hand ends, and would claim the tick.
 func TestCalledTooOften(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{job: uncalled})
@@ -55,7 +55,8 @@ func TestCalledTooOften(t *testing.T) {
 	})
 }
 
-// A claim that its host gives back uncalled is made again soon, although a look has seen its lease meanwhile.
+// If a host ends a claim without calling it, the engine asks for another call soon, even if a poll has found the lease
+// held meanwhile.
 func TestClaimIsGivenBack(t *testing.T) {
 	bubble(t, 2*time.Minute-time.Second, func(t *testing.T, w *world) {
 		calls := make(chan time.Time, 10)
@@ -74,8 +75,8 @@ func TestClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// A claim in which an observer panics leaves nothing behind: neither its turn among those of the jobs, nor the lease, nor
-// what Close waits for.
+// A claim in which an observer panics leaves nothing behind: its poll slot and its lease are free, and Close does not
+// wait for it.
 func TestObserverPanicsInAClaim(t *testing.T) {
 	for name, kind := range map[string]core.OpKind{"acquire": core.OpAcquire, "hold": core.OpHold, "release": core.OpRelease} {
 		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
@@ -99,12 +100,12 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 	}
 }
 
-// A tick that falls due while a look for the one before goes on is looked for when that has ended.
+// A tick that falls due during a poll for the tick before starts after that poll.
 func TestTickFallsDueDuringALook(t *testing.T) {
 	for before := time.Second; before < 1400*time.Millisecond; before += 50 * time.Millisecond {
 		bubbleOf(t, before.String(), 2*time.Minute-before, func(t *testing.T, w *world) {
 			w.each(func(n *testutil.Node) { n.SlowReplies(100 * time.Millisecond) })
-			w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // midnight's is too old
+			w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // the tick at midnight is too old to start
 			till(2*time.Minute + 2*time.Second)
 			w.want(at(2 * time.Minute))
 			w.each((*testutil.Node).Up)
@@ -112,7 +113,7 @@ func TestTickFallsDueDuringALook(t *testing.T) {
 	}
 }
 
-// A schedule that panics for a time costs its job the ticks of that time, and no process.
+// If a schedule panics for a time, its job misses the ticks of that time, and the process goes on.
 func TestScheduleThatPanics(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		var wrong atomic.Bool
@@ -131,7 +132,7 @@ func TestScheduleThatPanics(t *testing.T) {
 	})
 }
 
-// A schedule that names other instants than it did when it was added costs no loop.
+// If a schedule returns other instants than when its job was added, the engine does not call it in a tight loop.
 func TestScheduleThatChanges(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		var asked atomic.Int32
@@ -149,8 +150,7 @@ func TestScheduleThatChanges(t *testing.T) {
 	})
 }
 
-// The last tick of a schedule is started again like any other when its run has ended after more than an hour, without
-// completing.
+// The last tick of a schedule is started again like any other if its run was interrupted, even after more than an hour.
 func TestLastTickIsStartedAgain(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		p := plan{schedule: At(at(time.Minute).In(zone(t, "Asia/Tokyo"))), core: []core.Option{core.TTL(time.Minute)}, job: []JobOption{AtLeastOnce(3)}}
@@ -172,7 +172,7 @@ func TestLastTickIsStartedAgain(t *testing.T) {
 	})
 }
 
-// What the function itself has failed with is not expected, unless it was told to stop.
+// An error of the job's function is not expected, except context.Canceled.
 func TestIsExpected(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var fails error
