@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What a tick takes of each node: the manual has these figures, and is not to promise less than is taken.
+// A tick takes no more keys and memory of a node than docs/operations.md says.
 func TestFootprintOfATick(t *testing.T) {
 	t.Parallel()
 	client := testutil.NewServers(t, 1)[0].Client()
@@ -30,18 +30,18 @@ func TestFootprintOfATick(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ran := make(chan struct{}, 100) // three runs: the record of a start names the tick before
+	ran := make(chan struct{}, 100) // three runs, because the record of a start names the tick before
 	_, err = service.Add("invoices", Every(time.Second), func(context.Context) error { ran <- struct{}{}; return nil })
 	for range 3 {
 		testutil.Receive(t, ran)
 	}
-	if err := errors.Join(err, service.Close(t.Context())); err != nil { // after the end of the run
+	if err := errors.Join(err, service.Close(t.Context())); err != nil { // Close waits for the record of the last end
 		t.Fatal(err)
 	}
 	keys := client.Keys(t.Context(), "*").Val()
 	ticks, kept, keptBytes, all := int64(0), int64(0), int64(0), int64(0)
 	for _, k := range keys {
-		n := client.MemoryUsage(t.Context(), k, 0).Val() + 32 // its entry in the table of expiries
+		n := client.MemoryUsage(t.Context(), k, 0).Val() + 32 // plus the key's entry in the table of expiries
 		all += n
 		start, end := strings.Contains(k, "/5:start/"), strings.Contains(k, "/3:end/")
 		if (start || end) && !strings.Contains(k, "}x:") {

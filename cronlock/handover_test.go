@@ -10,9 +10,9 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// A leader whose Service closes keeps the leadership while other work is in its term: work of Enter, or OnElected that takes
-// its time. That work is not told to stop. When it has ended, another process leads at once, although the run of the job
-// goes on.
+// A leader whose Service is closed keeps the leadership while its term has other work: work that has called Enter, or a
+// slow OnElected. The context of such work stays live. When the work has ended, another process leads at once, even
+// though the run of the job goes on.
 func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 	race.SkipSweep(t)
 	const work = 15 * time.Second // longer than a TTL

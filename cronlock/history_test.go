@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// The history of a job tells what became of its ticks.
+// The history of a job has the starts, ends and errors of its ticks, and the superseded ticks.
 func TestHistory(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{job: []JobOption{AtLeastOnce(2)}, work: func(ctx context.Context) error {
@@ -37,7 +37,7 @@ func TestHistory(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s attempt=%d by=%v ended=%v error=%d superseded=%v", p.Tick.Format("15:04"), p.Attempt, p.By != "", !p.Ended.IsZero(), len(p.Error), p.Superseded))
 		}
 		want := []string{
-			"00:10 attempt=0 by=false ended=false error=0 superseded=false", // it may start yet
+			"00:10 attempt=0 by=false ended=false error=0 superseded=false", // the tick may still start
 			"00:09 attempt=0 by=false ended=false error=0 superseded=false",
 			"00:08 attempt=1 by=true ended=false error=0 superseded=false",
 			"00:07 attempt=1 by=true ended=true error=0 superseded=false",
@@ -54,7 +54,7 @@ func TestHistory(t *testing.T) {
 	})
 }
 
-// A run that outlasts a hundred ticks is made good for as long as its tick is among the last hundred.
+// A tick whose replica dies in a long run is started again only if it is still among the last hundred ticks.
 func TestWalkIsBounded(t *testing.T) {
 	race.SkipSweep(t)
 	for _, c := range []struct {

@@ -13,7 +13,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The clocks of one node, or of all, step by a minute. Without a clock window too, no tick starts more often than it may.
+// If the clocks of one node or of all nodes step by a minute and back, no tick starts more often than allowed, even
+// without a clock window.
 func TestNodesStepWithoutAWindow(t *testing.T) {
 	race.SkipSweep(t)
 	for _, most := range []int{1, 3} {
@@ -45,7 +46,7 @@ func TestNodesStepWithoutAWindow(t *testing.T) {
 	}
 }
 
-// A replica whose clock is beyond the window starts nothing, and says why, once.
+// A replica whose clock is outside of the window starts nothing, and logs the reason once.
 func TestClockBeyondTheWindow(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -67,7 +68,7 @@ func TestClockBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// A timer does not see that a clock was set, or that its machine slept: a look finds out within a minute.
+// A timer does not notice that a clock was set, or that its machine was suspended. A poll notices it within a minute.
 func TestClocksAreSetAhead(t *testing.T) {
 	bubble(t, 5*time.Minute, func(t *testing.T, w *world) {
 		w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{WithGrace(2 * time.Minute)}})
@@ -80,7 +81,8 @@ func TestClocksAreSetAhead(t *testing.T) {
 	})
 }
 
-// A replica that last asked a node while its clock was wrong for a moment does not go by that clock for long.
+// A replica that sent its last requests while the nodes' clocks were wrong for a moment does not rely on these clocks
+// for long.
 func TestClockThatWasWrongForAMoment(t *testing.T) {
 	bubble(t, 5*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithRestartGuard(false)}})
@@ -97,7 +99,7 @@ func TestClockThatWasWrongForAMoment(t *testing.T) {
 	})
 }
 
-// The first tick of all is due by the nodes' clocks, also where nothing was asked of them before.
+// The first tick of a schedule falls due by the nodes' clocks, even if no request was sent to them before.
 func TestFirstTickByTheNodesClocks(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		w.each(func(n *testutil.Node) { n.StepClock(time.Minute) })
