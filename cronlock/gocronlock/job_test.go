@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// RunNow of a scheduler that does not run, and runs of the engine meanwhile, block nothing.
+// While the scheduler is stopped, RunNow and the calls that the engine requests do not block.
 func TestStoppedScheduler(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)
@@ -29,7 +29,7 @@ func TestStoppedScheduler(t *testing.T) {
 		if err := r.RunNow(); err != nil {
 			t.Fatal(err)
 		}
-		till(3*time.Minute + 30*time.Second) // the engine calls for three ticks
+		till(3*time.Minute + 30*time.Second) // the engine requests calls for three ticks
 		r.scheduler.Start()
 		till(5*time.Minute + 30*time.Second)
 		ran := w.ran()
@@ -39,7 +39,7 @@ func TestStoppedScheduler(t *testing.T) {
 	})
 }
 
-// A run by hand that ends with the scheduler's context does not hold up StopJobs.
+// StopJobs ends the context of a run by hand, and does not wait forever for the run.
 func TestStopJobsDuringARun(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Hour), nil)
@@ -67,7 +67,8 @@ func TestStopJobsDuringARun(t *testing.T) {
 	})
 }
 
-// A schedule without further instants does not make gocron loop, after the last one and from the beginning.
+// A schedule that has no more instants does not make gocron loop, neither after its last instant nor if it had none
+// when the job was added.
 func TestScheduleEnds(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.At(at(time.Minute)), nil, Tags("nightly", "billing"))
@@ -87,7 +88,7 @@ func TestScheduleEnds(t *testing.T) {
 	})
 }
 
-// A scheduler with an elector of its own does not ask for locks: the job does not run, and says why.
+// A scheduler with its own elector does not ask for locks. The job then does not run, and listeners get the reason.
 func TestElectorOfTheScheduler(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		var told atomic.Value
@@ -105,7 +106,7 @@ type always struct{}
 
 func (always) IsLeader(context.Context) error { return nil }
 
-// Add names what is wrong, and adds nothing.
+// If Add fails, its error names the fault, and nothing is added.
 func TestAddRefuses(t *testing.T) {
 	if _, err := Add(nil, nil, "job", nil, nil); err == nil || !strings.Contains(err.Error(), "the scheduler is nil\n") {
 		t.Errorf("without scheduler and service: %v", err)
@@ -130,7 +131,7 @@ func TestAddRefuses(t *testing.T) {
 	})
 }
 
-// listedID is the id of the job that gocron lists.
+// listedID returns the id of the first job that gocron lists under the name "job". That may be a call of the job.
 func (r *replica) listedID(t *testing.T) uuid.UUID {
 	t.Helper()
 	for _, j := range r.scheduler.Jobs() {
@@ -142,8 +143,8 @@ func (r *replica) listedID(t *testing.T) uuid.UUID {
 	return uuid.Nil
 }
 
-// A job that the user removes from the scheduler, by its id or by a tag, starts nothing any more, by tick or by hand, and its
-// name is free. The rest of the service goes on.
+// A job that the user removes from the scheduler, by its id, by a tag or by a shutdown, has no more runs, neither for
+// ticks nor by hand, and its name is free. The service goes on.
 func TestRemovedFromTheScheduler(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, r *replica){
 		"RemoveJob": func(t *testing.T, r *replica) {
@@ -179,10 +180,10 @@ func TestRemovedFromTheScheduler(t *testing.T) {
 	}
 }
 
-// Nobody but the scheduler knows that a job was removed there: the engine finds out at its next look, before it starts
-// anything, also while a call waits in the scheduler's queue.
+// gocron does not report that a job was removed from the scheduler. The engine notices it at its next poll, before it
+// starts anything, even if a call waits in the scheduler's queue.
 func TestRemovedWhileACallWaits(t *testing.T) {
-	for range 4 { // what is removed is sometimes the job, and sometimes its call
+	for range 4 { // listedID returns sometimes the job, and sometimes its call
 		t.Run("", removedWhileACallWaits)
 	}
 }
@@ -213,7 +214,8 @@ func removedWhileACallWaits(t *testing.T) {
 	})
 }
 
-// Jobs that wait for a slot of the scheduler's limit have one call in its queue each, and all run when the slot is free.
+// If jobs wait because of the scheduler's limit, each of them has at most one call in the queue, and all run when the
+// limit allows it.
 func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in cases
 	race.SkipSweep(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
@@ -262,7 +264,8 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 	}
 }
 
-// Runs by hand that LimitModeReschedule drops leave nothing behind, and a tick whose call it drops runs when there is room.
+// If LimitModeReschedule drops runs by hand, they leave nothing behind in gocron. If it drops the call for a tick, the
+// tick runs when the limit allows it.
 func TestDroppedCalls(t *testing.T) {
 	bubble(t, 61*time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(2*time.Minute), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)},
@@ -298,7 +301,7 @@ func TestDroppedCalls(t *testing.T) {
 	})
 }
 
-// While the scheduler stops, which takes as long as a run, nothing takes its jobs for removed.
+// Jobs of a scheduler that is stopped do not count as removed.
 func TestStopJobsRemovesNothing(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)

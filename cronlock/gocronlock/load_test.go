@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// bubbleAlone is bubble in a subtest, beside no other test, for one that counts goroutines.
+// bubbleAlone is bubble in a subtest and without parallel tests, for tests that count goroutines.
 func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testi
 	})
 }
 
-// add adds more jobs to a replica, and returns what counts their runs.
+// add adds jobs to a replica, and returns the number of their runs.
 func (r *replica) add(t *testing.T, jobs int, schedule cronlock.Schedule, opts ...Option) *atomic.Int32 {
 	t.Helper()
 	var ran atomic.Int32
@@ -42,8 +42,8 @@ func (r *replica) add(t *testing.T, jobs int, schedule cronlock.Schedule, opts .
 	return &ran
 }
 
-// A scheduler that stands still for hours, because it was never started or was stopped, gathers neither jobs nor goroutines,
-// and runs the jobs when it is started.
+// A scheduler that does not run for hours, because it was never started or was stopped, accumulates neither jobs nor
+// goroutines. When it is started, it runs the jobs.
 func TestSchedulerStandsStill(t *testing.T) {
 	race.SkipSweep(t)
 	const jobs = 10
@@ -82,7 +82,7 @@ func TestSchedulerStandsStill(t *testing.T) {
 	}
 }
 
-// However often RunNow is called, at most one call waits for the scheduler. No job is left in it, and ticks go on.
+// Many calls of RunNow leave no jobs in gocron except the listed one, and ticks go on.
 func TestManyRunsByHand(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)
@@ -110,7 +110,7 @@ func TestManyRunsByHand(t *testing.T) {
 	})
 }
 
-// If the scheduler does not take calls, many calls of RunNow leave one that waits.
+// While the scheduler is stopped, many calls of RunNow leave one call that waits.
 func TestRunsByHandThatWait(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Hour), nil)
@@ -136,7 +136,7 @@ func TestRunsByHandThatWait(t *testing.T) {
 	})
 }
 
-// Jobs that wait for hours for a slot of the scheduler's limit gather no goroutines.
+// Jobs that wait for hours because of the scheduler's limit do not accumulate goroutines.
 func TestGoroutinesOfJobsThatWait(t *testing.T) {
 	race.SkipSweep(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {

@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// An Elector says what it knows about itself without a request, whatever state the nodes are in, and a leader that hears
-// nothing stops by its own clock.
+// An Elector answers questions about its own process without a request, in any state of the nodes. A leader that gets
+// no replies stops leading by its own clock.
 func TestAnswersLocally(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -48,7 +48,8 @@ func TestAnswersLocally(t *testing.T) {
 	})
 }
 
-// Groups know nothing of each other, whatever they are called. By default a leader is shown under the name of its host.
+// Groups are independent of each other, whatever their names are. The default name of a candidate is the name of its
+// host.
 func TestGroupsApart(t *testing.T) {
 	host, _ := os.Hostname()
 	bubble(t, 1, func(w *world) {
@@ -81,8 +82,8 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 }
 
-// Options of the Locker that are for other calls do not end terms, nor keep candidates from waiting. Electors of one Locker
-// are candidates of their own.
+// MaxWait, MaxHold and other options of the Locker do not end terms, and do not keep candidates from waiting. Two
+// Electors on one Locker are separate candidates.
 func TestOptionsOfTheLocker(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
@@ -104,7 +105,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 	})
 }
 
-// When the Locker is closed under it, an Elector loses its term, says so, and has ended.
+// If the Locker of an Elector is closed, the Elector loses its term, logs that, and ends.
 func TestLockerIsClosed(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
@@ -121,7 +122,7 @@ func TestLockerIsClosed(t *testing.T) {
 			w.Error("somebody leads without a Locker")
 		}
 		time.Sleep(taking)
-		log.Want(w.T, 2, "the Locker is closed") // once for each
+		log.Want(w.T, 2, "the Locker is closed") // once for each Elector
 		for _, c := range []*candidate{a, b} {
 			isErr(w.T, "its health", c.Check(w.Context()), core.ErrClosed)
 			start := time.Now()
@@ -129,18 +130,20 @@ func TestLockerIsClosed(t *testing.T) {
 				w.Errorf("Close, after %v: %v", time.Since(start), err)
 			}
 		}
-		w.leader(taking, w.candidate("next")) // the key was given back
+		w.leader(taking, w.candidate("next")) // the key was released
 	})
 }
 
-// A process that has never reached a quorum fails the probe after a TTL, and logs once that nobody can be elected.
+// In a process that has never reached a quorum, Check fails after a TTL, and one log line says that no leader can be
+// elected.
 func TestWithoutNodes(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
 		locks := w.first.Replica(core.WithLogger(log.Logger()))
 		w.each((*testutil.Node).Down)
 		c := w.candidateOn("c", locks)
-		await(w.T, ttl+5*time.Second, "the probe fails", func() bool { return c.Check(w.Context()) != nil }) // the first round that fails has to time out, and the last one
+		// The limit includes the timeouts of the first and the last failed round.
+		await(w.T, ttl+5*time.Second, "the probe fails", func() bool { return c.Check(w.Context()) != nil })
 		isErr(w.T, "without nodes", c.Check(w.Context()), core.ErrUnavailable)
 		time.Sleep(5 * time.Minute)
 		isErr(w.T, "leading without nodes", c.IsLeader(w.Context()), leader.ErrNotLeader)
@@ -151,7 +154,7 @@ func TestWithoutNodes(t *testing.T) {
 	})
 }
 
-// known demands that all of them say that l leads.
+// known checks that all candidates say that l leads.
 func (w *world) known(l *candidate, all ...*candidate) {
 	w.Helper()
 	term := l.mustTerm(w.T)
@@ -163,7 +166,8 @@ func (w *world) known(l *candidate, all ...*candidate) {
 	}
 }
 
-// A leader that resigns is shown to others, and not by itself, until its work has ended; one that dies until its lease has.
+// Other candidates show a leader that has resigned until its work has ended; the leader itself does not. They show a
+// dead leader until its lease has ended.
 func TestLeaderThatHasGone(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -199,7 +203,7 @@ func TestLeaderThatHasGone(t *testing.T) {
 	})
 }
 
-// A leader whose nodes do not agree on the token of its term is shown all the same.
+// If the nodes do not agree on the token of a term, the leader is shown without its term.
 func TestNodesDisagreeOnTheTerm(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -211,7 +215,7 @@ func TestNodesDisagreeOnTheTerm(t *testing.T) {
 			if err != nil {
 				w.Fatal(err)
 			}
-			if !granted { // so far
+			if !granted { // this node has not granted the key yet
 				continue
 			}
 			r.Counter += 1 + int64(i)

@@ -14,13 +14,13 @@ import (
 
 var _ gocron.Elector = (*leader.Elector)(nil)
 
-// gocron takes an Elector: one process runs its jobs, and the next one when it resigns. A task that enters a term is refused
-// where the process does not lead.
+// An Elector can be passed to gocron: one process runs the jobs, and another process when it has resigned. If a process
+// does not lead, Enter in a task is refused.
 func TestGocron(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		ran, refused := map[*candidate]*atomic.Int32{l: {}, f: {}}, make(chan error, 1)
-		time.Sleep(137 * time.Millisecond) // gocron runs a tick twice at whose very instant it is started
+		time.Sleep(137 * time.Millisecond) // if gocron is started at the very instant of a tick, it runs the tick twice
 		schedule := func(c *candidate, def gocron.JobDefinition, opts ...gocron.SchedulerOption) {
 			s, err := gocron.NewScheduler(opts...)
 			if err != nil {

@@ -18,7 +18,8 @@ import (
 
 type contextKey struct{}
 
-// The context of work has the caller's values, and ends with the caller's, with leave and with the term.
+// The context of Enter has the values of the caller's context, and ends with the caller's context and with leave.
+// Another process leads only when all work has left.
 func TestEnter(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -27,7 +28,7 @@ func TestEnter(t *testing.T) {
 		if leave(); ctx != w.Context() {
 			w.Error("the context of one that is refused is not its own")
 		}
-		if f.Resign(); !l.leads() { // there is nothing to give up
+		if f.Resign(); !l.leads() { // a follower has nothing to give up
 			w.Error("the leader has stopped leading")
 		}
 		why := errors.New("the caller has gone")
@@ -43,7 +44,7 @@ func TestEnter(t *testing.T) {
 			w.Errorf("contexts: %v, %v", first.Err(), second.Err())
 		}
 		leaveFirst()
-		leaveFirst() // a second call lets nobody else out
+		leaveFirst() // a second call does not count for other work
 		l.Resign()
 		time.Sleep(time.Minute)
 		if f.leads() {
@@ -55,8 +56,8 @@ func TestEnter(t *testing.T) {
 	})
 }
 
-// A Close that cannot wait tells work to stop, and leaves the leadership to nobody before it has. After that another
-// process leads, and this one never again.
+// When the context of Close ends, Close ends the context of the work. No other process leads before the work has ended.
+// Then another process leads, and the closed one never leads again.
 func TestClose(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -91,8 +92,8 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Work that goes on for longer than a TTL after its process resigned keeps the group without a leader: both candidates fail
-// the probe and log that, until the work has ended. Nobody says so of work that ends sooner.
+// Work that goes on for longer than a TTL after its process has resigned keeps the group without a leader. Check of
+// both candidates then fails until the work has ended, and both log that. Work that ends sooner is not reported.
 func TestStuckAfterResign(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
@@ -126,7 +127,7 @@ func TestStuckAfterResign(t *testing.T) {
 	})
 }
 
-// A process that does not lead says within two seconds that another one leads again.
+// A process that does not lead notices within two seconds that another process leads again, and its Check passes.
 func TestCheckAfterStuckWorkHasEnded(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l := w.candidate("l")
@@ -148,7 +149,8 @@ func TestCheckAfterStuckWorkHasEnded(t *testing.T) {
 	})
 }
 
-// Close in work of the term, or in OnElected, would wait for itself: it is refused, and closes nothing.
+// Close is refused inside work of the term and inside OnElected, because it would wait for itself. It then closes
+// nothing.
 func TestCloseInsideItsWork(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		elected, refused := make(chan *leader.Elector, 1), make(chan error, 1)
@@ -169,7 +171,8 @@ func TestCloseInsideItsWork(t *testing.T) {
 	})
 }
 
-// Code of the user's that panics, blocks or is slow ends no campaign, and keeps nobody from leading or from resigning.
+// If a function of the user panics, blocks, is slow or ends its goroutine, the candidate can still be elected and
+// resign.
 func TestCallbackMisbehavesAtAnElection(t *testing.T) {
 	type callbacks struct {
 		elected, event, line func()
@@ -182,7 +185,7 @@ func TestCallbackMisbehavesAtAnElection(t *testing.T) {
 	for where, at := range sites {
 		for _, how := range []string{"panics", "blocks", "is slow", "ends its goroutine"} {
 			if where == "OnElected" && how == "blocks" {
-				continue // it is the work of the term, for which the term waits
+				continue // the term waits for its OnElected
 			}
 			t.Run(where+" "+how, func(t *testing.T) {
 				bubble(t, 3, func(w *world) {
@@ -217,7 +220,7 @@ func (h lineHandler) Handle(context.Context, slog.Record) error { h.line(); retu
 func (h lineHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h lineHandler) WithGroup(string) slog.Handler             { return h }
 
-// atGrant calls f when the leadership was granted, before Acquire returns.
+// atGrant returns an option that calls f when the leadership has been granted, before Acquire returns.
 func atGrant(f func()) core.Option {
 	return core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 		if op.Kind != core.OpAcquire || op.Name != "group" {
@@ -231,7 +234,7 @@ func atGrant(f func()) core.Option {
 	}})
 }
 
-// An Elector that is closed just when the nodes have granted it the leadership does not take it up.
+// An Elector that is closed at the moment when the nodes grant the leadership does not lead, and releases the key.
 func TestCloseAtTheMomentOfElection(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var c *candidate
@@ -243,12 +246,12 @@ func TestCloseAtTheMomentOfElection(t *testing.T) {
 		})), func(*candidate) { w.Error("elected after Close") })
 		close(ready)
 		isErr(w.T, "Close", testutil.Receive(w.T, closed), nil)
-		w.leader(taking, w.candidate("next")) // the key was given back
+		w.leader(taking, w.candidate("next")) // the key was released
 	})
 }
 
-// At its first look at the clock after the end of its validity a leader knows that its term is over, even if nothing else
-// in the process had time to notice, as after a pause. An OnElected that has returned ended no term.
+// When the validity of its lease has ended, a leader knows at the first call that its term is over, even if no
+// goroutine has had time to notice it, as after a pause of the process. A term does not end when OnElected returns.
 func TestFirstLookOfALateLeader(t *testing.T) {
 	for i := range 6 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -266,7 +269,7 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 				defer leave()
 				lease, _ := core.FromContext(notice)
 				w.each((*testutil.Node).Down)
-				synctest.Wait() // a renewal that was answered before counts
+				synctest.Wait() // a renewal that was answered before that counts
 				time.Sleep(time.Until(lease.ValidUntil()))
 				leads, worked, told := e.IsLeader(w.Context()), work.Err(), notice.Err()
 				isErr(w.T, "at the end of its validity", leads, leader.ErrNotLeader)
