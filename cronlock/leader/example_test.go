@@ -71,7 +71,7 @@ func ExampleElector_IsLeader() {
 		return
 	}
 	_, err = scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func(ctx context.Context) error {
-		work, leave, err := e.Enter(ctx) // the context ends with the term, and the leadership stays until leave is called
+		work, leave, err := e.Enter(ctx) // work ends with the term; after Resign, the term waits for leave
 		if err != nil {
 			return err
 		}
