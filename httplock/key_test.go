@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// wantKeys sends requests "METHOD path" and compares what is answered: a key, or a status and a kind.
+// wantKeys sends requests ("METHOD path"), and compares the responses: a key, or the status and kind of a refusal.
 func wantKeys(w *world, h http.Handler, want map[string]string, header ...string) {
 	w.Helper()
 	for request, want := range want {
@@ -38,7 +38,7 @@ func wantKeys(w *world, h http.Handler, want map[string]string, header ...string
 	}
 }
 
-// query is a function of the request, for keys and tenants.
+// query is a function for options. It returns a parameter of the query.
 func query(r *http.Request) (string, error) {
 	if r.URL.Query().Get("fail") != "" {
 		return "", errors.New("secret")
@@ -46,7 +46,7 @@ func query(r *http.Request) (string, error) {
 	return r.URL.Query().Get("q"), nil
 }
 
-// order is the key of an order, for whoever works on one.
+// order is a function for ByKey. It returns the key of an order.
 func order(r *http.Request) (string, error) {
 	c, _ := GinContext(r)
 	if c.Param("id") == "secret" {
@@ -144,7 +144,8 @@ func TestKeysOfPatterns(t *testing.T) {
 			"PUT /request/1":                   core.Key("order", "1"),
 			"PUT /wild/a":                      routeKey("/wild/{path...}", "a"),
 		})
-		other := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // a router that tells net/http what it knows
+		// A router may set the pattern and the path values itself.
+		other := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Pattern = "/orders/:id"
 			r.SetPathValue("id", "7")
 			m.LockHandler(answer).ServeHTTP(w, r)
@@ -154,7 +155,7 @@ func TestKeysOfPatterns(t *testing.T) {
 	})
 }
 
-// With UseRawPath a slash can be part of a value, and is.
+// With UseRawPath, the value of a parameter may contain a slash.
 func TestRawPath(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"))
@@ -195,8 +196,8 @@ func TestBadConfiguration(t *testing.T) {
 	})
 }
 
-// Every refusal can be replaced, and what replaces it has status and Retry-After already, and gin's context. Neither a reply nor an
-// event names the key or who holds it.
+// WithReply replaces refusals. Its function finds the status and Retry-After set, and can get gin's context. Neither a
+// refusal nor an event names the key or its holder.
 func TestReplies(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		var got Refusal
@@ -223,7 +224,8 @@ func TestReplies(t *testing.T) {
 		if all := fmt.Sprint(refused); strings.Contains(all, "secret42") || strings.Contains(all, "orders") || strings.Contains(all, "embedded") {
 			w.Errorf("%s", all)
 		}
-		if refused := call(r, "PUT", "/orders/secret42?own=1", ""); refused.status != 409 || refused.body != "" || refused.header.Get("Retry-After") != "11" { // and the clocks may differ
+		// Retry-After has the TTL and the difference of the clocks, rounded up.
+		if refused := call(r, "PUT", "/orders/secret42?own=1", ""); refused.status != 409 || refused.body != "" || refused.header.Get("Retry-After") != "11" {
 			w.Errorf("%+v", refused)
 		}
 		if got.Kind != EventBusy || got.Status != 409 || !errors.Is(got.Err, core.ErrHeld) {
@@ -242,7 +244,7 @@ func TestReplies(t *testing.T) {
 	})
 }
 
-// A function may read the body, or a form, and the handler gets it whole.
+// The function of an option may read the body or a form. The handler still gets the whole body.
 func TestKeysOfTheBody(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithBodyLimit(100), ByFunc(func(r *http.Request) (string, error) {
@@ -266,7 +268,7 @@ func TestKeysOfTheBody(t *testing.T) {
 	})
 }
 
-// The largest limits there are do what they say.
+// The largest possible limits work.
 func TestLargestLimits(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(math.MaxInt), WithMemory(math.MaxInt), WithMaxWait(math.MaxInt64), WithMaxWaiters(1))
@@ -293,7 +295,7 @@ func TestLargestLimits(t *testing.T) {
 	})
 }
 
-// A key that core refuses is a fault of the program, and not of the request.
+// If core refuses a key of ByKey, that is a fault of the program, and not of the request.
 func TestByKeyThatCoreRefuses(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		log := &logbook.Book{}

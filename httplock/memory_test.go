@@ -20,8 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What a client can leave on each node by requests with an Idempotency-Key of their own: the manual says it, so that
-// somebody keeps strangers from it.
+// A request with an Idempotency-Key of its own leaves at most 4 keys and 1 kB on a node.
 func TestMemoryOfARequest(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
@@ -53,13 +52,14 @@ func TestMemoryOfARequest(t *testing.T) {
 	}
 }
 
-// Zeros are a body without end that takes no memory.
+// zeros is an endless body that takes no memory.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// 500 requests with bodies of 100 KiB come one after the other, and all run. 4,500 more come at once: what is kept of all
-// takes no more memory than WithMemory says, and the others are refused before they run.
+// 500 requests with bodies of 100 KiB come one after the other, and all of them run. 4,500 more come at once. The
+// bodies of the requests that run take no more memory than WithMemory allows, and the other requests are refused before
+// they run.
 func TestMemoryOfBodies(t *testing.T) {
 	alone(t, 1, func(w *world) {
 		const requests, first, size = 5000, 500, 100 << 10
@@ -111,7 +111,8 @@ func TestMemoryOfBodies(t *testing.T) {
 	})
 }
 
-// heap is what is in use. Pools keep what was put back until the second collection.
+// heap returns the bytes of the heap in use. It collects twice, because pools keep their elements until the second
+// collection.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -120,18 +121,19 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Answers count as well: a handler that runs may keep what it likes, and what comes meanwhile is refused, bodies or not.
+// Responses that are held back count for WithMemory, too. A response may exceed the limit. Meanwhile further requests
+// are refused, even without bodies.
 func TestMemoryOfAnswers(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(1000), WithMemory(1000))
 		r := router()
-		s := w.serve(r) // which streams
+		s := w.serve(r) // a server that can stream
 		put := func(path, body string) reply { return s.do(context.Background(), "HTTP/1.1", "PUT", path, body) }
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Param("id") == "1" {
 				c.String(200, strings.Repeat("x", 2000))
 				put("/orders/2", "").expect(w, 503, EventOverloaded)
-				c.Writer.Flush() // it is a stream now, and kept no more
+				c.Writer.Flush() // the response is a stream now, and is not held back any more
 				put("/orders/2", "").ok(w, "2")
 			} else {
 				c.String(200, "2")
@@ -150,12 +152,12 @@ func TestMemoryOfAnswers(t *testing.T) {
 	})
 }
 
-// A panicking writer is one of a middleware further out.
+// A panicking writer takes the place of the writer of a middleware further out.
 type panicking struct{ gin.ResponseWriter }
 
 func (panicking) Write([]byte) (int, error) { panic("in a writer") }
 
-// A panicking body is one of a middleware further out, which decompresses, say.
+// A panicking body takes the place of the body of a middleware further out, such as a decompressing one.
 type panickingBody struct{ io.Reader }
 
 func (b panickingBody) Read(p []byte) (int, error) {
@@ -166,8 +168,8 @@ func (b panickingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// What a request has taken is given back however it ends: also if what is around the Lock panics while the body is read, or
-// while the response is sent. Nothing of it would ever be given back otherwise, and in the end all requests were refused.
+// The memory of a request is given back in any case, also if a writer or body around the Lock panics while the body is
+// read or the response is sent.
 func TestMemoryIsGivenBack(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))

@@ -12,9 +12,9 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// An answer is an outcome unless it invites a retry: every status, with Retry-After and without, and with an effect that
-// stands. After an outcome the handler does not run again. Its identity is the same in each run, so that a column that is
-// UNIQUE makes the effect happen once.
+// A response is recorded unless it invites a retry, and then the handler does not run again. The test tries many
+// statuses, with and without Retry-After, and with and without Record. Run.Identity is the same in each run, so that a
+// UNIQUE column makes the effect happen once.
 func TestOutcomes(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
@@ -53,8 +53,8 @@ func TestOutcomes(t *testing.T) {
 	})
 }
 
-// What was no whole answer is no outcome: a panic, a loss, an answer that was cut short. If its handler has said that the
-// effect stands, only the status is recorded, except after a loss.
+// A response that is not whole is not recorded: after a panic or a loss, or if it was cut short. If the handler has
+// called Record, the status alone is recorded, except after a loss.
 func TestOutcomesOfWhatWentWrong(t *testing.T) { //nolint:gocognit // cases in cases
 	for name, wrong := range map[string]func(c *gin.Context){
 		"panic":                func(*gin.Context) { panic("wrong") },
@@ -97,7 +97,7 @@ func TestOutcomesOfWhatWentWrong(t *testing.T) { //nolint:gocognit // cases in c
 							if runs != 1 || again.status != first.status {
 								w.Errorf("%s: %d runs, %+v, first %+v", key, runs, again, first)
 							}
-						case recovered: // its handler has returned, for all that the middleware sees
+						case recovered: // the middleware sees a handler that has returned
 						default:
 							if again.ok(w, "right"); runs != 2 {
 								w.Errorf("%s: %d runs", key, runs)
@@ -110,7 +110,7 @@ func TestOutcomesOfWhatWentWrong(t *testing.T) { //nolint:gocognit // cases in c
 	}
 }
 
-// Record without a Lock, or without a key, does nothing.
+// Record does nothing outside of a Lock, and without an Idempotency-Key.
 func TestRecordOfNothing(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		Record(newRequest("POST", "/"))

@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// Who is refused while the server drains asks no node, and Close says for whom it has waited in vain.
+// A request that is refused after Drain sends no request to the nodes. If Close cannot wait long enough, its error has
+// the number of requests under way.
 func TestDrain(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
@@ -44,7 +45,7 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// Requests that wait for nodes which do not answer are bounded, too, those with an Idempotency-Key included.
+// The number of requests that wait for nodes that do not answer is bounded, too, also with an Idempotency-Key.
 func TestQueueBoundsWhileNodesHang(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWaiters(1))
@@ -72,7 +73,7 @@ func TestQueueBoundsWhileNodesHang(t *testing.T) {
 	})
 }
 
-// 500 clients want one key at five replicas, and a node hangs: they are served in order, one right after the other.
+// 500 clients ask five replicas for one key while a node hangs. They are served in order, one right after the other.
 func TestServedInOrderWhileANodeHangs(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 3, func(w *world) {
@@ -84,7 +85,7 @@ func TestServedInOrderWhileANodeHangs(t *testing.T) {
 			r.PUT("/orders/:id", middleware(w, w.replica(), ByParam("id"), WithMaxWaiters(requests), WithMaxWait(time.Minute)).Lock, func(c *gin.Context) {
 				var n int
 				fmt.Sscan(c.Query("n"), &n)
-				served = append(served, n) // one at a time
+				served = append(served, n) // the lock allows one handler at a time
 				time.Sleep(hold)
 			})
 			replicas = append(replicas, r)
@@ -94,7 +95,7 @@ func TestServedInOrderWhileANodeHangs(t *testing.T) {
 			n.SlowReplies(100 * time.Microsecond)
 		}
 		w.nodes[2].Hang()
-		for range 2 { // at first, nobody listens yet
+		for range 2 { // in the first round, the replicas have no subscriptions yet
 			served = nil
 			holder := must(w.locker.Acquire(w.Context(), routeKey("/orders/:id", "1")))
 			var all sync.WaitGroup

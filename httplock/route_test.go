@@ -10,7 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// The template of a pattern is all of it but its method; a blank does not make one.
+// The template of a pattern is the whole pattern without its method. A blank alone does not mean that there is a
+// method.
 func TestTemplates(t *testing.T) {
 	for pattern, want := range map[string]struct {
 		template string
@@ -42,7 +43,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// A request that gin has no route for is not run without a lease; one behind which nothing runs is gin's own 404 or 405.
+// A request without a route in gin is refused if a handler would run under Lock. If there is no such handler, the
+// request gets the 404 or 405 of gin.
 func TestNoRouteIsNoAbsence(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		runs := 0
@@ -85,7 +87,7 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 	})
 }
 
-// A router that is not net/http's says by pattern and path values what it has found, as chi and echo do.
+// A router such as chi or echo passes its route in the pattern and the path values of the request.
 func TestOtherRouters(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("*"))
@@ -111,8 +113,8 @@ func TestOtherRouters(t *testing.T) {
 	})
 }
 
-// The parameters of a route are part of the identity, by whatever router: the same Idempotency-Key for two accounts is two
-// runs.
+// The parameters of a route are part of the identity, with gin and with net/http. Two requests for two accounts with
+// the same Idempotency-Key both run.
 func TestParametersAreOfTheIdentity(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))

@@ -312,7 +312,7 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 	switch n := q.With["length"]; {
 	case n == 3:
 		h.Set("Transfer-Encoding", "identity") // with it, the end of the connection would end the body
-	case n > 0 && q.With["status"] != noContent: // the second is too much
+	case n > 0 && q.With["status"] != noContent: // 2 announces twice the length of the text
 		s.mu.Lock()
 		c.announced = len(text) * n
 		s.mu.Unlock()
@@ -450,7 +450,8 @@ func (q *request) takeAway(lease *core.Lease, revoke bool) {
 		q.mu.Lock()
 		q.revoked = true
 		q.mu.Unlock()
-		_, _ = admin.Revoke(context.Background(), q.operator, lease.Key(), lease.FencingToken()) // fails if the lease is over
+		// The call fails if the lease is over.
+		_, _ = admin.Revoke(context.Background(), q.operator, lease.Key(), lease.FencingToken())
 	} else if lease.Extend(1) == nil {
 		<-lease.Context().Done()
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// between checks a time that has passed.
+// between checks that something took a time between least and most.
 func between(w *world, what string, took, least, most time.Duration) {
 	w.Helper()
 	if took < least || took > most {
@@ -25,8 +25,8 @@ func between(w *world, what string, took, least, most time.Duration) {
 	}
 }
 
-// A request with an Idempotency-Key waits out an outage, as others do: one that ends in time is not noticed, and one that
-// does not makes a 503 after the wait.
+// A request with an Idempotency-Key waits out an outage, as any other request. If the outage ends in time, the request
+// runs. Otherwise it gets 503 when its time to wait is over.
 func TestRequestsWithAKeyWaitOutAnOutage(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		for _, how := range []string{"down", "hang"} {
@@ -69,8 +69,8 @@ func TestRequestsWithAKeyWaitOutAnOutage(t *testing.T) {
 	}
 }
 
-// A request waits for as long as it may, also if that is longer than the TTL, after which a wait for a lease gives up that no
-// quorum answers.
+// During an outage, a request waits until its time to wait is over, even if that is longer than the TTL, after which a
+// wait of core for a quorum ends.
 func TestOutagesThatAreLongerThanTheTTL(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		bubbleOf(t, fmt.Sprintf("key %q", key), 3, func(w *world) {
@@ -102,8 +102,8 @@ func TestOutagesThatAreLongerThanTheTTL(t *testing.T) {
 	}
 }
 
-// A repetition that comes while the first request runs does not wait, outage or not; nor does one wait for longer than its own
-// deadline, after its client has left, or while the server drains.
+// A repetition that comes while the first request runs does not wait. During an outage, the wait of a request with an
+// Idempotency-Key ends by three quarters of its deadline, when its client leaves, and when the server drains.
 func TestWhatEndsTheWaitOfARequestWithAKey(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender), WithMaxWait(time.Hour))
@@ -143,15 +143,15 @@ func TestWhatEndsTheWaitOfARequestWithAKey(t *testing.T) {
 	})
 }
 
-// The server's WriteTimeout begins when a request arrives: with Arrived, what a middleware further out takes of it is not
-// waited for twice, and the client gets its refusal. Without, the time counts from Lock.
+// The server's WriteTimeout begins when a request arrives. With Arrived, a request waits less if a middleware further
+// out was slow, so that the client gets its refusal. Without Arrived, the time counts from Lock.
 func TestWaitCountsFromTheArrival(t *testing.T) {
 	for _, arrived := range []bool{false, true} {
 		for _, once := range []bool{false, true} {
 			bubbleOf(t, fmt.Sprintf("Arrived %v, once %v", arrived, once), 1, func(w *world) {
 				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWait(time.Minute))
 				h := mount(func(c *gin.Context) {
-					time.Sleep(7 * time.Second) // authentication, by another service
+					time.Sleep(7 * time.Second) // such as an authentication by another service
 					c.Next()
 				}, m.Lock, text("ran"))
 				if arrived {
@@ -174,7 +174,8 @@ func TestWaitCountsFromTheArrival(t *testing.T) {
 						continue
 					}
 					got.expect(w, 409, EventBusy)
-					between(w, protocol, time.Since(began), 9200*time.Millisecond, 9400*time.Millisecond) // 7 s, and three quarters of the rest
+					// 7 s before Lock, and three quarters of the rest.
+					between(w, protocol, time.Since(began), 9200*time.Millisecond, 9400*time.Millisecond)
 				}
 				lease.Release(w.Context())
 			})
@@ -182,7 +183,7 @@ func TestWaitCountsFromTheArrival(t *testing.T) {
 	}
 }
 
-// Where middlewares have used up all of the time, a request does not wait at all.
+// If middlewares further out have used up the whole time, a request does not wait at all.
 func TestNoTimeLeftToWait(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
@@ -204,7 +205,8 @@ func TestNoTimeLeftToWait(t *testing.T) {
 	})
 }
 
-// A lease that is lost while its request waits is no loss of work: the refusal says that nothing was done, and to try again.
+// If the lease of an Idempotency-Key is lost while its request waits, the refusal says that nothing was done, and when
+// to try again.
 func TestLossWhileWaiting(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(true, NoSender), WithMaxWait(time.Minute))
@@ -224,7 +226,7 @@ func TestLossWhileWaiting(t *testing.T) {
 			w.Errorf("%s, Retry-After %q", got.body, got.header.Get("Retry-After"))
 		}
 		holder.Release(w.Context())
-		time.Sleep(2 * ttl) // a key rests after a revocation
+		time.Sleep(2 * ttl) // a revoked key is in a cooldown
 		call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "ran")
 		if runs != 1 {
 			w.Errorf("%d runs", runs)
@@ -232,7 +234,8 @@ func TestLossWhileWaiting(t *testing.T) {
 	})
 }
 
-// A key that an operator has taken away rests, and nobody works on it: the refusal says so, and for how long.
+// A key that an operator has revoked is in a cooldown, and no request works on it. The refusal says so, and for how
+// long.
 func TestKeysThatRest(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		byID := middleware(w, w.holding(), ByParam("id"))
@@ -261,8 +264,8 @@ func TestKeysThatRest(t *testing.T) {
 	})
 }
 
-// The answer of a node is lost, and so is what gives the key back: until its lease is over, the request's own try has the key.
-// That is no other request: this one waits, and runs.
+// If the reply of a node and the releases after it are lost, an attempt of the request itself holds the key until its
+// lease is over. That does not count as another request: the request waits, and runs if it may wait long enough.
 func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
 	for _, wait := range []time.Duration{3 * time.Second, time.Minute} {
 		bubbleOf(t, wait.String(), 1, func(w *world) {
@@ -282,7 +285,7 @@ func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
 				return a
 			})
 			got := call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k")
-			if wait <= ttl && got.status != 200 { // what gives the key back may have come through in the last second
+			if wait <= ttl && got.status != 200 { // a release may have arrived in the last second
 				got.expect(w, 503, EventUnavailable)
 			} else {
 				got.ok(w, "ran")
@@ -293,7 +296,7 @@ func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
 	}
 }
 
-// The outermost Arrived counts: one around a part of the server knows of a later moment.
+// If there are several Arrived, the outermost one counts, because it was called first.
 func TestOutermostArrived(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		began := time.Now()
