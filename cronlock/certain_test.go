@@ -63,9 +63,11 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 				w.each((*testutil.Node).Down)
 				till(62 * time.Minute)
 			}
+
 			r := w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithRestartGuard(false)}})
 			w.each((*testutil.Node).Up)
 			till(65 * time.Minute)
+
 			asked := 0
 			r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { asked++; return testutil.Action{} })
 			for range 100 {
@@ -73,6 +75,7 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if asked > 0 {
 				t.Errorf("%d requests", asked)
 			}
@@ -99,14 +102,17 @@ func TestNodesAreEmptiedInTurnDuringARun(t *testing.T) {
 		bubbleOf(t, fmt.Sprint(most), 59*time.Minute, func(t *testing.T, w *world) {
 			p := plan{schedule: Every(time.Hour), work: hold(6 * time.Minute), job: []JobOption{WithGrace(15 * time.Minute), AtLeastOnce(most)}}
 			w.replica("a", p)
+
 			till(61 * time.Minute)
 			for _, n := range w.nodes {
 				n.RestartEmpty()
 				time.Sleep(time.Minute)
 			}
+
 			newcomer := w.replica("b", p)
 			till(90 * time.Minute)
 			w.want(at(time.Hour))
+
 			past, err := newcomer.History(t.Context(), 1)
 			if err != nil || past[0].Ended.IsZero() || past[0].Attempt != 1 || past[0].Superseded {
 				t.Errorf("history: %+v, %v", past, err)
@@ -122,6 +128,7 @@ func TestStartWithoutAnAnswer(t *testing.T) {
 		bubbleOf(t, fmt.Sprint(most), time.Minute+30*time.Second, func(t *testing.T, w *world) {
 			var r *replica
 			lost := false
+
 			p := plan{job: []JobOption{AtLeastOnce(most)}}
 			p.core = []core.Option{core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 				if op.Kind == core.OpComplete && op.Key == r.startKey(at(2*time.Minute), 1) && !lost {
@@ -131,16 +138,19 @@ func TestStartWithoutAnAnswer(t *testing.T) {
 				}
 				return ctx, nil
 			}})}
+
 			r = w.replica("a", p)
 			till(2*time.Minute + 5*time.Second)
 			w.replica("b", plan{job: p.job})
 			till(2*time.Minute + 50*time.Second)
+
 			starts := 0
 			for _, run := range w.ran() {
 				if run.Tick.Equal(at(2 * time.Minute)) {
 					starts++
 				}
 			}
+
 			if !lost || starts != 1 {
 				t.Errorf("%d starts: %+v", starts, w.ran())
 			}
@@ -180,11 +190,13 @@ func TestPreviousBesideAnEndThatIsNotRecorded(t *testing.T) {
 			time.AfterFunc(30*time.Second, a.locks.Link.Restore)
 			return errors.New("no paper")
 		}})
+
 		till(2*time.Minute + 5*time.Second)
 		b := w.replica("b", plan{job: []JobOption{AtLeastOnce(3)}})
 		till(2*time.Minute + 50*time.Second)
 		b.end()
 		till(3*time.Minute + 30*time.Second)
+
 		runs := w.ran()
 		if n := len(runs); n != 5 || runs[3].Attempt != 2 || !runs[4].Previous.Equal(at(2*time.Minute)) {
 			t.Errorf("ran %+v", runs)
@@ -228,6 +240,7 @@ func TestStoppedBetweenTheRecordAndTheRun(t *testing.T) {
 	bubble(t, time.Minute+30*time.Second, func(t *testing.T, w *world) {
 		var made atomic.Pointer[replica] // set when the replica has been made
 		ctx, cancel := context.WithCancel(t.Context())
+
 		p := plan{schedule: Every(time.Minute), job: []JobOption{WithHost(func() {
 			if r := made.Load(); r != nil {
 				_ = r.RunDue(t.Context())
@@ -240,17 +253,21 @@ func TestStoppedBetweenTheRecordAndTheRun(t *testing.T) {
 			}
 			return c, nil
 		}})}
+
 		r := w.replica("a", p)
 		made.Store(r)
+
 		till(2 * time.Minute)
 		err := r.RunDue(ctx)
 		till(2*time.Minute + 30*time.Second)
+
 		n := 0
 		for _, run := range w.ran() {
 			if run.Tick.Equal(at(2 * time.Minute)) {
 				n++
 			}
 		}
+
 		if n != 1 {
 			t.Errorf("%v: %d runs: %+v", err, n, w.ran())
 		}

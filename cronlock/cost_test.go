@@ -28,11 +28,13 @@ func TestRequestsPerTick(t *testing.T) {
 			if err := w.first.Close(t.Context()); err != nil { // an open Locker sends requests, too
 				t.Fatal(err)
 			}
+
 			till(5*time.Minute + 30*time.Second)
 			before := w.requests()
 			const n = 10
 			time.Sleep(n * time.Minute)
 			w.want(ticks(at(time.Minute), time.Minute, 15)...)
+
 			each := (w.requests() - before) / n
 			if t.Logf("%d requests for each tick", each); each > 155 {
 				t.Error("too many")

@@ -51,6 +51,7 @@ func TestNewJobFarFromTheNodes(t *testing.T) {
 				}
 				w.farReplica(trip, Every(time.Minute), p)
 				till(12*time.Minute + 30*time.Second)
+
 				var got []time.Time
 				for _, r := range w.ran() {
 					got = append(got, r.Tick)
@@ -197,6 +198,7 @@ func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
 				}
 				return nil
 			}
+
 			a := w.replica("a", p)
 			till(40 * time.Minute)
 			a.end()
@@ -208,6 +210,7 @@ func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
 			began := time.Now()
 			w.farReplica(250*time.Millisecond, Every(20*time.Second), plan{})
 			time.Sleep(2 * time.Minute)
+
 			runs := w.ran()[before:]
 			if len(runs) < 3 || runs[0].start.Sub(began) > 20*time.Second {
 				t.Errorf("%d runs: %+v; %v", len(runs), runs, w.events.Counts())

@@ -85,9 +85,11 @@ func TestEndInALongOutage(t *testing.T) {
 			})
 			return nil
 		}
+
 		r := w.replicas(2, p)[0]
 		till(8 * time.Minute)
 		w.want(at(time.Minute))
+
 		past, err := r.History(t.Context(), 1)
 		if err != nil || len(past) != 1 || past[0].Ended.Before(at(time.Minute)) {
 			t.Errorf("history: %+v, %v; the nodes were back at %v", past, err, up)

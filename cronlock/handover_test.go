@@ -16,6 +16,7 @@ import (
 func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 	race.SkipSweep(t)
 	const work = 15 * time.Second // longer than a TTL
+
 	cases := map[string]func(t *testing.T, c *candidate, elected chan struct{}) (leave func()){
 		"Enter": func(t *testing.T, c *candidate, elected chan struct{}) func() {
 			close(elected)
@@ -34,6 +35,7 @@ func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 			return func() { close(elected) }
 		},
 	}
+
 	for name, enter := range cases {
 		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
 			elected := make(chan struct{}) // closed when the first OnElected may return
@@ -42,6 +44,7 @@ func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			all = append(all, w.candidateWith())
+
 			running := make(chan error, 1)
 			for _, c := range all {
 				c.add(t, "long", At(at(time.Minute)), func(ctx context.Context) error {
@@ -50,6 +53,7 @@ func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 					return err
 				})
 			}
+
 			till(time.Minute + 5*time.Second)
 			old, next := all[0], all[1]
 			leave := enter(t, old, elected)

@@ -27,15 +27,18 @@ func TestHistory(t *testing.T) {
 			}
 			return nil
 		}})
+
 		till(10*time.Minute + 30*time.Second)
 		past, err := r.History(t.Context(), 100)
 		if err != nil || len(past) != 100 {
 			t.Fatalf("%d ticks: %v", len(past), err)
 		}
+
 		var got []string
 		for _, p := range past[:10] {
 			got = append(got, fmt.Sprintf("%s attempt=%d by=%v ended=%v error=%d superseded=%v", p.Tick.Format("15:04"), p.Attempt, p.By != "", !p.Ended.IsZero(), len(p.Error), p.Superseded))
 		}
+
 		want := []string{
 			"00:10 attempt=0 by=false ended=false error=0 superseded=false", // the tick may still start
 			"00:09 attempt=0 by=false ended=false error=0 superseded=false",
@@ -48,6 +51,7 @@ func TestHistory(t *testing.T) {
 			"00:02 attempt=1 by=true ended=true error=0 superseded=false",
 			"00:01 attempt=0 by=false ended=false error=0 superseded=true",
 		}
+
 		if !slices.Equal(got, want) {
 			t.Errorf("history:\n%s\nwant:\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
@@ -68,11 +72,13 @@ func TestWalkIsBounded(t *testing.T) {
 				}
 				return hold(3 * time.Hour)(ctx)
 			}}
+
 			a := w.replica("a", p)
 			till(2*time.Minute + c.dies)
 			a.locks.Link.Kill()
 			a.stop()
 			w.replica("b", p)
+
 			time.Sleep(30 * time.Second)
 			again := 0
 			for _, r := range w.ran() {
@@ -80,6 +86,7 @@ func TestWalkIsBounded(t *testing.T) {
 					again++
 				}
 			}
+
 			if (again == 1) != c.again {
 				t.Errorf("%d second starts", again)
 			}

@@ -19,10 +19,12 @@ func TestStartOfAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		other := &claim{job: b.Job, entry: c.entry}
 		if mine, _, err := other.writeRecord(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
 			t.Fatalf("%v, %v", mine, err)
 		}
+
 		if err := errors.Join(c.Call(), c.End()); !errors.Is(err, core.ErrDone) {
 			t.Errorf("Call: %v", err)
 		}
@@ -62,11 +64,13 @@ func TestClaimIsGivenBack(t *testing.T) {
 		calls := make(chan time.Time, 10)
 		r := w.replica("a", plan{job: []JobOption{WithHost(func() { calls <- time.Now() })}})
 		<-calls // for the tick before
+
 		till(2 * time.Minute)
 		c, err := r.newClaim(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		till(2*time.Minute + 2*time.Second)
 		_ = c.End()
 		if again := <-calls; again.After(at(2*time.Minute + 8*time.Second)) {
@@ -89,9 +93,11 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 					}
 					return ctx, nil
 				}})}})
+
 			till(15 * time.Minute)
 			runs := len(w.ran())
 			till(16 * time.Minute)
+
 			r.end()
 			if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 || len(r.service.pollSlots) > 0 || time.Since(at(16*time.Minute)) > time.Minute {
 				t.Errorf("%d runs in the last minute, after all panics but %d; %d claims have their turn at %v", n, left.Load(), len(r.service.pollSlots), time.Now())
@@ -160,12 +166,14 @@ func TestLastTickIsStartedAgain(t *testing.T) {
 			}
 			return ctx.Err()
 		}
+
 		a := w.replica("a", p)
 		till(90 * time.Second)
 		w.replica("b", p)
 		till(70 * time.Minute)
 		a.locks.Link.Kill()
 		till(75 * time.Minute)
+
 		if runs := w.ran(); len(runs) != 2 || runs[1].Attempt != 2 || runs[1].Tick != at(time.Minute) { // in UTC
 			t.Errorf("%+v", runs)
 		}

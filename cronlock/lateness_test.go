@@ -29,6 +29,7 @@ func TestLatenessIsThatOfTheCall(t *testing.T) {
 			if err := r.RunDue(t.Context()); err != nil { // the replica now knows the ticks so far
 				t.Fatal(err)
 			}
+
 			till(tick + c.after)
 			r.far(c.trip)
 			switch {
@@ -51,6 +52,7 @@ func TestLatenessIsThatOfTheCall(t *testing.T) {
 				}
 				return
 			}
+
 			time.Sleep(time.Minute)
 			w.want(at(time.Minute))
 		})

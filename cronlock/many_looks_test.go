@@ -192,6 +192,7 @@ func (w *world) slowReplica(period time.Duration, names []string, work func(job 
 		r.looks[name], r.takes[name] = &gauge{}, &gauge{}
 		keys[core.Key("cron", "service", name, "run")] = r.takes[name]
 	}
+
 	const pause = time.Millisecond
 	r.locks = w.first.Replica(core.WithObserver(core.Observer{
 		Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
@@ -208,11 +209,13 @@ func (w *world) slowReplica(period time.Duration, names []string, work func(job 
 		},
 		Event: func(context.Context, core.Event) { time.Sleep(pause) },
 	}))
+
 	var err error
 	r.Service, err = New(r.locks.Locker, "service")
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	for _, name := range names {
 		j, err := r.Add(name, Every(period), func(context.Context) error {
 			work(name)
@@ -276,13 +279,16 @@ func TestRequestsPerMinute(t *testing.T) {
 					return ctx, func(core.Outcome) { acquiring.Store(false) }
 				},
 			})}})
+
 			var looks gauge
 			r.gaugeLooks(&looks)
 			idle := w.first.Replica()
+
 			till(2*time.Minute + 30*time.Second)
 			for _, n := range w.nodes[:c.down] {
 				n.Down()
 			}
+
 			var sent, background atomic.Int64
 			countRequests(idle, &background, nil)
 			countRequests(r.locks, &sent, func(cmd redis.Cmder) bool { return c.lost != nil && c.lost(cmd, acquiring.Load()) })
@@ -293,6 +299,7 @@ func TestRequestsPerMinute(t *testing.T) {
 				looks.total.Store(0)
 				runs := len(w.ran())
 				time.Sleep(time.Minute)
+
 				n := (sent.Load() - background.Load()) / int64(len(w.nodes))
 				t.Logf("%d requests to a node in %d looks, and %d without the job", n, looks.total.Load(), background.Load()/3)
 				if n > c.most || looks.total.Load() > mostLooks {
@@ -317,6 +324,7 @@ func TestRequestsOfTheLongestLook(t *testing.T) {
 		bubbleOf(t, fmt.Sprintf("fails=%v", fails), 30*time.Second, func(t *testing.T, w *world) {
 			const period = 20 * time.Second
 			again := []JobOption{AtLeastOnce(maxStarts), WithGrace(time.Hour)}
+
 			var b *replica
 			var called atomic.Bool
 			b = w.replica("b", plan{schedule: Every(period), job: append(again, WithHost(func() {
@@ -324,6 +332,7 @@ func TestRequestsOfTheLongestLook(t *testing.T) {
 					_ = b.RunDue(t.Context())
 				}
 			}))})
+
 			till(time.Minute + time.Second)
 			if err := b.RunDue(t.Context()); err != nil { // b now knows all ticks so far
 				t.Fatal(err)
@@ -331,16 +340,19 @@ func TestRequestsOfTheLongestLook(t *testing.T) {
 
 			a := w.replica("a", plan{schedule: Every(period), job: again, work: func(context.Context) error { panic("no paper") }})
 			till(time.Minute + maxTicksUnderLease*period - time.Second) // by then the last tick has had all its starts
+
 			a.end()
 			w.nodes[0].RestartEmpty()
 			w.nodes[1].RestartEmpty()
 			time.Sleep(ttl + 5*time.Second) // the nodes vote again
+
 			if due, _ := b.latest(time.Now()); len(b.unknownTicks(due, maxLookback)) != maxTicksUnderLease {
 				t.Fatalf("%d ticks are unknown, want %d", len(b.unknownTicks(due, maxLookback)), maxTicksUnderLease)
 			}
 
 			var sent atomic.Int64
 			before := len(w.ran())
+
 			if !fails {
 				countRequests(b.locks, &sent, nil)
 				err := b.RunDue(t.Context())
@@ -386,8 +398,10 @@ func TestTickBeforeIsNotReadAgain(t *testing.T) {
 		for _, failed := range []error{nil, errors.New("no paper")} {
 			bubbleOf(t, fmt.Sprintf("AtLeastOnce(%d), %v", starts, failed), 30*time.Second, func(t *testing.T, w *world) {
 				r := w.replica("a", plan{job: []JobOption{AtLeastOnce(starts)}, work: func(context.Context) error { return failed }})
+
 				till(5*time.Minute + 30*time.Second)
 				before := []string{r.startKey(at(5*time.Minute), 1), r.endKey(at(5 * time.Minute))}
+
 				var again, all atomic.Int32
 				r.locks.Link.OnRequest(func(cmd redis.Cmder) testutil.Action {
 					all.Add(1)
@@ -399,6 +413,7 @@ func TestTickBeforeIsNotReadAgain(t *testing.T) {
 					}
 					return testutil.Action{}
 				})
+
 				till(6*time.Minute + 30*time.Second)
 				r.locks.Link.OnRequest(nil)
 				w.want(ticks(at(0), time.Minute, 7)...)

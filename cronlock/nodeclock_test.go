@@ -20,6 +20,7 @@ func TestNodesStepWithoutAWindow(t *testing.T) {
 	for _, most := range []int{1, 3} {
 		bubbleOf(t, fmt.Sprint(most), 30*time.Second, func(t *testing.T, w *world) {
 			w.replicas(3, plan{schedule: Every(5 * time.Second), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{AtLeastOnce(most)}, work: hold(3 * time.Second)})
+
 			rng := rand.New(rand.NewPCG(uint64(most), 1))
 			for range 6 {
 				d, one := time.Minute-2*time.Minute*time.Duration(rng.IntN(2)), rng.IntN(2*len(w.nodes))
@@ -32,13 +33,16 @@ func TestNodesStepWithoutAWindow(t *testing.T) {
 					time.Sleep(time.Duration(rng.IntN(30000)) * time.Millisecond)
 				}
 			}
+
 			time.Sleep(2 * time.Minute)
+
 			starts, runs := map[time.Time]int{}, w.ran()
 			for _, r := range runs {
 				if starts[r.Tick]++; starts[r.Tick] > most {
 					t.Errorf("tick %v started %d times", r.Tick, starts[r.Tick])
 				}
 			}
+
 			if last := runs[len(runs)-1]; len(runs) < 20 || time.Since(last.start) > 10*time.Second {
 				t.Errorf("%d runs, the last at %v", len(runs), last.start)
 			}
@@ -54,12 +58,14 @@ func TestClockBeyondTheWindow(t *testing.T) {
 		r := w.replica("a", plan{core: []core.Option{core.WithLogger(log.Logger())}})
 		till(5*time.Minute + 30*time.Second)
 		w.want()
+
 		err := r.RunDue(t.Context())
 		if e := new(Error); !errors.As(err, &e) || !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
 			t.Errorf("RunDue: %v", err)
 		}
 		wantWords(t, "RunDue", err, "check NTP")
 		log.Want(t, 1, "a tick cannot start", "check NTP")
+
 		w.each(func(n *testutil.Node) { n.StepClock(-3 * time.Second) })
 		till(8*time.Minute + 30*time.Second)
 		if runs := w.ran(); len(runs) < 3 {

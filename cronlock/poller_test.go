@@ -27,6 +27,7 @@ func TestOneLookAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gate.Gate
 		var inside, most, looked atomic.Int32
+
 		r := rand.New(rand.NewPCG(1, 2))
 		var l *poller
 		l = newPoller(&g, func() {
@@ -36,6 +37,7 @@ func TestOneLookAtATime(t *testing.T) {
 			looked.Add(1)
 			inside.Add(-1)
 		})
+
 		for range 1000 {
 			l.pollWithin(time.Duration(r.IntN(100)) * time.Millisecond)
 			time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
@@ -126,9 +128,11 @@ func TestLooksAreBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
 				return testutil.Action{Delay: c.slow / 2, ReplyDelay: c.slow / 2}
 			})
+
 			var calls sync.WaitGroup
 			for i := range jobs {
 				var opts []JobOption
@@ -142,6 +146,7 @@ func TestLooksAreBounded(t *testing.T) {
 				}
 				close(added)
 			}
+
 			till(2*time.Minute + 45*time.Second)
 			goroutines, asked := runtime.NumGoroutine(), w.requests()
 			const minutes = 2
@@ -151,10 +156,12 @@ func TestLooksAreBounded(t *testing.T) {
 					t.Errorf("%d goroutines, %d before", n, goroutines)
 				}
 			}
+
 			each := (w.requests() - asked) / (len(w.nodes) * jobs * minutes)
 			if t.Logf("%d goroutines, %d requests to a node each minute and job", goroutines, each); each > mostRequests {
 				t.Error("too many")
 			}
+
 			locks.Link.OnRequest(nil)
 			calls.Wait()
 			if err := s.Close(t.Context()); err != nil {

@@ -53,6 +53,7 @@ func TestSchedulesRefused(t *testing.T) {
 			t.Errorf("%s: %v, want a word about %q", name, err, c.word)
 		}
 	}
+
 	if os.Getenv("LOCKKIT_AGAIN") != "" {
 		return
 	}
@@ -143,6 +144,7 @@ func TestClocksGoForwardAndBack(t *testing.T) {
 			if _, after := end.Zone(); after < before {
 				shown, want = end.Add(-30*time.Minute), 2
 			}
+
 			clock := shown.UTC().Add(time.Duration(before) * time.Second)
 			s := Crontab(fmt.Sprintf("%d %d * * *", clock.Minute(), clock.Hour()), z)
 			got := walk(s, end.Add(-45*time.Minute), end.Add(45*time.Minute))

@@ -43,6 +43,7 @@ func TestAddRefuses(t *testing.T) {
 		if len(r.service.jobs) != 1 || r.service.jobs["job"] != r.Job || r.grace != time.Minute {
 			t.Errorf("jobs: %v, with a grace of %v", r.service.jobs, r.grace)
 		}
+
 		for _, n := range []int{0, maxLookback + 1} {
 			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
 				t.Errorf("a history of %d: %v", n, err)
@@ -102,6 +103,7 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 				}
 				return nil
 			}}
+
 			w.replica("a", p)
 			till(3*time.Minute + 2*time.Second)
 			want := []time.Time{at(3 * time.Minute)}
@@ -109,9 +111,11 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 				w.replica("b", p)
 				want = append(want, want[0])
 			}
+
 			till(3*time.Minute + 20*time.Second)
 			w.each((*testutil.Node).Up)
 			till(3*time.Minute + 50*time.Second)
+
 			w.want(want...)
 			if n := w.events.Count("cronlock run_unrecorded"); n != 1 {
 				t.Errorf("%d events", n)

@@ -139,11 +139,13 @@ func TestTermIsLostAroundClose(t *testing.T) {
 				}
 				return err
 			})
+
 			till(time.Minute + 5*time.Second)
 			if closes {
 				go func() { _ = c.Close(t.Context()) }()
 				time.Sleep(time.Second)
 			}
+
 			key := core.Key("cron-leader", "group")
 			state, err := w.first.Inspect(t.Context(), key)
 			if err != nil || (state.Holder == nil) != closes {
@@ -153,6 +155,7 @@ func TestTermIsLostAroundClose(t *testing.T) {
 			} else if _, err := admin.Revoke(t.Context(), w.first.Locker, key, state.Holder.Token); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := <-ended; errors.Is(err, core.ErrLost) != !closes {
 				t.Errorf("the run ended with %v", err)
 			}
@@ -171,12 +174,14 @@ func TestCloseInARun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		r = w.replica("a", plan{work: func(ctx context.Context) error {
 			<-ready
 			refused <- r.service.Close(ctx)
 			other <- second.Close(ctx)
 			return nil
 		}})
+
 		close(ready)
 		err = testutil.Receive(t, refused)
 		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), `in a run of job "job"`) {
@@ -185,6 +190,7 @@ func TestCloseInARun(t *testing.T) {
 		if err := testutil.Receive(t, other); err != nil {
 			t.Errorf("Close of another Service: %v", err)
 		}
+
 		till(3*time.Minute + 30*time.Second)
 		w.want(ticks(at(0), time.Minute, 4)...)
 	})
@@ -210,6 +216,7 @@ func TestElectorIsClosedInARun(t *testing.T) {
 func TestCloseNamesRemovedJobs(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{work: hold(3 * time.Minute), job: []JobOption{AtLeastOnce(2)}})
+
 		till(time.Minute)
 		r.Remove()
 		if _, err := r.service.Add("next", Every(time.Minute), func(context.Context) error {
@@ -218,6 +225,7 @@ func TestCloseNamesRemovedJobs(t *testing.T) {
 		}, AtLeastOnce(2)); err != nil {
 			t.Fatal(err)
 		}
+
 		till(time.Minute + 2*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -234,12 +242,14 @@ func TestCloseEndsTheRecording(t *testing.T) {
 			w.each((*testutil.Node).Down)
 			return nil
 		}})
+
 		till(time.Minute + 5*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.service.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close: %v", err)
 		}
+
 		time.Sleep(5 * time.Second)
 		if n := w.events.Count("cronlock run_unrecorded"); n != 1 {
 			t.Errorf("%d ends were given up", n)

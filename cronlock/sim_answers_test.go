@@ -49,6 +49,7 @@ func (p *process) told(job *cronlock.Job, err error) {
 
 	t := p.oracle.ticks[refused.Tick.UnixNano()]
 	behind, ahead := p.clocks()
+
 	switch {
 	case errors.Is(err, leader.ErrNotLeader):
 		if p.elector == nil {

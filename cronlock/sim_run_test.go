@@ -145,6 +145,7 @@ func (p *process) disturb(where string) {
 // follow judges the operations of the process, and reports the phases that it reaches.
 func (p *process) follow(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	what, tick, attempt := parse(op.Key)
+
 	switch {
 	// A poll does not wait for the lease, a run by hand does.
 	case what == "run" && op.Kind == core.OpAcquire && op.Try:

@@ -28,6 +28,7 @@ func TestEachOutageIsLogged(t *testing.T) {
 			slow := func() { // from then on b finds each tick done
 				b.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { return testutil.Action{Delay: 100 * time.Millisecond} })
 			}
+
 			for outage := range 3 {
 				began := time.Duration(10*outage) * time.Minute
 				till(began + 2*time.Minute + 30*time.Second)
@@ -35,6 +36,7 @@ func TestEachOutageIsLogged(t *testing.T) {
 				till(began + 5*time.Minute + 30*time.Second)
 				b.locks.Link.Restore()
 				slow()
+
 				log.Want(t, outage+1, "a tick cannot start")
 			}
 		})
@@ -65,6 +67,7 @@ func TestNewNodesAreNoOutage(t *testing.T) {
 		for _, n := range nodes {
 			n.RestartEmpty()
 		}
+
 		s, err := New(locks.Locker, "service")
 		if err != nil {
 			t.Fatal(err)
@@ -73,11 +76,13 @@ func TestNewNodesAreNoOutage(t *testing.T) {
 		if _, err := s.Add("job", Every(5*time.Second), func(context.Context) error { ran.Add(1); return nil }); err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(30 * time.Second)
 		if n := events.Count("cronlock tick_unavailable"); n != 0 || ran.Load() == 0 {
 			t.Errorf("%d times unavailable, %d runs", n, ran.Load())
 		}
 		log.Want(t, 0, "a tick cannot start")
+
 		for _, n := range nodes {
 			n.RestartEmpty()
 		}
@@ -85,6 +90,7 @@ func TestNewNodesAreNoOutage(t *testing.T) {
 		if n := events.Count("cronlock tick_unavailable"); n == 0 {
 			t.Error("a restart of all nodes is not counted")
 		}
+
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -108,7 +114,9 @@ func TestErrorsAreRecorded(t *testing.T) {
 				}
 				return nil
 			}})
+
 			till(3*time.Minute + 30*time.Second)
+
 			past, err := r.History(t.Context(), 2)
 			if err != nil || past[1].Error != c.want || past[1].Ended.IsZero() {
 				t.Errorf("history: %+v, %v", past, err)
@@ -132,8 +140,10 @@ func TestSmallestNumberOfStartsCounts(t *testing.T) {
 			r.locks.Link.Kill()
 			r.stop()
 		}
+
 		dies(5)
 		dies(2)
+
 		third := w.replica("third", plan{schedule: At(at(2 * time.Minute)), job: []JobOption{AtLeastOnce(5)}})
 		till(10 * time.Minute)
 		w.want(at(2*time.Minute), at(2*time.Minute))
@@ -149,6 +159,7 @@ func TestHistoryBesideAStart(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{}), w.replica("b", plan{job: uncalled})
 		till(80 * time.Second)
+
 		var n atomic.Int32
 		a.locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
 			if n.Add(1)%3 != 0 { // every third request is fast, so that a start is on record at one node first
@@ -156,6 +167,7 @@ func TestHistoryBesideAStart(t *testing.T) {
 			}
 			return testutil.Action{}
 		})
+
 		for tick := 2 * time.Minute; tick <= 4*time.Minute; tick += time.Minute {
 			till(tick)
 			for time.Now().Before(at(tick + 2*time.Second)) { // meanwhile the start and the end are recorded
@@ -165,6 +177,7 @@ func TestHistoryBesideAStart(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
+
 		if runs := w.ran(); len(runs) < 3 {
 			t.Errorf("ran %+v", runs)
 		}
@@ -194,6 +207,7 @@ func TestStartsOfATickAreApart(t *testing.T) {
 				}
 				return nil
 			}}
+
 			all := w.replicas(replicas, p)
 			till(time.Minute + 100*time.Millisecond)
 			for range 100 { // the hosts call often
@@ -205,11 +219,13 @@ func TestStartsOfATickAreApart(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
+
 			till(10 * time.Minute)
 			runs := w.ran()
 			if len(runs) < 2 || len(runs) > 5 {
 				t.Errorf("ran %+v", runs)
 			}
+
 			for i := 1; i < len(runs); i++ {
 				// Replicas know the nodes' clocks to within some milliseconds.
 				if apart := runs[i].start.Sub(runs[i-1].start); apart < 950*time.Millisecond {

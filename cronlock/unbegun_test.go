@@ -33,8 +33,10 @@ func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 				}
 				return c, nil
 			}}
+
 			job := append([]JobOption{AtLeastOnce(c.starts), WithGrace(15 * time.Second)}, uncalled...)
 			r = w.replica("a", plan{schedule: c.schedule, job: job, core: []core.Option{core.WithObserver(observer)}})
+
 			till(tick)
 			if err := r.RunDue(ctx); !errors.Is(err, context.Canceled) || len(w.ran()) > 0 {
 				t.Fatalf("RunDue: %v, %d runs", err, len(w.ran()))
@@ -53,6 +55,7 @@ func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 					t.Errorf("RunDue: %v, want %v", err, c.err)
 				}
 			}
+
 			w.want(want...)
 			for _, run := range w.ran() {
 				if run.Attempt != 1 {

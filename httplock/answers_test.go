@@ -194,19 +194,24 @@ func sameAnswers(w *world, name string, host host, bare, locked *server, protoco
 	send := func(s *server, header ...string) reply {
 		return s.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
 	}
+
 	want := send(bare).comparable()
 	plain := send(locked)
+
 	// With HTTP/2, net/http accepts the excess bytes, and breaks the response off later.
 	if name == "more than its length" && protocol == "HTTP/2.0" {
 		want = plain.comparable()
 	}
+
 	if got := plain.comparable(); got != want && !unlike(name, host) {
 		w.Errorf("%s: %s, bare %s", of, got, want)
 	}
+
 	first := send(locked, "Idempotency-Key", `"`+of+`"`)
 	if got := first.comparable(); got != want && !unlike(name, host) {
 		w.Errorf("%s, idempotent: %s, bare %s", of, got, want)
 	}
+
 	wantReplay(w, of, host, first, send(locked, "Idempotency-Key", `"`+of+`"`))
 }
 
@@ -223,10 +228,12 @@ func wantReplay(w *world, of string, host host, first, again reply) {
 	invites := slices.Contains(unrecorded, first.status) || first.status >= 400 && first.header.Get("Retry-After") != ""
 	replayed := again.header.Get("Idempotent-Replayed") != ""
 	large := len(first.body) > maxRecord-1<<10
+
 	if want := first.err == nil && (host.inside || !strings.HasPrefix(of, "panic")) && (stands || !invites); replayed != want {
 		w.Errorf("%s: replayed %v, want %v: %+v, first %+v", of, replayed, want, again, first)
 		return
 	}
+
 	if replayed && large {
 		again.expect(w, 410, EventIdempotencyOmitted)
 		if again.header.Get("Idempotent-Status") != fmt.Sprint(first.status) {
@@ -234,13 +241,16 @@ func wantReplay(w *world, of string, host host, first, again reply) {
 		}
 		return
 	}
+
 	if strings.HasPrefix(of, "header of records") { // these headers are the middleware's own
 		again.ok(w, first.body)
 		return
 	}
+
 	if replayed {
 		maps.DeleteFunc(first.header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Trailer") })
 	}
+
 	if got, want := again.comparable(), first.comparable(); got != want {
 		w.Errorf("%s, again: %s, first %s", of, got, want)
 	}
@@ -266,6 +276,7 @@ func TestGinWriter(t *testing.T) {
 		r := router()
 		status := 0
 		r.Use(func(c *gin.Context) { c.Status(206); c.Next(); status = c.Writer.Status() })
+
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Writer.WriteHeader(-1); c.Writer.Status() != 206 {
 				w.Errorf("a status that was set further out is %d", c.Writer.Status())
@@ -280,6 +291,7 @@ func TestGinWriter(t *testing.T) {
 				w.Errorf("%v, %d", c.Writer.Written(), c.Writer.Size())
 			}
 		})
+
 		r.PUT("/stream/:id", m.Lock, func(c *gin.Context) {
 			n := 0
 			gone := c.Stream(func(to io.Writer) bool {
@@ -287,19 +299,21 @@ func TestGinWriter(t *testing.T) {
 					expire(c.Request.Context())
 				}
 				fmt.Fprint(to, n)
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // in the time of the bubble
 				return n < 10
 			})
 			if !gone || n > 4 {
 				w.Errorf("gone %v after %d", gone, n)
 			}
 		})
+
 		// If a handler has not begun its response, an error handler further out can write one.
 		r.PUT("/error/:id", func(c *gin.Context) {
 			if c.Next(); len(c.Errors) > 0 && !c.Writer.Written() {
 				c.String(418, c.Errors.Last().Error())
 			}
 		}, m.Lock, func(c *gin.Context) { c.Error(errors.New("teapot")) })
+
 		s := w.serve(r)
 		if got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", ""); got.status != 202 || got.body != "four" || status != 202 {
 			w.Errorf("%+v, logged %d", got, status)

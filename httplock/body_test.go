@@ -65,6 +65,7 @@ func TestBodyThatWasRead(t *testing.T) {
 				"once": with(m, WithIdempotency(true, NoSender)), "json": with(m, ByJSON("order")), "func": with(m, ByFunc(body)),
 				"key": with(m, ByKey(body)), "tenant": with(m, WithTenant(body)), "sender": with(m, WithIdempotency(true, body)),
 			}
+
 			runs := 0
 			r := router()
 			outside := r.Group("/", func(c *gin.Context) { read(c); c.Next() })
@@ -72,6 +73,7 @@ func TestBodyThatWasRead(t *testing.T) {
 				outside.POST("/"+name+"/:id", m.Lock, func(c *gin.Context) { runs++ })
 			}
 			outside.POST("/param/:id", m.Lock, text("ran"))
+
 			s := w.serve(r)
 			for kind, body := range forms {
 				if !reads(reader, kind) {
@@ -86,11 +88,13 @@ func TestBodyThatWasRead(t *testing.T) {
 					}
 					s.do(context.Background(), protocol, "POST", "/param/1", body, "Content-Type", kind).ok(w, "ran")
 				}
+
 				got := call(r, "POST", "/once/1", body, "Idempotency-Key", "k", "Content-Type", kind) // this request has no Content-Length header
 				if reader != "a part of it" {
 					got.expect(w, 500, EventMisconfigured)
 				}
 			}
+
 			if most := len(forms); runs > most {
 				w.Errorf("%d runs", runs)
 			}
@@ -108,13 +112,16 @@ func TestChunkedBodyThatWasRead(t *testing.T) {
 			r.POST("/"+name, func(c *gin.Context) { read(c); c.Next() }, m.Lock, text("ran"))
 		}
 		r.POST("/unread", m.Lock, text("ran"))
+
 		s := w.serve(r)
+
 		send := func(name, protocol, kind string, body io.Reader) reply {
 			req := must(http.NewRequestWithContext(w.Context(), "POST", "http://example.com/"+strings.ReplaceAll(name, " ", "%20"), struct{ io.Reader }{body}))
 			req.Header.Set("Idempotency-Key", fmt.Sprintf("%x", protocol+kind))
 			req.Header.Set("Content-Type", kind)
 			return s.roundTrip(protocol, req, 0)
 		}
+
 		for _, protocol := range protocols[1:] {
 			for kind, body := range forms {
 				for name := range readers {
@@ -134,24 +141,29 @@ func TestBodyThatWasPutBack(t *testing.T) {
 		m := middleware(w, w.locker, ByJSON("order"), WithIdempotency(true, NoSender))
 		r := router()
 		echo := func(c *gin.Context) { b, _ := c.GetRawData(); c.String(200, "%d", len(b)) }
+
 		r.POST("/decompressed", func(c *gin.Context) { // as gin-contrib/gzip does
 			z := must(gzip.NewReader(c.Request.Body))
 			c.Request.Header.Del("Content-Encoding")
 			c.Request.Header.Del("Content-Length")
 			c.Request.Body = z
 		}, m.Lock, echo)
+
 		r.POST("/restored", func(c *gin.Context) {
 			b := must(io.ReadAll(c.Request.Body))
 			c.Request.Body = io.NopCloser(strings.NewReader(string(b)))
 			_ = c.Request.FormValue("q")
 		}, m.Lock, echo)
+
 		r.POST("/query", func(c *gin.Context) { _ = c.Request.ParseForm(); _ = c.Query("q") }, m.Lock, echo)
+
 		s := w.serve(r)
 		body := forms["application/json"]
 		var zipped strings.Builder
 		z := gzip.NewWriter(&zipped)
 		io.WriteString(z, body)
 		z.Close()
+
 		for _, protocol := range protocols {
 			for path, body := range map[string]string{"/decompressed": zipped.String(), "/restored": body, "/query": body} {
 				s.do(context.Background(), protocol, "POST", path, body, "Idempotency-Key", "k"+protocol[5:], "Content-Type", "application/json").ok(w, fmt.Sprint(len(forms["application/json"])))

@@ -100,12 +100,14 @@ func newTrial(w *world, p place, host host) *trial {
 			}
 		}
 	}
+
 	locker := w.replica(core.WithLogger(s.log.Logger()), core.WithObserver(observer))
 	s.m = middleware(w, locker, append(p.options(func(r *http.Request) {
 		if r.Header.Get("X-Bad") != "" {
 			s.bad()
 		}
 	}), WithMaxWaiters(1))...)
+
 	inner := host.handler(s.m, func(w http.ResponseWriter, _ *http.Request) { s.runs++; fmt.Fprint(w, "ran") })
 	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Bad") != "" {
@@ -113,6 +115,7 @@ func newTrial(w *world, p place, host host) *trial {
 		}
 		inner.ServeHTTP(w, r)
 	})
+
 	return s
 }
 
@@ -192,6 +195,7 @@ func TestFunctionsThatBlock(t *testing.T) {
 		until := make(chan bool)
 		defer close(until)
 		w.bad = func() { <-until }
+
 		const blocked = 20
 		var replies []func() reply
 		for i := range blocked {
@@ -202,6 +206,7 @@ func TestFunctionsThatBlock(t *testing.T) {
 			replies = append(replies, background(func() reply { return w.sends(each, true) }))
 			synctest.Wait()
 		}
+
 		w.goesOn(key)
 		time.Sleep(time.Minute)
 		w.goesOn("later")

@@ -27,16 +27,19 @@ func serve(route string, opts []httplock.Option, requests ...string) {
 		log.Fatal(err)
 	}
 	defer locker.Close(ctx)
+
 	m, err := httplock.New(locker, "shop", opts...)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer m.Close(ctx)
+
 	mux := http.NewServeMux()
 	mux.Handle(route, m.LockHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lease, _ := core.FromContext(r.Context())
 		fmt.Fprintf(w, "under %s", lease.Key())
 	})))
+
 	for _, request := range requests {
 		parts := strings.SplitN(request+"  ", " ", 3)
 		r := httptest.NewRequest(parts[0], parts[1], strings.NewReader(strings.TrimSpace(parts[2])))

@@ -71,8 +71,10 @@ func TestTableOfIdentities(t *testing.T) {
 			if c.unnamed {
 				sender = NoSender
 			}
+
 			var keys, identities []string
 			m := middleware(w, w.locker, ByParam("id"), WithTenant(header("X-Tenant")), WithIdempotency(true, sender))
+
 			mux := http.NewServeMux()
 			for _, pattern := range []string{"/orders/{id}", "/refunds/{id}"} {
 				mux.Handle(pattern, m.LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -81,6 +83,7 @@ func TestTableOfIdentities(t *testing.T) {
 					keys, identities = append(keys, lease.Key()), append(identities, run.Identity)
 				})))
 			}
+
 			send := func(method, path, body string, header []string) reply {
 				req := httptest.NewRequest(method, path, strings.NewReader(body))
 				for _, h := range [][]string{{"Idempotency-Key", "k", "Authorization", "Bearer old", "X-User", "alice", "X-Tenant", "acme"}, header} {
@@ -90,15 +93,18 @@ func TestTableOfIdentities(t *testing.T) {
 				}
 				return serveWith(mux, req)
 			}
+
 			or := func(s, other string) string {
 				if s == "" {
 					return other
 				}
 				return s
 			}
+
 			if got := send("POST", "/orders/1?q=1", "body", nil); got.status != 200 {
 				w.Fatalf("%+v", got)
 			}
+
 			again := send(or(c.method, "POST"), or(c.path, "/orders/1?q=1"), or(c.body, "body"), c.header)
 			switch replayed := again.header.Get("Idempotent-Replayed") == "true"; {
 			case replayed != c.replayed:
@@ -126,15 +132,18 @@ func TestRowsOfTwoSenders(t *testing.T) {
 				expire(r.Context()) // after the commit
 			}
 		})))
+
 		pay := func(user, account, token string) reply {
 			return call(mux, "POST", "/accounts/"+account+"/payments", "", "Idempotency-Key", "1", "X-User", user, "Authorization", token)
 		}
+
 		pay("alice", "1", "a").expect(w, 503, EventLost)
 		time.Sleep(time.Minute)
 		pay("bob", "1", "b").ok(w, "payment of bob")
 		pay("bob", "2", "b").ok(w, "payment of bob")
 		pay("alice", "1", "renewed").ok(w, "payment of alice")
 		pay("alice", "1", "renewed again").ok(w, "payment of alice")
+
 		if len(rows) != 3 {
 			w.Errorf("%v", rows)
 		}
@@ -196,6 +205,7 @@ func TestRecordComesFirst(t *testing.T) {
 			}
 			return core.Key("customer", c), nil
 		}
+
 		for name, by := range map[string]Option{"ByFunc": ByFunc(byCustomer), "ByKey": ByKey(byCustomer)} {
 			orders["1"] = "alice"
 			m := middleware(w, w.locker, by, WithIdempotency(true, NoSender), WithMaxWait(0))
@@ -204,7 +214,9 @@ func TestRecordComesFirst(t *testing.T) {
 				delete(orders, r.PathValue("id"))
 				fmt.Fprint(rw, "refunded 100")
 			})))
+
 			remove := func(key string) reply { return call(mux, "DELETE", "/orders/1", "", "Idempotency-Key", name+key) }
+
 			first := remove("k")
 			first.ok(w, "refunded 100")
 			remove("k").replays(w, first)
@@ -233,10 +245,12 @@ func TestKeysAreNotLogged(t *testing.T) {
 		}, m.Lock, text("ran"))
 		r.POST("/lost", m.Lock, func(c *gin.Context) { expire(c.Request.Context()) })
 		r.POST("/open", m.Lock, func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() })
+
 		call(r, "POST", "/twice", "", "Idempotency-Key", "sEcReT").expect(w, 500, EventMisconfigured)
 		call(r, "POST", "/orders", "", "Idempotency-Key", "sEcReT").expect(w, 500, EventMisconfigured)
 		call(r, "POST", "/open", "", "Idempotency-Key", "sEcReT")
 		call(r, "POST", "/open", "", "Idempotency-Key", "sEcReT").expect(w, 503, EventUnavailable)
+
 		time.Sleep(time.Minute)
 		w.nodes[0].Up()
 		w.nodes[1].Up()
@@ -259,6 +273,7 @@ func TestRemovedHeadersStayRemoved(t *testing.T) {
 			rw.Header()["Content-Type"] = nil
 			fmt.Fprint(rw, "<html>")
 		})))
+
 		s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			n++
 			rw.Header().Set("Cache-Control", "no-store")
@@ -267,6 +282,7 @@ func TestRemovedHeadersStayRemoved(t *testing.T) {
 			rw.Header().Set("X-Request-Id", fmt.Sprint(n))
 			mux.ServeHTTP(rw, r)
 		}))
+
 		for _, protocol := range protocols {
 			for range 2 {
 				got := s.do(context.Background(), protocol, "POST", "/orders", "", "Idempotency-Key", protocol[5:])
@@ -306,6 +322,7 @@ func TestCompressionOfRepetitions(t *testing.T) {
 		inside, outside := http.NewServeMux(), http.NewServeMux()
 		inside.Handle("POST /inside/{id}", m.LockHandler(zips(made)))
 		outside.Handle("POST /outside/{id}", m.LockHandler(made))
+
 		for _, c := range []struct {
 			h         http.Handler
 			path, key string
@@ -322,6 +339,7 @@ func TestCompressionOfRepetitions(t *testing.T) {
 					req.Header.Set(name, value)
 				}
 			}
+
 			got := serveWith(c.h, req).unzipped()
 			if got.ok(w, "made"); got.header.Get("Content-Encoding") != c.want {
 				w.Errorf("%+v: %v", c, got.header)

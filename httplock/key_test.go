@@ -73,11 +73,13 @@ func TestKeys(t *testing.T) {
 		r.PUT("/json", with(m, ByJSON("id")).Lock, answer)
 		r.PUT("/both/:id", with(m, ByParam("id"), ByJSON("id")).Lock, answer)
 		r.PUT("/tenant/:id", with(m, WithTenant(query)).Lock, answer)
+
 		shared := with(m, ByKey(order))
 		r.PUT("/shared/:id", with(shared, WithMaxWait(0)).Lock, answer)
 		r.PUT("/parts/:id", with(shared, ByParam("id")).Lock, answer)
 		r.PUT("/again/:id", with(with(shared, ByParam("id")), ByKey(order)).Lock, answer)
 		r.NoRoute(m.Lock, answer)
+
 		wantKeys(w, r, map[string]string{
 			"PUT /orders/42":          routeKey("/orders/:id", "42"),
 			"DELETE /orders/42":       "10:http/route/4:shop/0:/11:/orders/:id/2:42",
@@ -110,6 +112,7 @@ func TestKeys(t *testing.T) {
 			"PUT /tenant/1?fail=1":    "400 key_missing",
 			"PUT /orders/" + long:     routeKey("/orders/:id", long),
 		})
+
 		for _, header := range [][]string{{"Upgrade", "websocket"}, {"Upgrade", "h2c"}, {"Accept", "text/event-stream"}, {"X-Http-Method-Override", "GET"}} {
 			wantKeys(w, r, map[string]string{"PUT /orders/1": routeKey("/orders/:id", "1"), "GET /orders/1": "none", "OPTIONS /orders/1": "none"}, header...)
 		}
@@ -129,6 +132,7 @@ func TestKeysOfPatterns(t *testing.T) {
 		} {
 			mux.Handle(pattern, with(m, opts...).LockHandler(answer))
 		}
+
 		wantKeys(w, mux, map[string]string{
 			"PUT /orders/42":                   routeKey("/orders/{id}", "42"),
 			"DELETE /orders/42":                routeKey("/orders/{id}", "42"),
@@ -144,6 +148,7 @@ func TestKeysOfPatterns(t *testing.T) {
 			"PUT /request/1":                   core.Key("order", "1"),
 			"PUT /wild/a":                      routeKey("/wild/{path...}", "a"),
 		})
+
 		// A router may set the pattern and the path values itself.
 		other := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Pattern = "/orders/:id"
@@ -178,6 +183,7 @@ func TestBadConfiguration(t *testing.T) {
 		locks := newReplica(t, testutil.NewNodes(t, 1)).Locker
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByFunc(nil), WithTenant(nil), ByKey(nil), WithMaxWait(-1), WithMaxWaiters(0),
 			WithBodyLimit(-1), WithMemory(-2), WithReply(nil), WithRetention(0), ByJSON(), ByJSON("a", ""), ByParam(":order", "{path...}"), WithIdempotency(true, nil))
+
 		for _, want := range []string{"an option is nil", "the service name is empty", "ByParam: no name", `ByParam("")`,
 			"ByFunc: the function is nil", "WithTenant: the function is nil", "ByKey: the function is nil", "ByKey makes all",
 			"a max wait of -1ns", "max waiters is 0", "a body limit of -1", "a memory of -2", "WithReply: the function is nil", "a retention of 0s",
@@ -190,6 +196,7 @@ func TestBadConfiguration(t *testing.T) {
 		if err != nil && strings.Count(err.Error(), "retention") > 1 {
 			t.Errorf("a fault is named twice:\n%v", err)
 		}
+
 		if _, err := New(locks, service); err == nil || !strings.Contains(err.Error(), "nothing makes a key") {
 			t.Errorf("without a key: %v", err)
 		}
@@ -203,6 +210,7 @@ func TestReplies(t *testing.T) {
 		var got Refusal
 		var names []string
 		locker := w.replica(core.WithObserver(core.Observer{Event: func(_ context.Context, e core.Event) { names = append(names, e.Name) }}))
+
 		plain := middleware(w, locker, ByParam("id"), WithMaxWait(0))
 		own := with(plain, WithReply(func(to http.ResponseWriter, r *http.Request, refusal Refusal) {
 			got = refusal
@@ -210,6 +218,7 @@ func TestReplies(t *testing.T) {
 				c.JSON(http.StatusLocked, gin.H{"route": c.FullPath()})
 			}
 		}))
+
 		r := router()
 		r.PUT("/orders/:id", func(c *gin.Context) {
 			if c.Query("own") != "" {
@@ -219,6 +228,7 @@ func TestReplies(t *testing.T) {
 			}
 		})
 		r.PUT("/json", with(plain, ByJSON("id")).Lock)
+
 		lease := must(w.locker.Acquire(w.Context(), routeKey("/orders/:id", "secret42")))
 		refused := call(r, "PUT", "/orders/secret42", "")
 		if all := fmt.Sprint(refused); strings.Contains(all, "secret42") || strings.Contains(all, "orders") || strings.Contains(all, "embedded") {
@@ -228,16 +238,20 @@ func TestReplies(t *testing.T) {
 		if refused := call(r, "PUT", "/orders/secret42?own=1", ""); refused.status != 409 || refused.body != "" || refused.header.Get("Retry-After") != "11" {
 			w.Errorf("%+v", refused)
 		}
+
 		if got.Kind != EventBusy || got.Status != 409 || !errors.Is(got.Err, core.ErrHeld) {
 			w.Errorf("%+v", got)
 		}
 		if got := call(r, "PUT", "/orders/secret42?own=1&json=1", ""); got.status != 423 || got.body != `{"route":"/orders/:id"}` {
 			w.Errorf("%+v", got)
 		}
+
 		lease.Release(w.Context())
+
 		if missing := call(r, "PUT", "/json", "{}"); !strings.Contains(missing.body, "The field id of the body") {
 			w.Errorf("the reply does not say what is missing: %s", missing.body)
 		}
+
 		if names = slices.Compact(names); !slices.Equal(names, []string{"/orders/:id", "/json"}) {
 			w.Errorf("events under the names %q, which must be templates", names)
 		}
@@ -255,11 +269,13 @@ func TestKeysOfTheBody(t *testing.T) {
 			c, _ := GinContext(r)
 			return c.PostForm("id"), nil
 		}))
+
 		handle := func(c *gin.Context) { b, err := io.ReadAll(c.Request.Body); c.String(200, "%s %v", b, err) }
 		r := router()
 		r.POST("/body", m.Lock, handle)
 		r.POST("/both", with(m, WithTenant(func(r *http.Request) (string, error) { return "acme", r.ParseForm() }), ByJSON("id")).Lock, handle)
 		r.POST("/form", form.Lock, func(c *gin.Context) { c.String(200, c.PostForm("more")) })
+
 		call(r, "POST", "/body", "body").ok(w, "body <nil>")
 		call(r, "POST", "/body", "").expect(w, 400, EventKeyMissing)
 		call(r, "POST", "/both", `{"id":1}`, "Content-Type", "application/x-www-form-urlencoded").ok(w, `{"id":1} <nil>`)
@@ -279,15 +295,18 @@ func TestLargestLimits(t *testing.T) {
 		call(r, "PUT", "/echo/1", "body").ok(w, "body")
 		r.PUT("/many/:id", middleware(w, w.locker, ByParam("id"), WithMaxWaiters(math.MaxInt)).Lock, text("ran"))
 		call(r, "PUT", "/many/1", "").ok(w, "ran")
+
 		put := func() func() reply { return background(func() reply { return call(r, "PUT", "/orders/1", "body") }) }
 		all := []func() reply{put()}
 		<-g.runs
 		all = append(all, put())
 		synctest.Wait()
+
 		full := call(r, "PUT", "/orders/1", "body")
 		if full.expect(w, 429, EventQueueFull); full.header.Get("Retry-After") != "1" {
 			w.Errorf("Retry-After %q", full.header.Get("Retry-After"))
 		}
+
 		for _, done := range all {
 			g.goOn <- struct{}{}
 			done().ok(w, "done")

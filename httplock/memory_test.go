@@ -33,6 +33,7 @@ func TestMemoryOfARequest(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{"id":42}`)
 	})))
+
 	const requests = 50
 	for i := range requests {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprint("/orders/", i), nil)
@@ -41,11 +42,13 @@ func TestMemoryOfARequest(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 	}
+
 	keys := client.Keys(t.Context(), "lockkit:*").Val()
 	bytes := 0
 	for _, k := range keys {
 		bytes += int(client.MemoryUsage(t.Context(), k, 0).Val())
 	}
+
 	t.Logf("%.2f keys and %d bytes of each request", float64(len(keys))/requests, bytes/requests)
 	if most := 4*requests + 1; len(keys) > most || bytes/requests > 1<<10 {
 		t.Errorf("%d keys and %d bytes of %d requests, want at most 4 and 1 kB of each", len(keys), bytes, requests)
@@ -73,6 +76,7 @@ func TestMemoryOfBodies(t *testing.T) {
 			n, _ := io.Copy(io.Discard, c.Request.Body)
 			c.String(200, "%d", n)
 		})
+
 		before := heap()
 		var all sync.WaitGroup
 		for i := range requests {
@@ -94,6 +98,7 @@ func TestMemoryOfBodies(t *testing.T) {
 				synctest.Wait()
 			}
 		}
+
 		synctest.Wait()
 		used.Store(int64(heap() - before))
 		if n := running.Load(); n+refused.Load() != requests || n < first || n > int64(m.memory)/size {
@@ -103,6 +108,7 @@ func TestMemoryOfBodies(t *testing.T) {
 			w.Errorf("%d MiB in use", used.Load()>>20)
 		}
 		w.Logf("%d run, %d MiB in use", running.Load(), used.Load()>>20)
+
 		close(goOn)
 		all.Wait()
 		if n := len(m.admission.used); n != 0 {
@@ -139,13 +145,16 @@ func TestMemoryOfAnswers(t *testing.T) {
 				c.String(200, "2")
 			}
 		})
+
 		put("/orders/1", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
 		put("/orders/1", strings.Repeat("b", 500)).ok(w, strings.Repeat("x", 2000))
+
 		r.PUT("/broken", with(m, WithReply(func(rw http.ResponseWriter, _ *http.Request, _ Refusal) {
 			fmt.Fprint(rw, "half")
 			panic("in a template")
 		})).Lock)
 		call(r, "PUT", "/broken", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
+
 		if n := len(m.admission.used); n != 0 {
 			w.Errorf("left in use: %v", m.admission.used)
 		}
@@ -175,10 +184,12 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
 		writes := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return panicking{w} })
 		reads := func(c *gin.Context) { c.Request.Body = io.NopCloser(panickingBody{c.Request.Body}); c.Next() }
+
 		r := router()
 		r.PUT("/writer/:id", writes, m.Lock, func(c *gin.Context) { c.String(200, "answer") })
 		r.PUT("/stream/:id", writes, m.Lock, func(c *gin.Context) { c.String(200, "answer"); c.Writer.Flush() })
 		r.PUT("/body/:id", reads, m.Lock, text("not reached"))
+
 		s := w.serve(r)
 		for _, path := range []string{"/writer/1", "/stream/1", "/body/1"} {
 			for _, key := range []string{"", "k", "k"} {
@@ -189,6 +200,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 				}
 			}
 		}
+
 		synctest.Wait()
 		if n := len(m.admission.used); n != 0 {
 			w.Errorf("left in use: %v", m.admission.used)

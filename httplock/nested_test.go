@@ -21,16 +21,20 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 		byID, once := middleware(w, locker, ByParam("id")), middleware(w, locker, WithIdempotency(true, NoSender))
 		optional := with(once, WithIdempotency(false, NoSender))
 		another := middleware(w, locker, ByKey(func(*http.Request) (string, error) { return "all", nil }))
+
 		forgetful := func(c *gin.Context) { // loses the values of the outer Lock in the context
 			c.Request = c.Request.WithContext(w.Context())
 			c.Next()
 		}
+
 		runs := 0
 		ran := func(c *gin.Context) { runs++ }
 		r := router()
+
 		group := r.Group("/group", once.Lock)
 		group.POST("/orders/:id", byID.Lock, ran)
 		group.GET("/orders/:id", byID.Lock, text("read"))
+
 		n := 0
 		for _, locks := range [][]gin.HandlerFunc{
 			{byID.Lock, byID.Lock}, {byID.Lock, once.Lock}, {once.Lock, byID.Lock}, {optional.Lock, byID.Lock}, {byID.Lock, another.Lock},
@@ -44,6 +48,7 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 				refused.expect(w, 500, EventMisconfigured)
 			}
 		}
+
 		call(r, "POST", "/orders3/1", "").expect(w, 500, EventMisconfigured) // the outer Lock does not lock this request
 		call(r, "POST", "/group/orders/1", "", "Idempotency-Key", "k").expect(w, 500, EventMisconfigured)
 		call(r, "GET", "/group/orders/1", "").ok(w, "read")

@@ -31,19 +31,23 @@ func TestOutcomes(t *testing.T) {
 			}
 			c.String(code, "text")
 		})
+
 		for _, code = range []int{200, 201, 202, 204, 206, 299, 301, 303, 304, 399, 400, 401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 412, 413, 415, 418,
 			422, 423, 424, 425, 426, 428, 429, 431, 451, 499, 500, 501, 502, 503, 504, 507, 511, 599} {
 			for _, later = range []bool{false, true} {
 				for _, stands = range []bool{false, true} {
 					identities = nil
 					key := fmt.Sprint(code, "-", later, "-", stands)
+
 					first := call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
 					again := call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
+
 					invites := code >= 500 || slices.Contains([]int{401, 403, 407, 408, 423, 425, 429}, code) || code >= 400 && later
 					want := 1
 					if invites && !stands {
 						want = 2
 					}
+
 					if len(identities) != want || len(slices.Compact(identities)) != 1 || again.status != first.status || again.body != first.body {
 						w.Errorf("%s: runs %q, want %d; %+v, first %+v", key, identities, want, again, first)
 					}
@@ -67,6 +71,7 @@ func TestOutcomesOfWhatWentWrong(t *testing.T) { //nolint:gocognit // cases in c
 		for _, stands := range []bool{false, true} {
 			bubbleOf(t, fmt.Sprintf("%s, stands %v", name, stands), 1, func(w *world) {
 				m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(true, NoSender))
+
 				for _, host := range hosts {
 					runs := 0
 					s := w.serve(host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
@@ -81,12 +86,14 @@ func TestOutcomesOfWhatWentWrong(t *testing.T) { //nolint:gocognit // cases in c
 						c.Request = r
 						wrong(c)
 					}))
+
 					for _, protocol := range protocols {
 						runs = 0
 						key := fmt.Sprintf(`"%s %s"`, host.name, protocol)
 						first := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
 						time.Sleep(time.Minute)
 						again := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
+
 						recovered := host.inside && strings.HasPrefix(name, "panic")
 						switch loss := strings.HasPrefix(name, "loss"); {
 						case stands && !loss && !recovered:

@@ -26,8 +26,10 @@ func TestDrain(t *testing.T) {
 		r := router()
 		r.PUT("/orders/:id", m.Lock, g.handle)
 		r.PUT("/derived/:id", derived.Lock, g.handle)
+
 		holder := background(func() reply { return call(r, "PUT", "/orders/1", "") })
 		<-g.runs
+
 		m.Drain()
 		before := w.nodes[0].Calls()
 		call(r, "PUT", "/orders/2", "").expect(w, 503, EventDraining)
@@ -35,11 +37,13 @@ func TestDrain(t *testing.T) {
 		if after := w.nodes[0].Calls(); !maps.Equal(before, after) {
 			w.Errorf("who is refused still asks the nodes: %v, then %v", before, after)
 		}
+
 		short, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		if err := derived.Close(short); err == nil || !strings.Contains(err.Error(), "1 requests under way") || short.Err() == nil {
 			w.Errorf("Close with a handler under way: %v", err)
 		}
+
 		g.goOn <- struct{}{}
 		holder().ok(w, "done")
 	})
@@ -52,6 +56,7 @@ func TestQueueBoundsWhileNodesHang(t *testing.T) {
 		r := router()
 		r.PUT("/orders/:id", m.Lock, text("done"))
 		call(r, "PUT", "/orders/0", "").ok(w, "done")
+
 		w.nodes[0].Hang()
 		start := time.Now()
 		var all sync.WaitGroup
@@ -65,6 +70,7 @@ func TestQueueBoundsWhileNodesHang(t *testing.T) {
 				kinds[fmt.Sprint(got.kind(w), time.Since(start) > 0)]++
 			})
 		}
+
 		all.Wait()
 		if kinds["overloadedfalse"] != 100-16 || kinds["unavailabletrue"] != 16 {
 			w.Errorf("%v", kinds)
@@ -90,23 +96,28 @@ func TestServedInOrderWhileANodeHangs(t *testing.T) {
 			})
 			replicas = append(replicas, r)
 		}
+
 		for _, n := range w.nodes[:2] {
 			n.Slow(100 * time.Microsecond)
 			n.SlowReplies(100 * time.Microsecond)
 		}
 		w.nodes[2].Hang()
+
 		for range 2 { // in the first round, the replicas have no subscriptions yet
 			served = nil
+
 			holder := must(w.locker.Acquire(w.Context(), routeKey("/orders/:id", "1")))
 			var all sync.WaitGroup
 			for i := range requests {
 				all.Go(func() { call(replicas[i%5], "PUT", fmt.Sprintf("/orders/1?n=%d", i), "body").ok(w, "") })
 				time.Sleep(2 * time.Millisecond)
 			}
+
 			synctest.Wait()
 			start := time.Now()
 			holder.Release(w.Context())
 			all.Wait()
+
 			if took, ideal := time.Since(start), requests*hold; took > ideal*13/10 {
 				w.Errorf("%d holds of %v took %v", requests, hold, took)
 			}

@@ -34,14 +34,17 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 			c.Header("Link", strings.Repeat("l", len(c.Query("links"))*61<<10))
 			c.String(201, strings.Repeat("x", n))
 		})
+
 		for query, omitted := range map[string]bool{
 			"n=0": false, "n=60000": false, "n=61440": true, "n=16777216": true, "n=5&links=1": true,
 		} {
 			first := call(r, "POST", "/large?"+query, "", "Idempotency-Key", query)
 			again := call(r, "POST", "/large?"+query, "", "Idempotency-Key", query)
+
 			if first.status != 201 || first.err != nil {
 				w.Errorf("%s: first %d, %d bytes", query, first.status, len(first.body))
 			}
+
 			if !omitted {
 				again.replays(w, first)
 				continue
@@ -51,6 +54,7 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 				w.Errorf("%s: again %v", query, h)
 			}
 		}
+
 		call(r, "POST", "/large?n=16777217", "", "Idempotency-Key", "k").expect(w, 500, EventAnswerTooLarge)
 		call(r, "POST", "/large?n=16777217", "", "Idempotency-Key", "k").expect(w, 410, EventIdempotencyOmitted)
 		if runs != 6 {
@@ -112,11 +116,13 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		r := router()
 		r.POST("/orders", m.Lock, text("ran"))
+
 		rs := &requestState{m: m, r: newRequest("POST", "/orders"), route: route{template: "/orders"}}
 		rs.r.Header.Set("Idempotency-Key", "x")
 		if err := rs.identify(); err != nil {
 			w.Fatal(err)
 		}
+
 		for i, c := range []struct {
 			record string
 			status int
@@ -178,13 +184,16 @@ func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 			n++
 			fmt.Fprintf(w, "%d for %s", n, strings.ToLower(r.Host))
 		})
+
 		byHost := with(m, WithTenant(func(r *http.Request) (string, error) { return strings.ToLower(r.Host), nil }))
 		mux := http.NewServeMux()
 		mux.Handle("POST /payments", m.LockHandler(count))
 		mux.Handle("POST /tenants/payments", byHost.LockHandler(count))
+
 		for _, address := range []string{"http://shop.example:8080", "http://shop.example:8081", "http://SHOP.internal", "https://shop.example", ""} {
 			call(mux, "POST", address+"/payments", "", "Idempotency-Key", "k").ok(w, "1 for shop.example:8080")
 		}
+
 		sent := "POST http://bob.example/payments?q=1 HTTP/1.1\r\nHost: bob.example\r\nIdempotency-Key: k2\r\n\r\n" // the absolute form
 		serveWith(mux, must(http.ReadRequest(bufio.NewReader(strings.NewReader(sent))))).ok(w, "2 for bob.example")
 		call(mux, "POST", "/payments?q=1", "", "Idempotency-Key", "k2").ok(w, "2 for bob.example")
@@ -255,20 +264,25 @@ func TestRecordFollows(t *testing.T) {
 				w.nodes[1].Down()
 				gc.String(201, strings.Repeat("x", c.size))
 			})
+
 			post := func() reply { return call(r, "POST", "/orders", "", "Idempotency-Key", "secret") }
+
 			first := post()
 			log.Want(w, 1, "level=WARN", "httplock: ", "may not be recorded", "route=/orders", "identity=")
 			if first.status != 201 || len(first.body) != c.size || w.events.count(EventRecordOpen) != 1 {
 				w.Errorf("first %d, %d bytes", first.status, len(first.body))
 			}
-			time.Sleep(3 * time.Second) // of the bubble
+
+			time.Sleep(3 * time.Second) // in the time of the bubble
 			if c.up {
 				w.nodes[0].Up()
 				w.nodes[1].Up()
 			}
+
 			time.Sleep(2 * recordTimeout)
 			log.Want(w, map[bool]int{false: 1, true: 0}[c.up], "level=ERROR", "httplock: ", "was not recorded")
 			log.Want(w, 0, "secret")
+
 			if c.omitted {
 				post().expect(w, 410, EventIdempotencyOmitted)
 			} else if c.up {
@@ -286,6 +300,7 @@ func TestLossIsLoggedOnce(t *testing.T) {
 				log := &logbook.Book{}
 				l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
 				m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false, NoSender))
+
 				var lost time.Time
 				r := router()
 				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
@@ -296,8 +311,10 @@ func TestLossIsLoggedOnce(t *testing.T) {
 					w.nodes[0].SlowReplies(700 * time.Millisecond)
 					lost = time.Now()
 				})
+
 				s := w.serve(r)
 				got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/secret", "", "Idempotency-Key", key)
+
 				limit := time.Duration(0)
 				if key != "" { // the lease of the Idempotency-Key is not lost
 					limit = releaseWait
@@ -305,6 +322,7 @@ func TestLossIsLoggedOnce(t *testing.T) {
 				if took := time.Since(lost); got.whole() || took > limit {
 					w.Errorf("%+v after %v", got, took)
 				}
+
 				w.nodes[0].Up()
 				synctest.Wait()
 				log.Want(w, 1, "level=WARN")
@@ -329,6 +347,7 @@ func TestLossWhileRecorded(t *testing.T) {
 			}
 			return ctx, nil
 		}
+
 		l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
 		runs := 0
 		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true, NoSender)), func(to http.ResponseWriter, _ *http.Request) {
@@ -355,6 +374,7 @@ func TestLossOfALeaseAround(t *testing.T) {
 			bubbleOf(t, fmt.Sprintf("key %q, flush %v", key, flush), 1, func(w *world) {
 				locker := w.holding()
 				m := middleware(w, locker, ByParam("id"), WithIdempotency(false, NoSender))
+
 				var around *core.Lease
 				within := func(c *gin.Context) {
 					defer func(r *http.Request) { c.Request = r }(c.Request)
@@ -365,6 +385,7 @@ func TestLossOfALeaseAround(t *testing.T) {
 						return nil
 					})
 				}
+
 				runs := 0
 				s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), within, m.Lock, func(c *gin.Context) {
 					runs++
@@ -377,6 +398,7 @@ func TestLossOfALeaseAround(t *testing.T) {
 						<-c.Request.Context().Done()
 					}
 				}))
+
 				for _, protocol := range protocols {
 					for i, lost := range []bool{true, false, false} {
 						if i == 2 && key == "" {

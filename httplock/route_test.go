@@ -60,6 +60,7 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 			used.POST("/orders/:id", ran)
 			locked.Use(m.Lock)
 			locked.NoRoute(ran)
+
 			for range 2 {
 				for h, paths := range map[*gin.Engine][]string{proxy: {"/anything", "/read"}, locked: {"/anything"}} {
 					for _, path := range paths {
@@ -70,10 +71,12 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 					}
 				}
 			}
+
 			if runs != 0 {
 				w.Errorf("%s: %d runs", name, runs)
 			}
 			call(proxy, "GET", "/anything", "").ok(w, "ran")
+
 			runs = 0
 			if got := call(used, "POST", "/anything", "", "Idempotency-Key", "k"); got.status != 404 {
 				w.Errorf("%s: %+v", name, got)
@@ -99,9 +102,11 @@ func TestOtherRouters(t *testing.T) {
 			}
 			return serveWith(m.LockHandler(http.HandlerFunc(keyOf)), req)
 		}
+
 		serve(m, "/files/*", "*", "a/b").ok(w, routeKey("/files/*", "a/b"))
 		serve(m, "/files/*", "*", "").expect(w, 400, EventKeyMissing)
 		serve(m, "/my files/*", "*", "a").ok(w, routeKey("/my files/*", "a"))
+
 		byID := with(m, ByParam("id"))
 		for _, pattern := range []string{"/orders/*", "/orders/{identity}", "/orders"} {
 			got := serve(byID, pattern, "*", "1", "identity", "1")
@@ -119,8 +124,10 @@ func TestParametersAreOfTheIdentity(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		gins, std := router(), http.NewServeMux()
+
 		gins.POST("/accounts/:id/files/*path", m.Lock, func(c *gin.Context) { c.String(200, c.Request.URL.Path) })
 		std.Handle("POST /accounts/{id}/files/{path...}", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path) })))
+
 		for _, h := range []http.Handler{gins, std} {
 			for range 2 {
 				for _, path := range []string{"/accounts/1/files/a", "/accounts/2/files/a", "/accounts/1/files/b"} {

@@ -25,6 +25,7 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 	alone(t, 1, func(w *world) {
 		spooled := 0
 		parsed := ByFunc(func(r *http.Request) (string, error) { return "key", r.ParseMultipartForm(1) })
+
 		for i, by := range []Option{ByParam("id"), parsed} {
 			everywhere(w, middleware(w, w.locker, by, WithIdempotency(false, NoSender)), func(_ http.ResponseWriter, r *http.Request) {
 				if err := r.ParseMultipartForm(1); err != nil {
@@ -42,6 +43,7 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 					file, _ := form.CreateFormFile("file", "large")
 					fmt.Fprint(file, strings.Repeat("x", 100<<10))
 					form.Close()
+
 					spooled = 0
 					s.do(context.Background(), protocol, "PUT", "/orders/1", body.String(), "Content-Type", form.FormDataContentType(), "Idempotency-Key", key).ok(w, "")
 					synctest.Wait() // until the request is over
@@ -66,16 +68,20 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 			defer cancel()
 			h.ServeHTTP(rw, r.WithContext(ctx))
 		}))
+
 		lease := must(w.locker.Acquire(w.Context(), routeKey("/orders/{id}", "1")))
+
 		var waiting []func() reply
 		for _, protocol := range protocols {
 			waiting = append(waiting, background(func() reply { return down.do(context.Background(), protocol, "PUT", "/orders/1", "") }))
 		}
+
 		synctest.Wait()
 		shutDown(errors.New("terminated"))
 		for _, got := range waiting {
 			got().expect(w, 503, EventGone)
 		}
+
 		w.nodes[0].Hang()
 		for _, protocol := range protocols {
 			slow.do(context.Background(), protocol, "PUT", "/orders/2", "").expect(w, 503, EventUnavailable)

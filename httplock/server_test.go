@@ -34,10 +34,13 @@ func (w *world) serveWith(h *http.Server) *server {
 	s.ErrorLog, s.Protocols = log.New(io.Discard, "", 0), new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
+
 	s.h2.Protocols = new(http.Protocols)
 	s.h2.Protocols.SetUnencryptedHTTP2(true)
 	s.h2.DialContext = func(context.Context, string, string) (net.Conn, error) { return s.dial() }
+
 	go s.Serve(s)
+
 	w.Cleanup(func() {
 		s.h2.CloseIdleConnections()
 		s.Server.Close()
@@ -91,6 +94,7 @@ func (s *server) roundTrip(protocol string, req *http.Request, stall time.Durati
 		}
 		return replyOf(s.h2.RoundTrip(req))
 	}
+
 	conn, err := s.dial()
 	if err != nil {
 		return reply{err: err}
@@ -98,15 +102,18 @@ func (s *server) roundTrip(protocol string, req *http.Request, stall time.Durati
 	defer conn.Close()
 	stop := context.AfterFunc(req.Context(), func() { conn.Close() })
 	defer stop()
+
 	var out bytes.Buffer
 	req.Close = true
 	req.Write(&out)
 	sent := bytes.Replace(out.Bytes(), []byte("HTTP/1.1\r\n"), []byte(protocol+"\r\n"), 1)
+
 	go func() {
 		conn.Write(sent[:len(sent)-half])
 		time.Sleep(stall)
 		conn.Write(sent[len(sent)-half:])
 	}()
+
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, req)
 	for err == nil && res.StatusCode < 200 { // informational responses

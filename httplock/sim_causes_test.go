@@ -139,6 +139,7 @@ func (q *request) inTrouble(now time.Time) bool {
 	if q.Is("late")+q.Is("lost") > 0 || !q.replica.over.IsZero() {
 		return true
 	}
+
 	most := 0
 	// The number of troubles is greatest when one of them begins, or when the request is sent.
 	for _, a := range q.troubles {

@@ -65,6 +65,7 @@ func drawProgram(r *rand.Rand) sim.Program {
 
 	struck, busy := r.IntN(3)-1, r.IntN(2) == 0 // 1: blows are frequent, 0: they are rare, -1: there are none
 	at := time.Duration(0)
+
 	for range 50 + r.IntN(20) {
 		if r.IntN(5) > 0 || !busy {
 			at += sim.Between(r, time.Millisecond, time.Second)

@@ -59,7 +59,7 @@ func TestLife(t *testing.T) {
 type script struct {
 	state     state
 	happening trigger
-	panics    bool // after the loss
+	panics    bool // it panics after the loss
 	engine    *gin.Engine
 }
 
@@ -76,6 +76,7 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 	case stateOversized:
 		w.Write(bytes.Repeat([]byte("x"), maxBuffered+1))
 	}
+
 	switch s.happening {
 	case onBegin:
 		w.Write([]byte("more"))
@@ -125,6 +126,7 @@ func seen(w *world, s *script) {
 		if s.once() {
 			header = []string{"Idempotency-Key", `"` + of + `"`}
 		}
+
 		st, whole := s.state, protocol == "HTTP/1.0" || host.hides // the response is kept back
 		if whole && st == stateStreaming {
 			st = stateBuffered
@@ -133,6 +135,7 @@ func seen(w *world, s *script) {
 		if host.inside && happening == onCutShort { // the middleware does not see the panic
 			happening = onReturn
 		}
+
 		end := st.next(happening)
 		if whole && end == stateStreaming {
 			end = stateBuffered
@@ -140,6 +143,7 @@ func seen(w *world, s *script) {
 		if end < stateSent {
 			end = end.next(onReturn)
 		}
+
 		got := server.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
 		own := got.header.Get("X-Own") != ""
 		switch {
@@ -174,6 +178,7 @@ func TestBypassed(t *testing.T) {
 			runs := 0
 			r := gin.New()
 			r.Use(recovery)
+
 			r.PUT("/other", func(c *gin.Context) { c.String(200, "hello") })
 			r.PUT(hostPath, m.Lock, func(c *gin.Context) {
 				runs++
@@ -186,6 +191,7 @@ func TestBypassed(t *testing.T) {
 				c.Request.URL.Path = "/other"
 				r.HandleContext(c)
 			})
+
 			s := w.serve(r)
 			for _, protocol := range protocols {
 				for range 2 {
@@ -196,6 +202,7 @@ func TestBypassed(t *testing.T) {
 					time.Sleep(time.Second) // the client may know of the end first
 				}
 			}
+
 			if runs != 6 || w.events.count(EventMisconfigured) != 6 {
 				w.Errorf("%d runs, counted %d times", runs, w.events.count(EventMisconfigured))
 			}

@@ -84,12 +84,14 @@ func surroundings() map[string]func(lock gin.HandlerFunc, h gin.HandlerFunc) htt
 	gins := func(around ...gin.HandlerFunc) func(lock, h gin.HandlerFunc) http.Handler {
 		return func(lock, h gin.HandlerFunc) http.Handler { return mount(append(around, lock, h)...) }
 	}
+
 	recovers := gin.RecoveryWithWriter(io.Discard)
 	delegates := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return ginDelegate{w} })
 	lies := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return liar{w} })
 	around := func(wrap func(http.Handler) http.Handler) func(lock, h gin.HandlerFunc) http.Handler {
 		return func(lock, h gin.HandlerFunc) http.Handler { return wrap(mount(recovers, lock, h)) }
 	}
+
 	return map[string]func(lock, h gin.HandlerFunc) http.Handler{
 		"plain":                               gins(),
 		"Recovery outside":                    gins(recovers),
@@ -178,6 +180,7 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 				half(c)
 			}
 		})
+
 		for _, secure := range []bool{false, true} {
 			s := started(loses, secure)
 			for _, http2 := range []bool{false, true} {
@@ -185,6 +188,7 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 				put := func(path string) reply {
 					return replyOf(client.Do(must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+path, nil))))
 				}
+
 				if got := put("/refunds/1"); !got.whole() || (got.proto == "HTTP/2.0") != http2 {
 					t.Errorf("%s, TLS %v, HTTP/2 %v: %+v without a loss", name, secure, http2, got)
 				}
@@ -241,6 +245,7 @@ func TestBreakingWaitsForNobody(t *testing.T) {
 			c.String(200, strings.Repeat("x", 3000))
 			expire(c.Request.Context())
 		}))
+
 		conn := must(s.dial())
 		defer conn.Close()
 		fmt.Fprintf(conn, "PUT /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
@@ -259,12 +264,13 @@ func TestStreamedAnswerToAPost(t *testing.T) {
 				for i := range 5 {
 					c.SSEvent("word", i)
 					c.Writer.Flush()
-					time.Sleep(time.Second) // of the bubble
+					time.Sleep(time.Second) // in the time of the bubble
 				}
 				if lose {
 					expire(c.Request.Context())
 				}
 			})
+
 			s := w.serve(h)
 			for _, protocol := range protocols[1:] {
 				began := time.Now()
@@ -286,7 +292,7 @@ func TestLossInOneOfManyStreams(t *testing.T) {
 			for range 5 {
 				c.String(200, "event")
 				c.Writer.Flush()
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // in the time of the bubble
 			}
 			if c.Param("id") == "1" {
 				expire(c.Request.Context())
@@ -294,12 +300,14 @@ func TestLossInOneOfManyStreams(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 		}))
+
 		var all []func() reply
 		for id := range 4 {
 			all = append(all, background(func() reply {
 				return s.do(context.Background(), "HTTP/2.0", "PUT", fmt.Sprint("/orders/", id), "")
 			}))
 		}
+
 		for id, got := range all {
 			if got := got(); got.whole() == (id == 1) {
 				w.Errorf("%d: %d %q %v", id, got.status, got.body, got.err)
@@ -315,14 +323,17 @@ func TestLossInAPipeline(t *testing.T) {
 		runs := 0
 		m := middleware(w, w.holding(), ByParam("id"))
 		s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), m.Lock, func(c *gin.Context) { runs++; half(c) }))
+
 		conn := must(s.dial())
 		defer conn.Close()
 		one := "PUT /orders/%d HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 		go fmt.Fprintf(conn, one+one, 1, 2)
+
 		in := bufio.NewReader(conn)
 		res := must(http.ReadResponse(in, nil))
 		body, err := io.ReadAll(res.Body)
 		rest, _ := io.ReadAll(in)
+
 		if err == nil || string(body) != "half" || len(rest) > 0 || runs != 1 {
 			w.Errorf("%q %v, then %q; %d runs", body, err, rest, runs)
 		}

@@ -36,9 +36,11 @@ func TestRequestsWithAKeyWaitOutAnOutage(t *testing.T) {
 					if byID {
 						opts = append(opts, ByParam("id"))
 					}
+
 					m := middleware(w, w.locker, opts...)
 					h := mount(m.Lock, text("ran"))
 					call(h, "PUT", "/orders/1", "", "Idempotency-Key", "before").ok(w, "ran")
+
 					outage := func(lasts time.Duration) {
 						for _, n := range w.nodes[:nodes/2+1] {
 							if how == "down" {
@@ -49,6 +51,7 @@ func TestRequestsWithAKeyWaitOutAnOutage(t *testing.T) {
 							time.AfterFunc(lasts, n.Up)
 						}
 					}
+
 					outage(2 * time.Second)
 					began := time.Now()
 					call(h, "PUT", "/orders/1", "", "Idempotency-Key", "short").ok(w, "ran")
@@ -76,17 +79,20 @@ func TestOutagesThatAreLongerThanTheTTL(t *testing.T) {
 		bubbleOf(t, fmt.Sprintf("key %q", key), 3, func(w *world) {
 			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWait(5*ttl))
 			h := mount(m.Lock, text("ran"))
+
 			put := func(key string) reply {
 				if key == "" {
 					return call(h, "PUT", "/orders/1", "")
 				}
 				return call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
 			}
+
 			for _, outage := range []time.Duration{3 * ttl, time.Hour} {
 				for _, n := range w.nodes[:2] {
 					n.Hang()
 					time.AfterFunc(outage, n.Up)
 				}
+
 				began := time.Now()
 				if outage < 5*ttl {
 					put(key).ok(w, "ran")
@@ -109,20 +115,25 @@ func TestWhatEndsTheWaitOfARequestWithAKey(t *testing.T) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender), WithMaxWait(time.Hour))
 		g := newTurnstile()
 		h := mount(m.Lock, g.handle)
+
 		first := background(func() reply { return call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
 		<-g.runs
+
 		began := time.Now()
 		call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k").expect(w, 409, EventIdempotencyInFlight)
 		between(w, "a repetition", time.Since(began), 0, 0)
+
 		g.goOn <- struct{}{}
 		first().ok(w, "done")
 
 		w.nodes[0].Down()
+
 		ended := func(ctx context.Context) reply {
 			req := newRequest("PUT", "/orders/1").WithContext(ctx)
 			req.Header.Set("Idempotency-Key", "another")
 			return serveWith(h, req)
 		}
+
 		short, cancel := context.WithTimeout(context.Background(), 8*time.Second)
 		defer cancel()
 		began = time.Now()
@@ -157,15 +168,18 @@ func TestWaitCountsFromTheArrival(t *testing.T) {
 				if arrived {
 					h = Arrived(h)
 				}
+
 				s := w.serveWith(&http.Server{Handler: h, WriteTimeout: 10 * time.Second})
 				lease := must(w.locker.Acquire(w.Context(), routeKey(hostPath, "1")))
 				key := ""
 				if once {
 					key = "k"
 				}
+
 				for _, protocol := range protocols {
 					began := time.Now()
 					got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
+
 					if !arrived {
 						if got.err == nil {
 							w.Errorf("%s: %d: the connection holds; is Arrived needed?", protocol, got.status)
@@ -212,22 +226,27 @@ func TestLossWhileWaiting(t *testing.T) {
 		m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(true, NoSender), WithMaxWait(time.Minute))
 		runs := 0
 		h := mount(m.Lock, func(c *gin.Context) { runs++; c.String(200, "ran") })
+
 		holder := must(w.locker.Acquire(w.Context(), routeKey(hostPath, "1")))
 		waiting := background(func() reply { return call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k") })
 		synctest.Wait()
+
 		state := must(w.locker.Inspect(w.Context(), onceKey("PUT", hostPath, "k", "1")))
 		if state.Holder == nil {
 			w.Fatal("the request does not wait with the lease of its key")
 		}
 		_ = must(admin.Revoke(w.Context(), w.locker, onceKey("PUT", hostPath, "k", "1"), state.Holder.Token))
+
 		got := waiting()
 		got.expect(w, 503, EventLost)
 		if !strings.Contains(got.body, "Nothing was done") || strings.Contains(got.body, "Find out") || got.header.Get("Retry-After") != "1" {
 			w.Errorf("%s, Retry-After %q", got.body, got.header.Get("Retry-After"))
 		}
+
 		holder.Release(w.Context())
 		time.Sleep(2 * ttl) // a revoked key is in a cooldown
 		call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "ran")
+
 		if runs != 1 {
 			w.Errorf("%d runs", runs)
 		}
@@ -243,6 +262,7 @@ func TestKeysThatRest(t *testing.T) {
 		r := router()
 		r.PUT("/orders/:id", byID.Lock, text("ran"))
 		r.PUT("/payments/:id", once.Lock, text("ran"))
+
 		for path, c := range map[string]struct {
 			key  string
 			kind core.EventKind
@@ -252,12 +272,15 @@ func TestKeysThatRest(t *testing.T) {
 		} {
 			holder := must(w.locker.Acquire(w.Context(), c.key))
 			_ = must(admin.Revoke(w.Context(), w.locker, c.key, holder.FencingToken()))
+
 			got := call(r, "PUT", path, "", "Idempotency-Key", "k")
 			got.expect(w, 409, c.kind)
+
 			after := got.header.Get("Retry-After")
 			if !strings.Contains(got.body, "the key rests for "+after+"s") || strings.Contains(got.body, "nother request") || strings.Contains(got.body, "is under way") {
 				w.Errorf("%s, Retry-After %q", got.body, after)
 			}
+
 			time.Sleep(2 * ttl)
 			call(r, "PUT", path, "", "Idempotency-Key", "k").ok(w, "ran")
 		}
@@ -272,6 +295,7 @@ func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
 			m := middleware(w, w.locker, WithIdempotency(true, NoSender), WithMaxWait(wait))
 			h := mount(m.Lock, text("ran"))
 			call(h, "PUT", "/orders/1", "", "Idempotency-Key", "before").ok(w, "ran")
+
 			began, first := time.Now(), true
 			var mu sync.Mutex
 			w.nodes[0].OnRequest(func([]string) (a testutil.Action) {
@@ -284,12 +308,14 @@ func TestATryThatWasNotAnsweredIsNoOtherRequest(t *testing.T) {
 				}
 				return a
 			})
+
 			got := call(h, "PUT", "/orders/1", "", "Idempotency-Key", "k")
 			if wait <= ttl && got.status != 200 { // a release may have arrived in the last second
 				got.expect(w, 503, EventUnavailable)
 			} else {
 				got.ok(w, "ran")
 			}
+
 			w.nodes[0].OnRequest(nil)
 			time.Sleep(time.Minute)
 		})

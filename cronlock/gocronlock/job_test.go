@@ -22,6 +22,7 @@ import (
 func TestStoppedScheduler(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)
+
 		till(30 * time.Second)
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Fatal(err)
@@ -30,6 +31,7 @@ func TestStoppedScheduler(t *testing.T) {
 			t.Fatal(err)
 		}
 		till(3*time.Minute + 30*time.Second) // the engine requests calls for three ticks
+
 		r.scheduler.Start()
 		till(5*time.Minute + 30*time.Second)
 		ran := w.ran()
@@ -52,14 +54,17 @@ func TestStopJobsDuringARun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		till(31 * time.Minute) // the engine has found that nothing is due
 		if err := j.RunNow(); err != nil {
 			t.Fatal(err)
 		}
+
 		<-runs
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Error(err)
 		}
+
 		synctest.Wait()
 		if n := len(r.scheduler.Jobs()); n != 2 {
 			t.Errorf("gocron keeps %d jobs", n)
@@ -116,6 +121,7 @@ func TestAddRefuses(t *testing.T) {
 		if _, err := Add(r.scheduler, r.service, "other", cronlock.Crontab("61 * * * *", time.UTC), w.work); err == nil || len(r.scheduler.Jobs()) != 1 {
 			t.Errorf("a bad job: %v, and gocron has %d jobs", err, len(r.scheduler.Jobs()))
 		}
+
 		if err := r.scheduler.Shutdown(); err != nil {
 			t.Fatal(err)
 		}
@@ -163,14 +169,17 @@ func TestRemovedFromTheScheduler(t *testing.T) {
 			bubble(t, time.Second, func(t *testing.T, w *world) {
 				r := w.replica(cronlock.Every(time.Minute), nil, Tags("nightly"))
 				till(90 * time.Second)
+
 				before := len(w.ran())
 				remove(t, r)
+
 				if err := r.RunNow(); !errors.Is(err, core.ErrClosed) {
 					t.Errorf("RunNow: %v", err)
 				}
 				if _, err := r.service.Add("job", cronlock.At(at(time.Hour)), w.work); err != nil {
 					t.Errorf("the name is taken: %v", err)
 				}
+
 				till(10 * time.Minute)
 				if after := len(w.ran()); before == 0 || after != before {
 					t.Errorf("%d runs before, %d after", before, after)
@@ -201,6 +210,7 @@ func removedWhileACallWaits(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+
 		till(3 * time.Minute)
 		if err := r.RunNow(); err != nil {
 			t.Fatal(err)
@@ -209,6 +219,7 @@ func removedWhileACallWaits(t *testing.T) {
 		if err := r.scheduler.RemoveJob(r.listedID(t)); err != nil {
 			t.Fatal(err)
 		}
+
 		till(30 * time.Minute)
 		w.want()
 	})
@@ -222,6 +233,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 61*time.Second, func(t *testing.T, w *world) {
 				r := w.replica(cronlock.Every(4*time.Hour), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait)})
+
 				began := make(chan struct{})
 				if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(ctx context.Context) error {
 					close(began)
@@ -234,6 +246,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 					t.Fatal(err)
 				}
 				<-began
+
 				const jobs = 20
 				var ran [jobs]atomic.Int32
 				for i := range jobs {
@@ -244,6 +257,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 						t.Fatal(err)
 					}
 				}
+
 				for _, after := range []time.Duration{3 * time.Minute, time.Hour, 2 * time.Hour} {
 					till(after)
 					if n := r.scheduler.JobsWaitingInQueue(); n > jobs+1 {
@@ -253,6 +267,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 						t.Errorf("gocron has %d jobs after %v", n, after)
 					}
 				}
+
 				till(3*time.Hour + 5*time.Minute)
 				for i := range ran {
 					if ran[i].Load() == 0 {
@@ -270,6 +285,7 @@ func TestDroppedCalls(t *testing.T) {
 	bubble(t, 61*time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(2*time.Minute), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)},
 			Policy(cronlock.WithGrace(time.Hour)))
+
 		began := make(chan struct{})
 		if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(context.Context) error {
 			close(began)
@@ -279,6 +295,7 @@ func TestDroppedCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-began
+
 		before := len(w.ran())
 		for range 50 {
 			if err := r.RunNow(); err != nil {
@@ -286,14 +303,17 @@ func TestDroppedCalls(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
+
 		till(10 * time.Minute)
 		if n := len(r.scheduler.Jobs()); n > 5 || len(w.ran()) != before {
 			t.Errorf("gocron has %d jobs; %d runs", n, len(w.ran())-before)
 		}
+
 		till(11*time.Minute + 30*time.Second)
 		if ran := w.ran(); len(ran) <= before || !ran[len(ran)-1].Equal(at(10*time.Minute)) {
 			t.Errorf("ran %v", ran)
 		}
+
 		till(13*time.Minute + 30*time.Second)
 		if n := len(r.scheduler.Jobs()); n != 2 {
 			t.Errorf("gocron keeps %d jobs", n)

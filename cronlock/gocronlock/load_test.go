@@ -87,6 +87,7 @@ func TestManyRunsByHand(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)
 		till(30 * time.Second)
+
 		most := 0
 		for range 500 {
 			if err := r.RunNow(); err != nil {
@@ -94,7 +95,9 @@ func TestManyRunsByHand(t *testing.T) {
 			}
 			most = max(most, len(r.scheduler.Jobs()))
 		}
+
 		till(5*time.Minute + 30*time.Second)
+
 		ticks, byHand := 0, 0
 		for _, tick := range w.ran() {
 			if tick.IsZero() {
@@ -103,6 +106,7 @@ func TestManyRunsByHand(t *testing.T) {
 				ticks++
 			}
 		}
+
 		if n := len(r.scheduler.Jobs()); n != 1 || ticks < 5 || byHand == 0 {
 			t.Errorf("gocron keeps %d jobs; %d ticks, %d runs by hand", n, ticks, byHand)
 		}
@@ -118,6 +122,7 @@ func TestRunsByHandThatWait(t *testing.T) {
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Fatal(err)
 		}
+
 		before := len(w.ran())
 		for range 100 {
 			if err := r.RunNow(); err != nil {
@@ -125,9 +130,11 @@ func TestRunsByHandThatWait(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
+
 		if n := len(r.scheduler.Jobs()); n != 2 {
 			t.Errorf("gocron has %d jobs, want the job and one call", n)
 		}
+
 		r.scheduler.Start()
 		time.Sleep(30 * time.Second)
 		if n := len(w.ran()) - before; n != 1 {
@@ -143,6 +150,7 @@ func TestGoroutinesOfJobsThatWait(t *testing.T) {
 		bubbleAlone(t, name, 61*time.Second, func(t *testing.T, w *world) {
 			r := w.idleReplica(gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait))
 			r.scheduler.Start()
+
 			began := make(chan struct{})
 			if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(ctx context.Context) error {
 				close(began)
@@ -151,10 +159,12 @@ func TestGoroutinesOfJobsThatWait(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
+
 			<-began
 			ran := r.add(t, 20, schedule, Policy(cronlock.WithGrace(4*time.Hour)))
 			till(3 * time.Minute)
 			goroutines := runtime.NumGoroutine()
+
 			till(2 * time.Hour)
 			if n := runtime.NumGoroutine(); n > 2*goroutines || ran.Load() > 0 {
 				t.Errorf("%d goroutines, %d before; %d runs", n, goroutines, ran.Load())

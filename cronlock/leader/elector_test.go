@@ -24,10 +24,12 @@ func TestAnswersLocally(t *testing.T) {
 		w.nodes[1].Hang()
 		w.nodes[2].Down()
 		defer w.each((*testutil.Node).Up)
+
 		start := time.Now()
 		cancelled, cancel := context.WithCancel(w.Context())
 		cancel()
 		isErr(w.T, "the leader, just after the nodes went", l.IsLeader(cancelled), nil)
+
 		term := l.mustTerm(w.T)
 		if term.FencingToken == 0 || term.Group != "group" || term.Since.After(start) {
 			w.Errorf("its term is %+v", term)
@@ -37,13 +39,16 @@ func TestAnswersLocally(t *testing.T) {
 			w.Errorf("the leader about itself: %+v, %v, want %+v", h, err, want)
 		}
 		isErr(w.T, "its health", l.Check(cancelled), nil)
+
 		isErr(w.T, "the follower", f.IsLeader(cancelled), leader.ErrNotLeader)
 		_, err = f.Term()
 		isErr(w.T, "the follower's term", err, leader.ErrNotLeader)
 		isErr(w.T, "the follower's health", f.Check(cancelled), nil)
+
 		if d := time.Since(start); d != 0 {
 			w.Errorf("the answers took %v", d)
 		}
+
 		await(w.T, ttl, "the leader has stopped", func() bool { return !l.leads() })
 	})
 }
@@ -91,6 +96,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 			core.Retention(time.Millisecond), core.WithLogger(log.Logger()))
 		a, b := w.candidateOn("0", first), w.candidateOn("1", first)
 		l := w.leader(taking, a, b)
+
 		term := l.mustTerm(w.T)
 		if each := w.requests(time.Minute); each > 3.5 {
 			w.Errorf("%.1f requests to a node each second", each)
@@ -98,6 +104,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 		if got := l.mustTerm(w.T); got.FencingToken != term.FencingToken {
 			w.Error("the term did not last")
 		}
+
 		w.known(l, a, b)
 		log.Want(w.T, 0, "no leader can be elected")
 		l.Resign()
@@ -112,15 +119,18 @@ func TestLockerIsClosed(t *testing.T) {
 		locks := w.first.Replica(core.WithLogger(log.Logger()))
 		a, b := w.candidateOn("a", locks), w.candidateOn("b", locks)
 		w.leader(taking, a, b)
+
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		if err := locks.Close(ctx); err == nil {
 			w.Error("the Locker's Close waited for nothing")
 		}
+
 		synctest.Wait()
 		if len(leaders(a, b)) > 0 {
 			w.Error("somebody leads without a Locker")
 		}
+
 		time.Sleep(taking)
 		log.Want(w.T, 2, "the Locker is closed") // once for each Elector
 		for _, c := range []*candidate{a, b} {
@@ -130,6 +140,7 @@ func TestLockerIsClosed(t *testing.T) {
 				w.Errorf("Close, after %v: %v", time.Since(start), err)
 			}
 		}
+
 		w.leader(taking, w.candidate("next")) // the key was released
 	})
 }
@@ -145,9 +156,11 @@ func TestWithoutNodes(t *testing.T) {
 		// The limit includes the timeouts of the first and the last failed round.
 		await(w.T, ttl+5*time.Second, "the probe fails", func() bool { return c.Check(w.Context()) != nil })
 		isErr(w.T, "without nodes", c.Check(w.Context()), core.ErrUnavailable)
+
 		time.Sleep(5 * time.Minute)
 		isErr(w.T, "leading without nodes", c.IsLeader(w.Context()), leader.ErrNotLeader)
 		log.Want(w.T, 1, "no leader can be elected")
+
 		w.each((*testutil.Node).Up)
 		await(w.T, 5*time.Second, "the probe passes", func() bool { return c.Check(w.Context()) == nil })
 		w.leader(taking, c)
@@ -171,9 +184,11 @@ func (w *world) known(l *candidate, all ...*candidate) {
 func TestLeaderThatHasGone(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
+
 		_, leave := w.enter(l)
 		l.Resign()
 		time.Sleep(time.Minute)
+
 		if h, err := f.Leader(w.Context()); err != nil || h.Candidate != l.name {
 			w.Errorf("while it finishes its work: %+v, %v", h, err)
 		}
@@ -181,8 +196,10 @@ func TestLeaderThatHasGone(t *testing.T) {
 		if isErr(w.T, "by itself", err, leader.ErrNoLeader); h != (leader.Holder{}) {
 			w.Errorf("%+v", h)
 		}
+
 		leave()
 		await(w.T, taking, "the other one leads", f.leads)
+
 		newcomer := w.candidate("new")
 		w.known(f, l, newcomer)
 		isErr(w.T, "Close", newcomer.Close(w.Context()), nil)
@@ -208,6 +225,7 @@ func TestNodesDisagreeOnTheTerm(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		key := w.first.KeyPrefix() + "{0}r:" + core.Key("cron-leader", "group")
+
 		for i, n := range w.nodes {
 			stored, _ := n.Exec("GET", key)
 			text, granted := stored.(string)
@@ -223,6 +241,7 @@ func TestNodesDisagreeOnTheTerm(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
+
 		if h, err := f.Leader(w.Context()); h != (leader.Holder{Candidate: l.name}) || err != nil {
 			w.Errorf("%+v leads, %v", h, err)
 		}

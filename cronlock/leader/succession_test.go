@@ -21,14 +21,17 @@ func (w *world) line(n int) (all []*candidate, elected chan *candidate) {
 		w.Fatal(err)
 	}
 	lease.Release(w.Context())
+
 	elected = make(chan *candidate, n)
 	for i := range n {
 		c := w.electedDoes(fmt.Sprint(i), w.first.Replica(), func(c *candidate) { elected <- c })
 		all = append(all, c)
 		time.Sleep(time.Second) // waiters are queued by the time of their clocks
 	}
+
 	testutil.Receive(w.T, elected)
 	w.each(func(n *testutil.Node) { n.Slow(oneWay); n.SlowReplies(oneWay) })
+
 	var looks sync.WaitGroup
 	for _, c := range all {
 		for range 5 { // at once, so that enough connections are open: a later dial would take another round trip
@@ -40,6 +43,7 @@ func (w *world) line(n int) (all []*candidate, elected chan *candidate) {
 		}
 	}
 	looks.Wait()
+
 	time.Sleep(ttl)
 	return all, elected
 }

@@ -28,28 +28,35 @@ func TestEnter(t *testing.T) {
 		if leave(); ctx != w.Context() {
 			w.Error("the context of one that is refused is not its own")
 		}
+
 		if f.Resign(); !l.leads() { // a follower has nothing to give up
 			w.Error("the leader has stopped leading")
 		}
+
 		why := errors.New("the caller has gone")
 		caller, end := context.WithCancelCause(context.WithValue(w.Context(), contextKey{}, 1))
+
 		first, leaveFirst, err := l.Enter(caller)
 		isErr(w.T, "the leader", err, nil)
 		second, leaveSecond := w.enter(l)
 		if first.Value(contextKey{}) != 1 {
 			w.Error("the caller's values are lost")
 		}
+
 		end(why)
 		if isErr(w.T, "the end of the caller", context.Cause(first), why); first.Err() == nil || second.Err() != nil {
 			w.Errorf("contexts: %v, %v", first.Err(), second.Err())
 		}
+
 		leaveFirst()
 		leaveFirst() // a second call does not count for other work
+
 		l.Resign()
 		time.Sleep(time.Minute)
 		if f.leads() {
 			w.Error("the other one leads while work is inside")
 		}
+
 		leaveSecond()
 		isErr(w.T, "the context of work that has left", second.Err(), context.Canceled)
 		await(w.T, taking, "the other one leads", f.leads)
@@ -62,9 +69,11 @@ func TestClose(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		work, leave := w.enter(l)
+
 		why := errors.New("no time")
 		ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, why)
 		defer cancel()
+
 		start := time.Now()
 		if err := l.Close(ctx); !errors.Is(err, why) || time.Since(start) != time.Second {
 			w.Errorf("after %v: %v", time.Since(start), err)
@@ -73,10 +82,12 @@ func TestClose(t *testing.T) {
 			w.Error("the work goes on")
 		}
 		isErr(w.T, "the work's end", context.Cause(work), leader.ErrNotLeader)
+
 		time.Sleep(3 * ttl)
 		if f.leads() || l.leads() {
 			w.Error("somebody leads, although the work has not ended")
 		}
+
 		time.AfterFunc(time.Second, leave)
 		isErr(w.T, "the second Close", l.Close(w.Context()), nil)
 		for range 20 { // there is nothing left to wait for
@@ -84,6 +95,7 @@ func TestClose(t *testing.T) {
 		}
 		await(w.T, taking, "the other one leads", f.leads)
 		isErr(w.T, "its health", l.Check(w.Context()), core.ErrClosed)
+
 		isErr(w.T, "Close of the other", f.Close(w.Context()), nil)
 		time.Sleep(5 * ttl)
 		if n := len(leaders(l, f)); n > 0 {
@@ -100,18 +112,22 @@ func TestStuckAfterResign(t *testing.T) {
 		l, f := w.candidateOn("l", w.first.Replica(core.WithLogger(log.Logger()))), (*candidate)(nil)
 		w.leader(taking, l)
 		f = w.candidateOn("f", w.first.Replica(core.WithLogger(log.Logger())))
+
 		_, leave := w.enter(l)
 		l.Resign()
 		time.Sleep(ttl - time.Second)
 		isErr(w.T, "while its work may still end", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
+
 		time.Sleep(2 * ttl)
 		for name, c := range map[string]*candidate{"the process that resigned": l, "the other one": f} {
 			if err := c.Check(w.Context()); err == nil || c.leads() {
 				w.Errorf("%s: its health is %v; it leads: %v", name, err, c.leads())
 			}
 		}
+
 		log.Want(w.T, 1, "work of the term has not ended since this process resigned", "group=group")
 		log.Want(w.T, 1, "the leader has resigned, and work of its term has not ended", "group=group")
+
 		leave()
 		await(w.T, taking, "the other one leads", f.leads)
 		isErr(w.T, "when its work has ended", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
@@ -160,8 +176,10 @@ func TestCloseInsideItsWork(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
+
 		elected <- e
 		isErr(w.T, "Close in OnElected", testutil.Receive(w.T, refused), core.ErrInvalid)
+
 		work, leave, err := e.Enter(w.Context())
 		isErr(w.T, "Enter", err, nil)
 		isErr(w.T, "Close in work", e.Close(context.WithoutCancel(work)), core.ErrInvalid)
@@ -194,17 +212,21 @@ func TestCallbackMisbehavesAtAnElection(t *testing.T) {
 						"panics": func() { panic("callback") }, "blocks": func() { <-until },
 						"is slow": func() { time.Sleep(2 * time.Second) }, "ends its goroutine": runtime.Goexit,
 					}[how]
+
 					c := at(misbehave)
 					locks := w.first.Replica(core.WithLogger(slog.New(lineHandler{c.line})), core.WithObserver(core.Observer{
 						Event: func(context.Context, core.Event) { c.event() },
 					}))
+
 					e := w.electedDoes("c", locks, func(*candidate) { c.elected() })
+
 					for range 3 {
 						await(w.T, taking, "it leads", e.leads)
 						e.Resign()
 						time.Sleep(away)
 					}
 					await(w.T, taking, "it leads", e.leads)
+
 					close(until)
 				})
 			})
@@ -262,15 +284,18 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 					w.Fatal(err)
 				}
 				defer e.Close(w.Context())
+
 				notice := testutil.Receive(w.T, elected)
 				time.Sleep(ttl)
 				work, leave, err := e.Enter(w.Context())
 				isErr(w.T, "Enter", err, nil)
 				defer leave()
+
 				lease, _ := core.FromContext(notice)
 				w.each((*testutil.Node).Down)
 				synctest.Wait() // a renewal that was answered before that counts
 				time.Sleep(time.Until(lease.ValidUntil()))
+
 				leads, worked, told := e.IsLeader(w.Context()), work.Err(), notice.Err()
 				isErr(w.T, "at the end of its validity", leads, leader.ErrNotLeader)
 				if worked == nil || told == nil {
@@ -278,6 +303,7 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 				}
 				isErr(w.T, "the work's end", context.Cause(work), core.ErrLost)
 				isErr(w.T, "the end of OnElected's context", context.Cause(notice), core.ErrLost)
+
 				_, _, err = e.Enter(w.Context())
 				isErr(w.T, "Enter", err, leader.ErrNotLeader)
 				w.each((*testutil.Node).Up)
