@@ -604,7 +604,8 @@ func (w *world) stopped(p *process, at time.Time) {
 // secondJob is the job of the second service.
 const secondJob = "other"
 
-// other is the function of that job. It checks that no two runs overlap, and that no tick is started more than twice.
+// other is the function of that job. It checks that no two runs overlap, and that no tick is started more than twice
+// unless a node has lost its memory.
 func (p *process) other(ctx context.Context) error {
 	run, _ := cronlock.FromContext(ctx)
 	p.mu.Lock()
