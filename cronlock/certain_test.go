@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A tick that has completed is not started again, although too few nodes answer for some seconds over the end of its run: the
-// end is recorded as soon as they do.
+// If too few nodes answer for some seconds when a run ends, the end is recorded as soon as enough nodes answer again.
+// The completed tick is not started again.
 func TestEndInAShortOutage(t *testing.T) {
 	for _, away := range []time.Duration{1500 * time.Millisecond, 2500 * time.Millisecond, 3 * time.Second, 5 * time.Second} {
 		bubbleOf(t, away.String(), 30*time.Second, func(t *testing.T, w *world) {
@@ -38,7 +38,7 @@ func TestEndInAShortOutage(t *testing.T) {
 	}
 }
 
-// A replica does not start again what it has finished itself, whatever the nodes know of that.
+// A replica does not start again a tick that it has completed itself, even if the nodes have no record of the end.
 func TestFinishedHereIsNeverStartedAgain(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: At(at(time.Minute)), job: []JobOption{AtLeastOnce(3)}, work: func(context.Context) error {
@@ -55,7 +55,7 @@ func TestFinishedHereIsNeverStartedAgain(t *testing.T) {
 	})
 }
 
-// Ticks that this replica knows are not asked for: while the latest one is over, a call sends no request.
+// A replica sends no requests about ticks that it knows: if the latest tick is over, a call sends no request at all.
 func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 	for _, late := range []bool{false, true} { // the tick was missed
 		bubbleOf(t, fmt.Sprintf("missed=%v", late), 30*time.Minute, func(t *testing.T, w *world) {
@@ -63,9 +63,11 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 				w.each((*testutil.Node).Down)
 				till(62 * time.Minute)
 			}
+
 			r := w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithRestartGuard(false)}})
 			w.each((*testutil.Node).Up)
 			till(65 * time.Minute)
+
 			asked := 0
 			r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { asked++; return testutil.Action{} })
 			for range 100 {
@@ -73,6 +75,7 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			if asked > 0 {
 				t.Errorf("%d requests", asked)
 			}
@@ -81,7 +84,7 @@ func TestWhatIsKnownIsNotAskedFor(t *testing.T) {
 	}
 }
 
-// What a replica remembers of a job is bounded.
+// A replica remembers at most maxLookback ticks of a job.
 func TestMemoryIsBounded(t *testing.T) {
 	var m memory
 	for i := range 10 * maxLookback {
@@ -92,21 +95,24 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// A tick whose end all nodes have is over, although all lost its start while it ran.
+// A tick whose end is on record is over even if all nodes have lost its start during the run.
 func TestNodesAreEmptiedInTurnDuringARun(t *testing.T) {
 	race.SkipSweep(t)
 	for _, most := range []int{1, 2} {
 		bubbleOf(t, fmt.Sprint(most), 59*time.Minute, func(t *testing.T, w *world) {
 			p := plan{schedule: Every(time.Hour), work: hold(6 * time.Minute), job: []JobOption{WithGrace(15 * time.Minute), AtLeastOnce(most)}}
 			w.replica("a", p)
+
 			till(61 * time.Minute)
 			for _, n := range w.nodes {
 				n.RestartEmpty()
 				time.Sleep(time.Minute)
 			}
+
 			newcomer := w.replica("b", p)
 			till(90 * time.Minute)
 			w.want(at(time.Hour))
+
 			past, err := newcomer.History(t.Context(), 1)
 			if err != nil || past[0].Ended.IsZero() || past[0].Attempt != 1 || past[0].Superseded {
 				t.Errorf("history: %+v, %v", past, err)
@@ -115,12 +121,14 @@ func TestNodesAreEmptiedInTurnDuringARun(t *testing.T) {
 	}
 }
 
-// A start of which no answer came is this replica's: if the nodes have it, it runs, once, and no other replica starts it.
+// A start that was not confirmed belongs to its replica: if the nodes have the record, that replica runs the tick,
+// once, and no other replica starts it.
 func TestStartWithoutAnAnswer(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		bubbleOf(t, fmt.Sprint(most), time.Minute+30*time.Second, func(t *testing.T, w *world) {
 			var r *replica
 			lost := false
+
 			p := plan{job: []JobOption{AtLeastOnce(most)}}
 			p.core = []core.Option{core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 				if op.Kind == core.OpComplete && op.Key == r.startKey(at(2*time.Minute), 1) && !lost {
@@ -130,16 +138,19 @@ func TestStartWithoutAnAnswer(t *testing.T) {
 				}
 				return ctx, nil
 			}})}
+
 			r = w.replica("a", p)
 			till(2*time.Minute + 5*time.Second)
 			w.replica("b", plan{job: p.job})
 			till(2*time.Minute + 50*time.Second)
+
 			starts := 0
 			for _, run := range w.ran() {
 				if run.Tick.Equal(at(2 * time.Minute)) {
 					starts++
 				}
 			}
+
 			if !lost || starts != 1 {
 				t.Errorf("%d starts: %+v", starts, w.ran())
 			}
@@ -147,7 +158,7 @@ func TestStartWithoutAnAnswer(t *testing.T) {
 	}
 }
 
-// A tick that was found too late by a clock that was wrong for a moment starts when the clock is right.
+// A tick that seemed missed while the nodes' clocks were ahead for a moment starts when the clocks are right again.
 func TestMissedByAWrongClock(t *testing.T) {
 	race.SkipSweep(t)
 	for _, ahead := range []time.Duration{5 * time.Minute, 30 * time.Minute} {
@@ -165,8 +176,8 @@ func TestMissedByAWrongClock(t *testing.T) {
 	}
 }
 
-// A run that failed, and whose end is not on record, is not what its replica goes by if another replica has done the tick
-// meanwhile: Previous is that tick.
+// If a run has failed, its end is not on record, and another replica has done the tick meanwhile, the first replica
+// does not rely on its own failure: Previous is that tick.
 func TestPreviousBesideAnEndThatIsNotRecorded(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var a *replica
@@ -179,11 +190,13 @@ func TestPreviousBesideAnEndThatIsNotRecorded(t *testing.T) {
 			time.AfterFunc(30*time.Second, a.locks.Link.Restore)
 			return errors.New("no paper")
 		}})
+
 		till(2*time.Minute + 5*time.Second)
 		b := w.replica("b", plan{job: []JobOption{AtLeastOnce(3)}})
 		till(2*time.Minute + 50*time.Second)
 		b.end()
 		till(3*time.Minute + 30*time.Second)
+
 		runs := w.ran()
 		if n := len(runs); n != 5 || runs[3].Attempt != 2 || !runs[4].Previous.Equal(at(2*time.Minute)) {
 			t.Errorf("ran %+v", runs)
@@ -191,11 +204,11 @@ func TestPreviousBesideAnEndThatIsNotRecorded(t *testing.T) {
 	})
 }
 
-// That a tick was superseded is known only if a later one was due by the clock that is believed now: what was orphaned after a
-// moment in which the clocks of the nodes were ahead is started again.
+// A tick counts as superseded only if a later tick is due by the present clocks. So a replica that saw later ticks
+// while the nodes' clocks were ahead for a moment still starts an orphaned tick again.
 func TestSupersededByAWrongClock(t *testing.T) {
 	bubble(t, 3*time.Minute+30*time.Second, func(t *testing.T, w *world) {
-		right := core.WithClockWindow(0) // any clock
+		right := core.WithClockWindow(0) // accepts any clock
 		w.each(func(n *testutil.Node) { n.StepClock(5 * time.Minute) })
 		b := w.replica("b", plan{job: append([]JobOption{AtLeastOnce(3)}, uncalled...), core: []core.Option{right}})
 		c, err := b.newClaim(t.Context(), false)
@@ -221,11 +234,13 @@ func TestSupersededByAWrongClock(t *testing.T) {
 	})
 }
 
-// A start that was recorded, but whose run could not begin because the host told it to stop, is still this replica's.
+// If a start was recorded, but its run could not begin because the host ended the context of the call, the replica
+// still runs the tick, once.
 func TestStoppedBetweenTheRecordAndTheRun(t *testing.T) {
 	bubble(t, time.Minute+30*time.Second, func(t *testing.T, w *world) {
-		var made atomic.Pointer[replica] // once it is
+		var made atomic.Pointer[replica] // set when the replica has been made
 		ctx, cancel := context.WithCancel(t.Context())
+
 		p := plan{schedule: Every(time.Minute), job: []JobOption{WithHost(func() {
 			if r := made.Load(); r != nil {
 				_ = r.RunDue(t.Context())
@@ -238,17 +253,21 @@ func TestStoppedBetweenTheRecordAndTheRun(t *testing.T) {
 			}
 			return c, nil
 		}})}
+
 		r := w.replica("a", p)
 		made.Store(r)
+
 		till(2 * time.Minute)
 		err := r.RunDue(ctx)
 		till(2*time.Minute + 30*time.Second)
+
 		n := 0
 		for _, run := range w.ran() {
 			if run.Tick.Equal(at(2 * time.Minute)) {
 				n++
 			}
 		}
+
 		if n != 1 {
 			t.Errorf("%v: %d runs: %+v", err, n, w.ran())
 		}

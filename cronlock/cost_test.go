@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// requests are what all nodes were asked: scripts, and looks, each of which reads the time once.
+// requests returns the number of requests to all nodes: scripts, and reads of records, each of which has one TIME
+// command.
 func (w *world) requests() (n int) {
 	for _, node := range w.nodes {
 		n += node.Calls()["EVALSHA"] + node.Calls()["TIME"]
@@ -19,19 +20,21 @@ func (w *world) requests() (n int) {
 	return n
 }
 
-// A job of every minute on three replicas and three nodes: what all nodes are asked for a tick.
+// A tick of a job on three replicas takes at most 155 requests to all of three nodes.
 func TestRequestsPerTick(t *testing.T) {
 	for name, host := range map[string]bool{"engine": false, "hosts": true} {
 		bubbleOf(t, name, 90*time.Second, func(t *testing.T, w *world) {
 			w.replicas(3, plan{host: host})
-			if err := w.first.Close(t.Context()); err != nil { // it looks after its nodes, too
+			if err := w.first.Close(t.Context()); err != nil { // an open Locker sends requests, too
 				t.Fatal(err)
 			}
+
 			till(5*time.Minute + 30*time.Second)
 			before := w.requests()
 			const n = 10
 			time.Sleep(n * time.Minute)
 			w.want(ticks(at(time.Minute), time.Minute, 15)...)
+
 			each := (w.requests() - before) / n
 			if t.Logf("%d requests for each tick", each); each > 155 {
 				t.Error("too many")
@@ -40,14 +43,15 @@ func TestRequestsPerTick(t *testing.T) {
 	}
 }
 
-// takeTurns leaves none to claims.
+// takeTurns takes all poll slots, so that claims must wait for one.
 func (r *replica) takeTurns() {
 	for range maxConcurrentPolls {
 		r.service.pollSlots <- struct{}{}
 	}
 }
 
-// Of many jobs a few ask the nodes at a time, and a run that goes on, or one by hand, is none of them.
+// At most maxConcurrentPolls claims for ticks send requests at a time. A run by hand, and a run that goes on, take no
+// poll slot.
 func TestClaimsTakeTurns(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{job: uncalled})
@@ -55,16 +59,19 @@ func TestClaimsTakeTurns(t *testing.T) {
 		if err := r.RunNow(t.Context()); err != nil {
 			t.Errorf("RunNow: %v", err)
 		}
+
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
 		if err := r.RunDue(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("RunDue without a turn: %v", err)
 		}
+
 		<-r.service.pollSlots
-		var taken atomic.Int64 // while the nodes are asked
+		var taken atomic.Int64 // the most slots taken during requests
 		w.each(func(n *testutil.Node) {
 			n.OnCall(func(int, []string) string { taken.Store(max(taken.Load(), int64(len(r.service.pollSlots)))); return "" })
 		})
+
 		c, err := r.newClaim(t.Context(), false)
 		if err != nil || taken.Load() != maxConcurrentPolls || len(r.service.pollSlots) != maxConcurrentPolls-1 {
 			t.Errorf("%v; %d turns were taken, and now %d", err, taken.Load(), len(r.service.pollSlots))
@@ -76,7 +83,8 @@ func TestClaimsTakeTurns(t *testing.T) {
 	})
 }
 
-// No run of a removed job starts, or after Close, however long its claim has waited: it does not wait any more.
+// If a job is removed or its Service closed, a claim that waits for a poll slot ends at once with ErrClosed, and no run
+// starts later.
 func TestEndWhileAClaimWaitsForItsTurn(t *testing.T) {
 	for name, end := range map[string]func(r *replica){"Remove": func(r *replica) { r.Remove() }, "Close": (*replica).end} {
 		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
@@ -95,7 +103,7 @@ func TestEndWhileAClaimWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// The first look of a new job asks for a bounded number of records.
+// The first poll of a new job reads a bounded number of records.
 func TestFirstLookIsBounded(t *testing.T) {
 	bubble(t, time.Hour, func(t *testing.T, w *world) {
 		var calls atomic.Int32
@@ -108,12 +116,12 @@ func TestFirstLookIsBounded(t *testing.T) {
 	})
 }
 
-// A run by hand waits for a look to end, and takes no tick away.
+// A run by hand during a poll is not refused.
 func TestRunNowDuringALook(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		w.each(func(n *testutil.Node) { n.SlowReplies(5 * time.Millisecond) })
 		r := w.replica("a", plan{schedule: Every(time.Hour)})
-		for range 20 { // a new job looks far back for ticks
+		for range 20 { // the first poll of a new job reads many earlier ticks
 			time.Sleep(10 * time.Millisecond)
 			if err := r.RunNow(t.Context()); err != nil {
 				t.Fatal(err)

@@ -16,12 +16,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// far makes each round trip of a replica take so long.
+// far makes each round trip of a replica take the time trip.
 func (r *replica) far(trip time.Duration) {
 	r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { return testutil.Action{Delay: trip / 2, ReplyDelay: trip / 2} })
 }
 
-// farReplica starts a replica whose job is new to it, with the nodes that far away.
+// farReplica starts a replica that is far from the nodes, and adds a job that is new to it.
 func (w *world) farReplica(trip time.Duration, s Schedule, p plan) *replica {
 	w.t.Helper()
 	p.schedule = At(midnight)
@@ -36,12 +36,12 @@ func (w *world) farReplica(trip time.Duration, s Schedule, p plan) *replica {
 	return r
 }
 
-// A job that is new starts its ticks also where the nodes are far away, or one of them does not answer, and with the shortest
-// grace: what a look takes does not make the tick late.
+// A new job starts its ticks even if the nodes are far away, and with the shortest grace: the time that a poll takes
+// does not make the tick late.
 func TestNewJobFarFromTheNodes(t *testing.T) {
 	for _, trip := range []time.Duration{50 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond} {
 		for _, short := range []bool{false, true} {
-			if short && trip > 200*time.Millisecond { // longer than such a TTL waits for a node
+			if short && trip > 200*time.Millisecond { // longer than the node timeout that belongs to the short TTL
 				continue
 			}
 			bubbleOf(t, fmt.Sprintf("%v short=%v", trip, short), 150*time.Second, func(t *testing.T, w *world) {
@@ -51,6 +51,7 @@ func TestNewJobFarFromTheNodes(t *testing.T) {
 				}
 				w.farReplica(trip, Every(time.Minute), p)
 				till(12*time.Minute + 30*time.Second)
+
 				var got []time.Time
 				for _, r := range w.ran() {
 					got = append(got, r.Tick)
@@ -63,7 +64,7 @@ func TestNewJobFarFromTheNodes(t *testing.T) {
 	}
 }
 
-// A new job beside a node that does not answer starts its first tick.
+// A new job starts its first tick even if one node is slow or does not answer.
 func TestNewJobBesideASlowNode(t *testing.T) {
 	for name, ill := range map[string]func(*testutil.Node){"hangs": (*testutil.Node).Hang, "slow": func(n *testutil.Node) { n.Slow(950 * time.Millisecond) }} {
 		bubbleOf(t, name, 50*time.Second, func(t *testing.T, w *world) {
@@ -80,7 +81,8 @@ func TestNewJobBesideASlowNode(t *testing.T) {
 	}
 }
 
-// A look reads before it takes the lease: a run by hand beside the first look of a new job is not refused.
+// A poll reads the records before it acquires the lease, so a run by hand during the first poll of a new job is not
+// refused.
 func TestRunNowBesideTheFirstLook(t *testing.T) {
 	for name, ill := range map[string]func(*replica){
 		"far away":     func(r *replica) { r.far(40 * time.Millisecond) },
@@ -103,7 +105,7 @@ func TestRunNowBesideTheFirstLook(t *testing.T) {
 	}
 }
 
-// A look that takes as long as the TTL begins anew, and goes on where it was.
+// A poll that takes as long as the TTL is ended. The next one continues its work.
 func TestLookLastsAtMostATTL(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.farReplica(280*time.Millisecond, Every(time.Minute), plan{core: []core.Option{core.TTL(3 * time.Second)}})
@@ -115,8 +117,8 @@ func TestLookLastsAtMostATTL(t *testing.T) {
 	})
 }
 
-// However much there is to read, a look ends after a TTL, and those that follow go on where it was. How many requests it takes
-// to read a record is a matter of chance, so that one look may be enough now and then.
+// A poll ends after a TTL, however much it has to read, and the next polls continue its work. The number of requests
+// for a record is random, so one poll is sometimes enough. The test then tries again.
 func TestLooksGoOnWhereTheLastOneWas(t *testing.T) {
 	t.Parallel()
 	const most = 30
@@ -133,17 +135,18 @@ func TestLooksGoOnWhereTheLastOneWas(t *testing.T) {
 	t.Errorf("no look took as long as the TTL, %d times", most)
 }
 
-// looksThroughMuch returns how many looks of a far replica end after a TTL until it starts a tick, where there is much to
-// read.
+// looksThroughMuch starts a far replica that has many records to read. It returns how many of its polls end after a TTL
+// before the replica starts a tick.
 func (w *world) looksThroughMuch() (ended int) {
 	const ttl, trip = 3 * time.Second, 290 * time.Millisecond
-	const most = ttl + dueTolerance + maxSpread + 2*trip // the replica waits a moment before the look, and records the start after it
+	// The replica waits a moment before a poll, and records the start after it.
+	const most = ttl + dueTolerance + maxSpread + 2*trip
 	every := Every(20 * time.Second)
 	again := []JobOption{AtLeastOnce(3), WithGrace(time.Hour)}
 	a := w.replica("a", plan{schedule: every, job: again, work: func(context.Context) error { panic("no paper") }})
 	till(40*time.Minute + 5*time.Second)
 	a.end()
-	w.nodes[0].RestartEmpty() // records are on a minority: each costs more requests
+	w.nodes[0].RestartEmpty() // records are now on a minority of the nodes: each takes more requests
 	w.nodes[1].RestartEmpty()
 	time.Sleep(30 * time.Second)
 
@@ -157,7 +160,7 @@ func (w *world) looksThroughMuch() (ended int) {
 			ended++
 		}
 
-		// A call that finds something also runs it, and records its end.
+		// A call that finds a tick also runs it, and records its end.
 		took := time.Since(began)
 		if runs := w.ran()[before:]; len(runs) > 0 {
 			took = runs[0].start.Sub(began)
@@ -173,8 +176,8 @@ func (w *world) looksThroughMuch() (ended int) {
 	return ended
 }
 
-// A new replica finds what is to start also where records are on a minority of the nodes, or ticks had many starts, and the
-// nodes are far away.
+// A new replica far from the nodes starts a tick in time even if records are on a minority of the nodes, or ticks had
+// many starts.
 func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
 	race.SkipSweep(t)
 	for name, c := range map[string]struct {
@@ -195,15 +198,19 @@ func TestFirstLookThroughMuchThatIsOpen(t *testing.T) {
 				}
 				return nil
 			}
+
 			a := w.replica("a", p)
 			till(40 * time.Minute)
 			a.end()
+
 			c.open(w, a)
 			time.Sleep(30 * time.Second)
+
 			before := len(w.ran())
 			began := time.Now()
 			w.farReplica(250*time.Millisecond, Every(20*time.Second), plan{})
 			time.Sleep(2 * time.Minute)
+
 			runs := w.ran()[before:]
 			if len(runs) < 3 || runs[0].start.Sub(began) > 20*time.Second {
 				t.Errorf("%d runs: %+v; %v", len(runs), runs, w.events.Counts())

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// electedReplica starts a process whose only job has one tick, at 1:00. It leads, and no node answers from the end of that
-// run on.
+// electedReplica starts a candidate that leads, and whose only job has one tick, at 1:00. When the run of that tick
+// ends, all nodes go down.
 func (w *world) electedReplica() (*candidate, *Job) {
 	w.t.Helper()
 	c := w.candidate(core.TTL(time.Minute))
@@ -25,7 +25,8 @@ func (w *world) electedReplica() (*candidate, *Job) {
 	return c, j
 }
 
-// The end of a run is tried until the deadline of the elector's Close, and no longer, although the Service stays open.
+// A replica tries to record the end of a run until the deadline of the elector's Close, and no longer, even though the
+// Service stays open.
 func TestElectorCloseEndsTheRecording(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		c, _ := w.electedReplica()
@@ -49,7 +50,7 @@ func TestElectorCloseEndsTheRecording(t *testing.T) {
 	})
 }
 
-// An end that can be recorded before the deadline of the elector's Close is recorded, and Close waits for that.
+// If the end of a run can be recorded before the deadline of the elector's Close, Close waits for that.
 func TestElectorCloseWaitsForTheRecording(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		c, j := w.electedReplica()
@@ -71,7 +72,7 @@ func TestElectorCloseWaitsForTheRecording(t *testing.T) {
 	})
 }
 
-// The end of a run is tried for as long as the job's lease lives, which may be minutes: no fixed number of seconds bounds it.
+// A replica tries to record the end of a run as long as the job's lease lives, even for minutes.
 func TestEndInALongOutage(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var up time.Time
@@ -84,9 +85,11 @@ func TestEndInALongOutage(t *testing.T) {
 			})
 			return nil
 		}
+
 		r := w.replicas(2, p)[0]
 		till(8 * time.Minute)
 		w.want(at(time.Minute))
+
 		past, err := r.History(t.Context(), 1)
 		if err != nil || len(past) != 1 || past[0].Ended.Before(at(time.Minute)) {
 			t.Errorf("history: %+v, %v; the nodes were back at %v", past, err, up)

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// nodes returns a Locker on an embedded node, which stands for Redis.
+// nodes returns a Locker on an embedded node, which takes the place of Redis.
 func nodes() (locker *core.Locker, end func()) {
 	node := testutil.StartNode()
 	locker, err := core.New([]redis.UniversalClient{node.Client()})
@@ -27,7 +27,7 @@ func nodes() (locker *core.Locker, end func()) {
 	}
 }
 
-// replica is a replica of a service.
+// replica starts a replica of a service.
 func replica() (service *cronlock.Service, end func()) {
 	locker, stop := nodes()
 	service, err := cronlock.New(locker, "billing")
@@ -40,14 +40,14 @@ func replica() (service *cronlock.Service, end func()) {
 	}
 }
 
-// A tick whose replica dies starts again elsewhere, up to three times in all.
+// If the replica of a tick dies, another replica starts the tick again. A tick has at most three starts.
 func ExampleAtLeastOnce() {
 	service, end := replica()
 	defer end()
 	ran := make(chan int, 1)
 	_, err := service.Add("invoices", cronlock.At(time.Now()), func(ctx context.Context) error {
 		run, _ := cronlock.FromContext(ctx)
-		ran <- run.Attempt // above 1 if it was started before
+		ran <- run.Attempt // above 1 if the tick was started before
 		return nil
 	}, cronlock.AtLeastOnce(3))
 	if err != nil {
@@ -57,11 +57,11 @@ func ExampleAtLeastOnce() {
 	// Output: attempt 1
 }
 
-// A job of every hour may start up to 15 minutes late, after an outage or a deploy.
+// After an outage or a deploy, a tick may start up to 15 minutes late.
 func ExampleWithGrace() {
 	service, end := replica()
 	defer end()
-	tick := time.Now().Add(-10 * time.Minute) // no replica was alive then
+	tick := time.Now().Add(-10 * time.Minute) // no replica was running then
 	ran := make(chan time.Time, 1)
 	_, err := service.Add("invoices", cronlock.At(tick), func(ctx context.Context) error {
 		run, _ := cronlock.FromContext(ctx)
@@ -75,7 +75,7 @@ func ExampleWithGrace() {
 	// Output: true
 }
 
-// A cron library that calls at the ticks; the engine calls once more for what is late.
+// A cron library calls the job at the ticks. If a tick is late, the engine asks for another call.
 func ExampleWithHost() {
 	service, end := replica()
 	defer end()
@@ -86,7 +86,7 @@ func ExampleWithHost() {
 		return nil
 	}, cronlock.WithHost(func() {
 		<-added
-		_ = job.RunDue(context.Background()) // as the library does at each tick; log what is not IsExpected
+		_ = job.RunDue(context.Background()) // as the library does at each tick; log the error unless IsExpected
 	}))
 	if err != nil {
 		log.Fatal(err)

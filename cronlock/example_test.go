@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/cronlock"
 )
 
-// A job's function sees which tick it runs for; a unit test needs no nodes.
+// The function of a job gets its tick from its context. With NewContext, a unit test of the function needs no nodes.
 func ExampleNewContext() {
 	invoices := func(ctx context.Context) error {
 		run, _ := cronlock.FromContext(ctx)
@@ -20,7 +20,7 @@ func ExampleNewContext() {
 	// Output: invoices of 2030-04-30
 }
 
-// Every names the same instants on all replicas; it does not count from the start of a process.
+// Every has the same instants on all replicas. It does not count from the start of a process.
 func ExampleEvery() {
 	quarter := cronlock.Every(15 * time.Minute)
 	at := time.Date(2030, 5, 1, 3, 7, 30, 0, time.UTC)
@@ -34,7 +34,7 @@ func ExampleEvery() {
 	// 03:45:00
 }
 
-// At names instants; a job with it ends after the last.
+// At is a schedule of given instants. After the last one, the job has no more ticks.
 func ExampleAt() {
 	noon := time.Date(2030, 5, 1, 12, 0, 0, 0, time.UTC)
 	once := cronlock.At(noon)

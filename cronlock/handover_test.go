@@ -10,12 +10,13 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// A leader whose Service closes keeps the leadership while other work is in its term: work of Enter, or OnElected that takes
-// its time. That work is not told to stop. When it has ended, another process leads at once, although the run of the job
-// goes on.
+// A leader whose Service is closed keeps the leadership while its term has other work: work that has called Enter, or a
+// slow OnElected. The context of such work stays live. When the work has ended, another process leads at once, even
+// though the run of the job goes on.
 func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 	race.SkipSweep(t)
 	const work = 15 * time.Second // longer than a TTL
+
 	cases := map[string]func(t *testing.T, c *candidate, elected chan struct{}) (leave func()){
 		"Enter": func(t *testing.T, c *candidate, elected chan struct{}) func() {
 			close(elected)
@@ -34,6 +35,7 @@ func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 			return func() { close(elected) }
 		},
 	}
+
 	for name, enter := range cases {
 		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
 			elected := make(chan struct{}) // closed when the first OnElected may return
@@ -42,6 +44,7 @@ func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 			all = append(all, w.candidateWith())
+
 			running := make(chan error, 1)
 			for _, c := range all {
 				c.add(t, "long", At(at(time.Minute)), func(ctx context.Context) error {
@@ -50,6 +53,7 @@ func TestOtherWorkKeepsTheTermOfAServiceThatCloses(t *testing.T) {
 					return err
 				})
 			}
+
 			till(time.Minute + 5*time.Second)
 			old, next := all[0], all[1]
 			leave := enter(t, old, elected)

@@ -17,12 +17,12 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-func init() { logging.Disable() } // go-redis prints each failed dial
+func init() { logging.Disable() } // go-redis would print each failed dial
 
-// ttl is that of the Lockers of these tests.
+// ttl is the TTL of the Lockers in these tests.
 const ttl = 10 * time.Second
 
-// A world is the nodes, the replicas of a service, and what they ran, in a bubble.
+// A world has the nodes and the replicas of a service in a bubble, and records their runs.
 type world struct {
 	t      *testing.T
 	nodes  []*testutil.Node
@@ -39,7 +39,7 @@ type ran struct {
 	start time.Time
 }
 
-// bubble runs f in a bubble, beside those of other tests, from so long after midnight on.
+// bubble runs f in a bubble, in parallel with other tests. f begins the time after past midnight.
 func bubble(t *testing.T, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -55,12 +55,12 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// bubbleOf is bubble in a subtest of that name.
+// bubbleOf calls bubble in a subtest with the given name.
 func bubbleOf(t *testing.T, name string, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) { bubble(t, after, f) })
 }
 
-// hold returns a function that takes so long, or until it is told to stop.
+// hold returns a function that takes the time d, or ends with its context.
 func hold(d time.Duration) func(context.Context) error {
 	return func(ctx context.Context) error {
 		timer := time.NewTimer(d)
@@ -74,26 +74,26 @@ func hold(d time.Duration) func(context.Context) error {
 	}
 }
 
-// uncalled is for a job whose host never calls.
+// uncalled has the options of a job whose host never calls it.
 var uncalled = []JobOption{WithHost(func() {})}
 
-// each is done to all nodes.
+// each calls f for all nodes.
 func (w *world) each(f func(*testutil.Node)) {
 	for _, n := range w.nodes {
 		f(n)
 	}
 }
 
-// A plan is how a replica differs.
+// A plan has the settings of a replica.
 type plan struct {
-	schedule Schedule // the default is every minute
-	host     bool     // a host calls at the ticks
+	schedule Schedule // every minute if nil
+	host     bool     // a host calls the job at its ticks
 	work     func(ctx context.Context) error
 	job      []JobOption
 	core     []core.Option
 }
 
-// A replica is one process of the service: a Service with one job, and maybe a host that calls for its ticks.
+// A replica is one process of the service: a Service with one job, and possibly a host that calls the job at its ticks.
 type replica struct {
 	*Job
 	w     *world
@@ -101,29 +101,32 @@ type replica struct {
 	locks *locktest.Locker
 	plan  plan
 
-	stop  context.CancelFunc // of the host
+	stop  context.CancelFunc // ends the host
 	calls sync.WaitGroup
 	ended bool
 }
 
-// replica starts one.
+// replica starts a replica.
 func (w *world) replica(name string, p plan) *replica {
 	w.t.Helper()
 	r := &replica{w: w, name: name, locks: w.first.Replica(p.core...), plan: p}
 	if p.schedule == nil {
 		r.plan.schedule = Every(time.Minute)
 	}
+
 	s, err := New(r.locks.Locker, "service")
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	ctx, stop := context.WithCancel(w.t.Context())
 	r.stop = stop
 	job := p.job
-	ready := make(chan struct{}) // closed when there is a Job to call
+	ready := make(chan struct{}) // closed when r.Job is set
 	if p.host {
 		job = append(job, WithHost(func() { <-ready; _ = r.RunDue(ctx) }))
 	}
+
 	if r.Job, err = s.Add("job", r.plan.schedule, r.work, job...); err != nil {
 		w.t.Fatal(err)
 	}
@@ -131,11 +134,12 @@ func (w *world) replica(name string, p plan) *replica {
 	if p.host {
 		r.calls.Go(func() { r.hosted(ctx) })
 	}
+
 	w.t.Cleanup(r.end)
 	return r
 }
 
-// replicas starts so many.
+// replicas starts n replicas.
 func (w *world) replicas(n int, p plan) (all []*replica) {
 	w.t.Helper()
 	for i := range n {
@@ -144,7 +148,7 @@ func (w *world) replicas(n int, p plan) (all []*replica) {
 	return all
 }
 
-// hosted does what a cron library does: it calls for each tick, on a goroutine of its own.
+// hosted calls the job at each tick, on a new goroutine, as a cron library does.
 func (r *replica) hosted(ctx context.Context) {
 	for {
 		now := time.Now()
@@ -167,7 +171,7 @@ func (r *replica) work(ctx context.Context) error {
 	return nil
 }
 
-// end is a shutdown.
+// end shuts the replica down.
 func (r *replica) end() {
 	if r.ended {
 		return
@@ -189,7 +193,7 @@ func (w *world) ran() []ran {
 	return slices.Clone(w.runs)
 }
 
-// want checks that these ticks ran, in this order, and none before it was due.
+// want checks that these ticks ran, in this order, and that none ran before it was due.
 func (w *world) want(ticks ...time.Time) {
 	w.t.Helper()
 	var got, want []string
@@ -207,7 +211,7 @@ func (w *world) want(ticks ...time.Time) {
 	}
 }
 
-// ticks are n instants from the first on.
+// ticks returns n instants, beginning with first.
 func ticks(first time.Time, period time.Duration, n int) (all []time.Time) {
 	for i := range n {
 		all = append(all, first.Add(time.Duration(i)*period))
@@ -215,17 +219,17 @@ func ticks(first time.Time, period time.Duration, n int) (all []time.Time) {
 	return all
 }
 
-// before returns the latest instant before at.
+// before returns the latest instant of the schedule before at.
 func before(s Schedule, at time.Time) time.Time {
 	at, _ = latest(s, at.Add(-1))
 	return at
 }
 
-// midnight is when bubbles begin.
+// midnight is the time at which bubbles begin.
 var midnight = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// at is so long after midnight.
+// at returns the instant that is d after midnight.
 func at(d time.Duration) time.Time { return midnight.Add(d) }
 
-// till sleeps until so long after midnight.
+// till sleeps until d after midnight.
 func till(d time.Duration) { time.Sleep(time.Until(at(d))) }

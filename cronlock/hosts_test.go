@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A start that another process has recorded first is not this one's.
+// If another process has recorded a start first, a claim of that start does not run the tick.
 func TestStartOfAnother(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{job: uncalled}), w.replica("b", plan{job: uncalled})
@@ -19,10 +19,12 @@ func TestStartOfAnother(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		other := &claim{job: b.Job, entry: c.entry}
 		if mine, _, err := other.writeRecord(t.Context(), b.startKey(c.tick, 1), nil); err != nil || !mine {
 			t.Fatalf("%v, %v", mine, err)
 		}
+
 		if err := errors.Join(c.Call(), c.End()); !errors.Is(err, core.ErrDone) {
 			t.Errorf("Call: %v", err)
 		}
@@ -30,8 +32,8 @@ func TestStartOfAnother(t *testing.T) {
 	})
 }
 
-// A host that calls a claim too often starts its tick once. The tick comes first: when a run by hand ends, the engine looks,
-// and would take it.
+// A host that calls the claim of a tick repeatedly starts the tick once. A claim by hand runs at each call. The tick
+// comes first in this test, because the engine polls when a run by hand ends, and would claim the tick.
 func TestCalledTooOften(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{job: uncalled})
@@ -55,17 +57,20 @@ func TestCalledTooOften(t *testing.T) {
 	})
 }
 
-// A claim that its host gives back uncalled is made again soon, although a look has seen its lease meanwhile.
+// If a host ends a claim without calling it, the engine asks for another call soon, even if a poll has found the lease
+// held meanwhile.
 func TestClaimIsGivenBack(t *testing.T) {
 	bubble(t, 2*time.Minute-time.Second, func(t *testing.T, w *world) {
 		calls := make(chan time.Time, 10)
 		r := w.replica("a", plan{job: []JobOption{WithHost(func() { calls <- time.Now() })}})
 		<-calls // for the tick before
+
 		till(2 * time.Minute)
 		c, err := r.newClaim(t.Context(), false)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		till(2*time.Minute + 2*time.Second)
 		_ = c.End()
 		if again := <-calls; again.After(at(2*time.Minute + 8*time.Second)) {
@@ -74,8 +79,8 @@ func TestClaimIsGivenBack(t *testing.T) {
 	})
 }
 
-// A claim in which an observer panics leaves nothing behind: neither its turn among those of the jobs, nor the lease, nor
-// what Close waits for.
+// A claim in which an observer panics leaves nothing behind: its poll slot and its lease are free, and Close does not
+// wait for it.
 func TestObserverPanicsInAClaim(t *testing.T) {
 	for name, kind := range map[string]core.OpKind{"acquire": core.OpAcquire, "hold": core.OpHold, "release": core.OpRelease} {
 		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
@@ -88,9 +93,11 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 					}
 					return ctx, nil
 				}})}})
+
 			till(15 * time.Minute)
 			runs := len(w.ran())
 			till(16 * time.Minute)
+
 			r.end()
 			if n := len(w.ran()) - runs; n < 5 || left.Load() > 0 || len(r.service.pollSlots) > 0 || time.Since(at(16*time.Minute)) > time.Minute {
 				t.Errorf("%d runs in the last minute, after all panics but %d; %d claims have their turn at %v", n, left.Load(), len(r.service.pollSlots), time.Now())
@@ -99,12 +106,12 @@ func TestObserverPanicsInAClaim(t *testing.T) {
 	}
 }
 
-// A tick that falls due while a look for the one before goes on is looked for when that has ended.
+// A tick that falls due during a poll for the tick before starts after that poll.
 func TestTickFallsDueDuringALook(t *testing.T) {
 	for before := time.Second; before < 1400*time.Millisecond; before += 50 * time.Millisecond {
 		bubbleOf(t, before.String(), 2*time.Minute-before, func(t *testing.T, w *world) {
 			w.each(func(n *testutil.Node) { n.SlowReplies(100 * time.Millisecond) })
-			w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // midnight's is too old
+			w.replica("a", plan{schedule: At(midnight, at(2*time.Minute))}) // the tick at midnight is too old to start
 			till(2*time.Minute + 2*time.Second)
 			w.want(at(2 * time.Minute))
 			w.each((*testutil.Node).Up)
@@ -112,7 +119,7 @@ func TestTickFallsDueDuringALook(t *testing.T) {
 	}
 }
 
-// A schedule that panics for a time costs its job the ticks of that time, and no process.
+// If a schedule panics for a time, its job misses the ticks of that time, and the process goes on.
 func TestScheduleThatPanics(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		var wrong atomic.Bool
@@ -131,7 +138,7 @@ func TestScheduleThatPanics(t *testing.T) {
 	})
 }
 
-// A schedule that names other instants than it did when it was added costs no loop.
+// If a schedule returns other instants than when its job was added, the engine does not call it in a tight loop.
 func TestScheduleThatChanges(t *testing.T) {
 	bubble(t, 2*time.Minute, func(t *testing.T, w *world) {
 		var asked atomic.Int32
@@ -149,8 +156,7 @@ func TestScheduleThatChanges(t *testing.T) {
 	})
 }
 
-// The last tick of a schedule is started again like any other when its run has ended after more than an hour, without
-// completing.
+// The last tick of a schedule is started again like any other if its run was interrupted, even after more than an hour.
 func TestLastTickIsStartedAgain(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		p := plan{schedule: At(at(time.Minute).In(zone(t, "Asia/Tokyo"))), core: []core.Option{core.TTL(time.Minute)}, job: []JobOption{AtLeastOnce(3)}}
@@ -160,19 +166,21 @@ func TestLastTickIsStartedAgain(t *testing.T) {
 			}
 			return ctx.Err()
 		}
+
 		a := w.replica("a", p)
 		till(90 * time.Second)
 		w.replica("b", p)
 		till(70 * time.Minute)
 		a.locks.Link.Kill()
 		till(75 * time.Minute)
+
 		if runs := w.ran(); len(runs) != 2 || runs[1].Attempt != 2 || runs[1].Tick != at(time.Minute) { // in UTC
 			t.Errorf("%+v", runs)
 		}
 	})
 }
 
-// What the function itself has failed with is not expected, unless it was told to stop.
+// An error of the job's function is not expected, except context.Canceled.
 func TestIsExpected(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var fails error

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Whether a tick is too late is decided by the instant at which its look begins, which is the call: a tick starts if the
-// grace ends while the call waits for other looks, or for slow nodes. A call after the end of the grace starts nothing.
+// The instant of a call decides whether a tick is too late. The tick starts even if its grace ends while the call waits
+// for other polls or for slow nodes. A call after the end of the grace starts nothing.
 func TestLatenessIsThatOfTheCall(t *testing.T) {
 	const grace = 11 * time.Second
 	for name, c := range map[string]struct {
-		after time.Duration // of the call, after the tick
-		trip  time.Duration // of each request
-		turn  time.Duration // until the call has its turn among those of all jobs
-		own   bool          // another call of the job is looking until then
+		after time.Duration // from the tick to the call
+		trip  time.Duration // the time of each round trip
+		turn  time.Duration // from the call until it gets a poll slot
+		own   bool          // another call of the same job is in the way, not calls of other jobs
 		want  error
 	}{
 		"slow nodes":                {after: grace - 500*time.Millisecond, trip: 800 * time.Millisecond},
@@ -26,9 +26,10 @@ func TestLatenessIsThatOfTheCall(t *testing.T) {
 		bubbleOf(t, name, time.Minute, func(t *testing.T, w *world) {
 			const tick = 3 * time.Minute
 			r := w.replica("a", plan{schedule: At(at(time.Minute), at(tick)), job: append([]JobOption{WithGrace(grace)}, uncalled...)})
-			if err := r.RunDue(t.Context()); err != nil { // the replica knows its ticks from now on
+			if err := r.RunDue(t.Context()); err != nil { // the replica now knows the ticks so far
 				t.Fatal(err)
 			}
+
 			till(tick + c.after)
 			r.far(c.trip)
 			switch {
@@ -51,6 +52,7 @@ func TestLatenessIsThatOfTheCall(t *testing.T) {
 				}
 				return
 			}
+
 			time.Sleep(time.Minute)
 			w.want(at(time.Minute))
 		})

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// A gauge counts what is under way.
+// A gauge counts activities: those under way, the most at once, and all.
 type gauge struct{ now, most, total atomic.Int32 }
 
 func (g *gauge) begin() {
@@ -32,7 +32,7 @@ func (g *gauge) begin() {
 
 func (g *gauge) end() { g.now.Add(-1) }
 
-// gaugeLooks counts the looks of the engine at a job.
+// gaugeLooks makes g count the engine's polls of the job.
 func (j *Job) gaugeLooks(g *gauge) {
 	j.poller.mu.Lock()
 	defer j.poller.mu.Unlock()
@@ -44,8 +44,8 @@ func (j *Job) gaugeLooks(g *gauge) {
 	}
 }
 
-// countRequests makes a process count its requests, each to one node: scripts, and looks, each of which reads the time once.
-// lost reports whether a command gets no answer; nil stands for a network without faults.
+// countRequests makes sent count the requests of a process, each to one node. A request is a script, or a read of a
+// record, which has one TIME command. lost reports whether a command is dropped; if it is nil, none is.
 func countRequests(locks *locktest.Locker, sent *atomic.Int64, lost func(cmd redis.Cmder) bool) {
 	locks.Link.OnRequest(func(cmd redis.Cmder) testutil.Action {
 		switch cmd.Name() {
@@ -59,7 +59,7 @@ func countRequests(locks *locktest.Locker, sent *atomic.Int64, lost func(cmd red
 // isScript reports whether a command is a script.
 func isScript(cmd redis.Cmder) bool { return cmd.Name() == "eval" || cmd.Name() == "evalsha" }
 
-// goroutines returns how many goroutines run code of this package, other than the tests.
+// goroutines returns the number of goroutines that run methods of Job or claim.
 func goroutines() (n int) {
 	buf := make([]byte, 16<<20)
 	for _, one := range bytes.Split(buf[:runtime.Stack(buf, true)], []byte("\n\n")) {
@@ -70,8 +70,8 @@ func goroutines() (n int) {
 	return n
 }
 
-// If each look takes longer than the period of the job, because the nodes and the observer are slow, a job still has one
-// look under way. When the nodes are quick again, all is as before.
+// If each poll takes longer than the period of the job, because the nodes and the observer are slow, a job still has
+// only one poll under way. When the nodes are fast again, requests and runs are as frequent as before.
 func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in cases
 	race.SkipSweep(t)
 	for name, c := range map[string]struct {
@@ -79,7 +79,7 @@ func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in
 		replicas int
 	}{
 		"one replica":  {time.Second, 1},
-		"two replicas": {2 * time.Second, 2}, // a tick is often started by the other one
+		"two replicas": {2 * time.Second, 2}, // the other replica often starts a tick
 	} {
 		bubbleAlone(t, name, 30*time.Second, func(t *testing.T, w *world) {
 			const jobs = 10
@@ -115,7 +115,7 @@ func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in
 				}
 			}
 
-			// As it should be.
+			// Fast nodes.
 			each(func(r *slowReplica) { r.slow(0) })
 			time.Sleep(10 * time.Second)
 			before := sent()
@@ -124,7 +124,9 @@ func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in
 
 			// Slow nodes.
 			each(func(r *slowReplica) { r.slow(900 * time.Millisecond) })
-			const most = 2 + maxConcurrentReads // of a job: its look, the records that it reads, and a call of the observer
+			// A job's goroutines are its poll, the reads of records, and a call of the observer.
+			const most = 2 + maxConcurrentReads
+
 			for range 6 {
 				time.Sleep(10 * time.Second)
 				if n := goroutines(); n > most*jobs*c.replicas {
@@ -132,16 +134,18 @@ func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in
 				}
 			}
 
-			// As before.
+			// Fast nodes again.
 			each(func(r *slowReplica) { r.slow(0) })
 			time.Sleep(30 * time.Second)
 			if n := goroutines(); n > 2*jobs*c.replicas {
 				t.Errorf("%d goroutines after the nodes were slow, for %d jobs", n, jobs*c.replicas)
 			}
+
 			var earlier []int
 			for _, name := range names {
 				earlier = append(earlier, ran(name))
 			}
+
 			before = sent()
 			const after = 20 * time.Second
 			time.Sleep(after)
@@ -170,16 +174,16 @@ func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in
 	}
 }
 
-// A slowReplica is a process with several jobs, whose observer takes a millisecond whenever it is called.
+// A slowReplica is a process with several jobs. Each call of its observer takes a millisecond.
 type slowReplica struct {
 	*Service
 	locks *locktest.Locker
 	sent  atomic.Int64      // requests
-	looks map[string]*gauge // of the engine, by the job
-	takes map[string]*gauge // requests for the lease of the job, by the job
+	looks map[string]*gauge // polls of the engine, by job
+	takes map[string]*gauge // requests for the job's lease, by job
 }
 
-// slowReplica starts one.
+// slowReplica starts a slowReplica. Its jobs call work with their names.
 func (w *world) slowReplica(period time.Duration, names []string, work func(job string)) *slowReplica {
 	w.t.Helper()
 	r := &slowReplica{looks: map[string]*gauge{}, takes: map[string]*gauge{}}
@@ -188,6 +192,7 @@ func (w *world) slowReplica(period time.Duration, names []string, work func(job 
 		r.looks[name], r.takes[name] = &gauge{}, &gauge{}
 		keys[core.Key("cron", "service", name, "run")] = r.takes[name]
 	}
+
 	const pause = time.Millisecond
 	r.locks = w.first.Replica(core.WithObserver(core.Observer{
 		Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
@@ -204,11 +209,13 @@ func (w *world) slowReplica(period time.Duration, names []string, work func(job 
 		},
 		Event: func(context.Context, core.Event) { time.Sleep(pause) },
 	}))
+
 	var err error
 	r.Service, err = New(r.locks.Locker, "service")
 	if err != nil {
 		w.t.Fatal(err)
 	}
+
 	for _, name := range names {
 		j, err := r.Add(name, Every(period), func(context.Context) error {
 			work(name)
@@ -222,7 +229,7 @@ func (w *world) slowReplica(period time.Duration, names []string, work func(job 
 	return r
 }
 
-// slow makes each round trip to the nodes take so long.
+// slow makes each round trip to the nodes take the time trip, and counts the requests.
 func (r *slowReplica) slow(trip time.Duration) {
 	r.locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
 		r.sent.Add(1)
@@ -230,21 +237,21 @@ func (r *slowReplica) slow(trip time.Duration) {
 	})
 }
 
-// The bounds that the package document gives: looks at a job in a minute, and requests for a job to a node in a minute and
-// in a look.
+// The package documentation states these bounds for a job, except quietRequests. The number of requests is that to one
+// node.
 const (
-	mostLooks     = 60
-	quietRequests = 15
-	lookRequests  = 120
-	worstRequests = 7200
+	mostLooks     = 60   // polls in a minute
+	quietRequests = 15   // requests in a minute if all is well; the documentation says about 10
+	lookRequests  = 120  // requests of a poll
+	worstRequests = 7200 // requests in a minute in the worst case
 )
 
-// A job that is due every minute costs a node as many requests a minute as the package document says: if all is well, and if
-// each look fails. A Locker without jobs tells what is not for the job.
+// A job that is due every minute costs a node no more requests a minute than the package documentation says, if all is
+// well and if each poll fails. The requests of a Locker without jobs are subtracted.
 func TestRequestsPerMinute(t *testing.T) {
 	for name, c := range map[string]struct {
-		down int                                        // nodes
-		lost func(cmd redis.Cmder, acquiring bool) bool // acquiring says that the lease of the job is being asked for
+		down int                                        // the number of nodes that are down
+		lost func(cmd redis.Cmder, acquiring bool) bool // acquiring: the job's lease is being requested
 		runs bool
 		most int64
 	}{
@@ -272,13 +279,16 @@ func TestRequestsPerMinute(t *testing.T) {
 					return ctx, func(core.Outcome) { acquiring.Store(false) }
 				},
 			})}})
+
 			var looks gauge
 			r.gaugeLooks(&looks)
 			idle := w.first.Replica()
+
 			till(2*time.Minute + 30*time.Second)
 			for _, n := range w.nodes[:c.down] {
 				n.Down()
 			}
+
 			var sent, background atomic.Int64
 			countRequests(idle, &background, nil)
 			countRequests(r.locks, &sent, func(cmd redis.Cmder) bool { return c.lost != nil && c.lost(cmd, acquiring.Load()) })
@@ -289,6 +299,7 @@ func TestRequestsPerMinute(t *testing.T) {
 				looks.total.Store(0)
 				runs := len(w.ran())
 				time.Sleep(time.Minute)
+
 				n := (sent.Load() - background.Load()) / int64(len(w.nodes))
 				t.Logf("%d requests to a node in %d looks, and %d without the job", n, looks.total.Load(), background.Load()/3)
 				if n > c.most || looks.total.Load() > mostLooks {
@@ -304,15 +315,16 @@ func TestRequestsPerMinute(t *testing.T) {
 	}
 }
 
-// A look has the most to read if many ticks are new to the replica, their records are on a minority of the nodes, and the
-// last tick that was started had ten starts. It sends as many requests to a node as the package document says, and so do
-// all looks of a minute if each fails there.
+// A poll has the most to read if many ticks are new to the replica, their records are on a minority of the nodes, and
+// the last tick that was started had ten starts. Such a poll, and all polls of a minute if each of them fails, send a
+// node no more requests than the package documentation says.
 func TestRequestsOfTheLongestLook(t *testing.T) {
 	race.SkipSweep(t)
 	for _, fails := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprintf("fails=%v", fails), 30*time.Second, func(t *testing.T, w *world) {
 			const period = 20 * time.Second
 			again := []JobOption{AtLeastOnce(maxStarts), WithGrace(time.Hour)}
+
 			var b *replica
 			var called atomic.Bool
 			b = w.replica("b", plan{schedule: Every(period), job: append(again, WithHost(func() {
@@ -320,22 +332,27 @@ func TestRequestsOfTheLongestLook(t *testing.T) {
 					_ = b.RunDue(t.Context())
 				}
 			}))})
+
 			till(time.Minute + time.Second)
-			if err := b.RunDue(t.Context()); err != nil { // it knows the ticks until now
+			if err := b.RunDue(t.Context()); err != nil { // b now knows all ticks so far
 				t.Fatal(err)
 			}
+
 			a := w.replica("a", plan{schedule: Every(period), job: again, work: func(context.Context) error { panic("no paper") }})
-			till(time.Minute + maxTicksUnderLease*period - time.Second) // the last tick has had all its starts
+			till(time.Minute + maxTicksUnderLease*period - time.Second) // by then the last tick has had all its starts
+
 			a.end()
 			w.nodes[0].RestartEmpty()
 			w.nodes[1].RestartEmpty()
 			time.Sleep(ttl + 5*time.Second) // the nodes vote again
+
 			if due, _ := b.latest(time.Now()); len(b.unknownTicks(due, maxLookback)) != maxTicksUnderLease {
 				t.Fatalf("%d ticks are unknown, want %d", len(b.unknownTicks(due, maxLookback)), maxTicksUnderLease)
 			}
 
 			var sent atomic.Int64
 			before := len(w.ran())
+
 			if !fails {
 				countRequests(b.locks, &sent, nil)
 				err := b.RunDue(t.Context())
@@ -348,9 +365,11 @@ func TestRequestsOfTheLongestLook(t *testing.T) {
 				return
 			}
 
-			countRequests(b.locks, &sent, func(cmd redis.Cmder) bool { // a record of a minority cannot be settled
+			// If scripts for starts get no answer, a record on a minority of the nodes cannot be completed.
+			countRequests(b.locks, &sent, func(cmd redis.Cmder) bool {
 				return isScript(cmd) && strings.Contains(fmt.Sprint(cmd.Args()...), "start")
 			})
+
 			var looks gauge
 			b.gaugeLooks(&looks)
 			called.Store(true)
@@ -372,15 +391,17 @@ func TestRequestsOfTheLongestLook(t *testing.T) {
 	}
 }
 
-// Nothing of a tick that this process has done is read again when the next one starts, whether the function succeeded or
-// failed.
+// When a tick starts, the process does not read the records of the tick before again if it has run that tick itself,
+// whether the function succeeded or failed.
 func TestTickBeforeIsNotReadAgain(t *testing.T) {
 	for _, starts := range []int{1, 3} {
 		for _, failed := range []error{nil, errors.New("no paper")} {
 			bubbleOf(t, fmt.Sprintf("AtLeastOnce(%d), %v", starts, failed), 30*time.Second, func(t *testing.T, w *world) {
 				r := w.replica("a", plan{job: []JobOption{AtLeastOnce(starts)}, work: func(context.Context) error { return failed }})
+
 				till(5*time.Minute + 30*time.Second)
 				before := []string{r.startKey(at(5*time.Minute), 1), r.endKey(at(5 * time.Minute))}
+
 				var again, all atomic.Int32
 				r.locks.Link.OnRequest(func(cmd redis.Cmder) testutil.Action {
 					all.Add(1)
@@ -392,6 +413,7 @@ func TestTickBeforeIsNotReadAgain(t *testing.T) {
 					}
 					return testutil.Action{}
 				})
+
 				till(6*time.Minute + 30*time.Second)
 				r.locks.Link.OnRequest(nil)
 				w.want(ticks(at(0), time.Minute, 7)...)

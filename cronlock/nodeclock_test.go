@@ -13,12 +13,14 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The clocks of one node, or of all, step by a minute. Without a clock window too, no tick starts more often than it may.
+// If the clocks of one node or of all nodes step by a minute and back, no tick starts more often than allowed, even
+// without a clock window.
 func TestNodesStepWithoutAWindow(t *testing.T) {
 	race.SkipSweep(t)
 	for _, most := range []int{1, 3} {
 		bubbleOf(t, fmt.Sprint(most), 30*time.Second, func(t *testing.T, w *world) {
 			w.replicas(3, plan{schedule: Every(5 * time.Second), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{AtLeastOnce(most)}, work: hold(3 * time.Second)})
+
 			rng := rand.New(rand.NewPCG(uint64(most), 1))
 			for range 6 {
 				d, one := time.Minute-2*time.Minute*time.Duration(rng.IntN(2)), rng.IntN(2*len(w.nodes))
@@ -31,13 +33,16 @@ func TestNodesStepWithoutAWindow(t *testing.T) {
 					time.Sleep(time.Duration(rng.IntN(30000)) * time.Millisecond)
 				}
 			}
+
 			time.Sleep(2 * time.Minute)
+
 			starts, runs := map[time.Time]int{}, w.ran()
 			for _, r := range runs {
 				if starts[r.Tick]++; starts[r.Tick] > most {
 					t.Errorf("tick %v started %d times", r.Tick, starts[r.Tick])
 				}
 			}
+
 			if last := runs[len(runs)-1]; len(runs) < 20 || time.Since(last.start) > 10*time.Second {
 				t.Errorf("%d runs, the last at %v", len(runs), last.start)
 			}
@@ -45,7 +50,7 @@ func TestNodesStepWithoutAWindow(t *testing.T) {
 	}
 }
 
-// A replica whose clock is beyond the window starts nothing, and says why, once.
+// A replica whose clock is outside of the window starts nothing, and logs the reason once.
 func TestClockBeyondTheWindow(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -53,12 +58,14 @@ func TestClockBeyondTheWindow(t *testing.T) {
 		r := w.replica("a", plan{core: []core.Option{core.WithLogger(log.Logger())}})
 		till(5*time.Minute + 30*time.Second)
 		w.want()
+
 		err := r.RunDue(t.Context())
 		if e := new(Error); !errors.As(err, &e) || !errors.Is(err, core.ErrUnavailable) || IsExpected(err) {
 			t.Errorf("RunDue: %v", err)
 		}
 		wantWords(t, "RunDue", err, "check NTP")
 		log.Want(t, 1, "a tick cannot start", "check NTP")
+
 		w.each(func(n *testutil.Node) { n.StepClock(-3 * time.Second) })
 		till(8*time.Minute + 30*time.Second)
 		if runs := w.ran(); len(runs) < 3 {
@@ -67,7 +74,7 @@ func TestClockBeyondTheWindow(t *testing.T) {
 	})
 }
 
-// A timer does not see that a clock was set, or that its machine slept: a look finds out within a minute.
+// A timer does not notice that a clock was set, or that its machine was suspended. A poll notices it within a minute.
 func TestClocksAreSetAhead(t *testing.T) {
 	bubble(t, 5*time.Minute, func(t *testing.T, w *world) {
 		w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithClockWindow(0)}, job: []JobOption{WithGrace(2 * time.Minute)}})
@@ -80,7 +87,8 @@ func TestClocksAreSetAhead(t *testing.T) {
 	})
 }
 
-// A replica that last asked a node while its clock was wrong for a moment does not go by that clock for long.
+// A replica that sent its last requests while the nodes' clocks were wrong for a moment does not rely on these clocks
+// for long.
 func TestClockThatWasWrongForAMoment(t *testing.T) {
 	bubble(t, 5*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: Every(time.Hour), core: []core.Option{core.WithRestartGuard(false)}})
@@ -97,7 +105,7 @@ func TestClockThatWasWrongForAMoment(t *testing.T) {
 	})
 }
 
-// The first tick of all is due by the nodes' clocks, also where nothing was asked of them before.
+// The first tick of a schedule falls due by the nodes' clocks, even if no request was sent to them before.
 func TestFirstTickByTheNodesClocks(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		w.each(func(n *testutil.Node) { n.StepClock(time.Minute) })

@@ -20,32 +20,36 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// At most one look is under way at a time, whoever asks and however long each takes, and a look that was asked for in the
-// meantime follows.
+// At most one poll is under way at a time, however long it takes, and a poll that was requested in the meantime
+// follows. After stop there are no more polls.
 func TestOneLookAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var g gate.Gate
 		var inside, most, looked atomic.Int32
+
 		r := rand.New(rand.NewPCG(1, 2))
 		var l *poller
 		l = newPoller(&g, func() {
 			most.Store(max(most.Load(), inside.Add(1)))
-			l.pollWithin(0) // as a look does whose next tick is due
+			l.pollWithin(0) // as a poll does if the next tick is due
 			time.Sleep(300 * time.Millisecond)
 			looked.Add(1)
 			inside.Add(-1)
 		})
+
 		for range 1000 {
 			l.pollWithin(time.Duration(r.IntN(100)) * time.Millisecond)
 			time.Sleep(time.Duration(r.IntN(10)) * time.Millisecond)
 		}
+
 		synctest.Wait()
 		before := looked.Load()
 		time.Sleep(time.Minute)
 		if n := looked.Load() - before; most.Load() != 1 || n < 190 || n > 201 {
 			t.Errorf("%d looks at once; %d in a minute", most.Load(), n)
 		}
+
 		l.stop()
 		time.Sleep(time.Minute)
 		before = looked.Load()
@@ -57,7 +61,7 @@ func TestOneLookAtATime(t *testing.T) {
 	})
 }
 
-// Looks that take no time begin at least the least pause apart, and those after a failure at least a second.
+// The beginnings of polls that take no time are minPollInterval apart, and retryDelay after a failure.
 func TestLooksArePaced(t *testing.T) {
 	for name, again := range map[string]bool{"at once": false, "after a failure": true} {
 		t.Run(name, func(t *testing.T) {
@@ -77,7 +81,7 @@ func TestLooksArePaced(t *testing.T) {
 				l.pollWithin(0)
 				time.Sleep(time.Minute)
 				l.stop()
-				synctest.Wait() // the last look is over
+				synctest.Wait() // for the last poll to end
 
 				want := int(time.Minute / minPollInterval)
 				if again {
@@ -91,11 +95,11 @@ func TestLooksArePaced(t *testing.T) {
 	}
 }
 
-// mostRequests is what the package document says of a job that is due every minute and whose looks fail: what a node is asked
-// for it in a minute.
+// mostRequests is the largest number of requests to a node in a minute that the package documentation states for a job
+// that is due every minute and whose polls fail.
 const mostRequests = 300
 
-// bubbleAlone is bubbleOf beside no other test, for one that counts goroutines.
+// bubbleAlone is bubbleOf without parallel tests, for tests that count goroutines.
 func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -105,8 +109,8 @@ func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testi
 	})
 }
 
-// Nodes that are slow, and observers that are, make no look begin beside another: the requests of many jobs, and the
-// goroutines, stay within the bound of the package document.
+// Slow nodes and slow observers do not make polls of a job overlap: for many jobs, the number of goroutines stays
+// bounded, and the requests stay within the bound of the package documentation.
 func TestLooksAreBounded(t *testing.T) {
 	race.SkipSweep(t)
 	for name, c := range map[string]struct {
@@ -124,9 +128,11 @@ func TestLooksAreBounded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
 				return testutil.Action{Delay: c.slow / 2, ReplyDelay: c.slow / 2}
 			})
+
 			var calls sync.WaitGroup
 			for i := range jobs {
 				var opts []JobOption
@@ -140,6 +146,7 @@ func TestLooksAreBounded(t *testing.T) {
 				}
 				close(added)
 			}
+
 			till(2*time.Minute + 45*time.Second)
 			goroutines, asked := runtime.NumGoroutine(), w.requests()
 			const minutes = 2
@@ -149,10 +156,12 @@ func TestLooksAreBounded(t *testing.T) {
 					t.Errorf("%d goroutines, %d before", n, goroutines)
 				}
 			}
+
 			each := (w.requests() - asked) / (len(w.nodes) * jobs * minutes)
 			if t.Logf("%d goroutines, %d requests to a node each minute and job", goroutines, each); each > mostRequests {
 				t.Error("too many")
 			}
+
 			locks.Link.OnRequest(nil)
 			calls.Wait()
 			if err := s.Close(t.Context()); err != nil {
@@ -162,7 +171,7 @@ func TestLooksAreBounded(t *testing.T) {
 	}
 }
 
-// An observer that panics whenever it is told something costs no tick and no run, and is logged once.
+// An observer that panics at each event costs no tick and no run.
 func TestObserverPanicsAtEvents(t *testing.T) {
 	for name, host := range map[string]bool{"engine": false, "host": true} {
 		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
@@ -175,7 +184,7 @@ func TestObserverPanicsAtEvents(t *testing.T) {
 	}
 }
 
-// An observer and a logger that never return from the first event and the first line cost no tick, and the lease of no run.
+// An observer and a logger that do not return from the first event and the first line cost no tick and no run.
 func TestObserverThatBlocksCostsNoTick(t *testing.T) {
 	for name, host := range map[string]bool{"engine": false, "host": true} {
 		bubbleOf(t, name, 30*time.Second, func(t *testing.T, w *world) {
@@ -187,7 +196,7 @@ func TestObserverThatBlocksCostsNoTick(t *testing.T) {
 
 			till(90 * time.Second)
 			w.each((*testutil.Node).Down)
-			till(2*time.Minute + 30*time.Second) // a tick cannot start, and the log has it
+			till(2*time.Minute + 30*time.Second) // a tick cannot start, and that is logged
 			w.each((*testutil.Node).Up)
 			till(5*time.Minute + 30*time.Second)
 			close(release)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A process knows that its own run has completed even if it could not record that. The replica that started a later tick did
-// not know, and says so in its record.
+// A process knows of the ends of its own runs, even of those that it could not record. So Previous may be a later tick
+// than the records say. A run that failed does not count.
 func TestPreviousCountsOwnRunsThatAreNotOnRecord(t *testing.T) {
 	j := &Job{}
 	j.memory.add(entry{tick: at(0), state: tickOver, start: &record{Attempt: 1}, end: &record{Attempt: 1}})

@@ -21,7 +21,7 @@ func zone(t *testing.T, name string) *time.Location {
 	return z
 }
 
-// What cannot name the same instants on all replicas is refused with a word; what can is accepted.
+// A schedule that may have different instants on different replicas is refused with a reason. All others are accepted.
 func TestSchedulesRefused(t *testing.T) {
 	for name, c := range map[string]struct {
 		schedule Schedule
@@ -53,10 +53,11 @@ func TestSchedulesRefused(t *testing.T) {
 			t.Errorf("%s: %v, want a word about %q", name, err, c.word)
 		}
 	}
+
 	if os.Getenv("LOCKKIT_AGAIN") != "" {
 		return
 	}
-	for _, zone := range []string{"UTC", "Europe/Berlin"} { // as the name of the local zone
+	for _, zone := range []string{"UTC", "Europe/Berlin"} { // the same again, with this local time zone
 		again := exec.Command(os.Args[0], "-test.run=^TestSchedulesRefused$")
 		again.Env = append(os.Environ(), "LOCKKIT_AGAIN=yes", "TZ="+zone)
 		if out, err := again.CombinedOutput(); err != nil {
@@ -65,7 +66,8 @@ func TestSchedulesRefused(t *testing.T) {
 	}
 }
 
-// latest finds the same as a walk through all instants, wherever it is asked, in zones whose clocks go forward and back.
+// latest finds the same instants as a walk through the whole schedule, also in zones in which clocks go forward and
+// back.
 func TestLatestIsWhatAWalkFinds(t *testing.T) {
 	race.SkipSweep(t)
 	zones := []string{"UTC", "Europe/Berlin", "America/New_York", "Africa/Cairo", "America/Sao_Paulo", "America/Havana",
@@ -86,7 +88,7 @@ func TestLatestIsWhatAWalkFinds(t *testing.T) {
 	}
 }
 
-// walk returns all instants between two others.
+// walk returns all instants of a schedule after from and before to.
 func walk(s Schedule, from, to time.Time) (all []time.Time) {
 	for at := s.Next(from); at.Before(to); at = s.Next(at) {
 		all = append(all, at)
@@ -94,7 +96,7 @@ func walk(s Schedule, from, to time.Time) (all []time.Time) {
 	return all
 }
 
-// wantLatest checks the latest of all instants, the one after it, and the one before it.
+// wantLatest checks the latest instant by a given time, and the instants after and before it.
 func wantLatest(t *testing.T, s Schedule, all []time.Time, by time.Time) {
 	t.Helper()
 	i, found := slices.BinarySearchFunc(all, by, time.Time.Compare)
@@ -128,8 +130,9 @@ func TestLatest(t *testing.T) {
 	}
 }
 
-// A time that clocks skip when they go forward is no tick, and one that they show twice when they go back is two. The
-// clocks of each zone change twice in 2000; the schedule is due half an hour into what is skipped, or shown twice.
+// A time that clocks skip when they go forward is no tick. A time that they show twice when they go back is two ticks.
+// The clocks of each zone change twice in 2000. The schedule falls due half an hour into the time that is skipped or
+// shown twice.
 func TestClocksGoForwardAndBack(t *testing.T) {
 	for _, name := range []string{"Europe/Berlin", "Europe/London", "Europe/Dublin", "America/New_York", "America/Los_Angeles", "America/Havana",
 		"America/Sao_Paulo", "America/Santiago", "Africa/Cairo", "Asia/Beirut", "Australia/Sydney", "Pacific/Auckland"} {
@@ -141,6 +144,7 @@ func TestClocksGoForwardAndBack(t *testing.T) {
 			if _, after := end.Zone(); after < before {
 				shown, want = end.Add(-30*time.Minute), 2
 			}
+
 			clock := shown.UTC().Add(time.Duration(before) * time.Second)
 			s := Crontab(fmt.Sprintf("%d %d * * *", clock.Minute(), clock.Hour()), z)
 			got := walk(s, end.Add(-45*time.Minute), end.Add(45*time.Minute))

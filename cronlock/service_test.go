@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Bad input names every fault, and registers nothing. Another job may use the name of one that was removed, and removing
-// that one again does nothing to it.
+// The error of Add names every fault of its arguments, and nothing is added. Another job may use the name of a removed
+// job; a second Remove of the removed job does not affect it.
 func TestAddRefuses(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: Every(time.Hour)})
@@ -39,19 +39,23 @@ func TestAddRefuses(t *testing.T) {
 			}
 			wantWords(t, name, err, c.want...)
 		}
+
 		if len(r.service.jobs) != 1 || r.service.jobs["job"] != r.Job || r.grace != time.Minute {
 			t.Errorf("jobs: %v, with a grace of %v", r.service.jobs, r.grace)
 		}
+
 		for _, n := range []int{0, maxLookback + 1} {
 			if _, err := r.History(t.Context(), n); !errors.Is(err, core.ErrInvalid) {
 				t.Errorf("a history of %d: %v", n, err)
 			}
 		}
+
 		r.Remove()
 		again, err := r.service.Add("job", Every(time.Minute), r.work)
 		if r.Remove(); err != nil || r.service.jobs["job"] != again {
 			t.Errorf("the second Remove has removed the other job, or there is none: %v", err)
 		}
+
 		s, err := New(nil, "", nil)
 		if s != nil {
 			t.Error("a service of nothing")
@@ -60,7 +64,7 @@ func TestAddRefuses(t *testing.T) {
 	})
 }
 
-// wantWords checks that an error says all of these.
+// wantWords checks that the text of an error contains all words.
 func wantWords(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -70,7 +74,7 @@ func wantWords(t *testing.T, what string, err error, words ...string) {
 	}
 }
 
-// An end of its context that Close's caller sets bounds the wait, and the error names the jobs that run.
+// Close waits no longer than its context allows, and its error names the jobs that still run.
 func TestCloseNamesRuns(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{work: hold(time.Minute)})
@@ -87,8 +91,8 @@ func TestCloseNamesRuns(t *testing.T) {
 	})
 }
 
-// An end that no quorum has recorded when the job's lease is over is told of. Another replica starts the tick again, and the
-// one that has finished it never does.
+// If no quorum has recorded the end of a run by the time the job's lease is over, an event and the log report that.
+// Another replica starts the tick again. The replica that has completed the tick never does.
 func TestEndThatIsNotRecorded(t *testing.T) {
 	for name, both := range map[string]bool{"two replicas": true, "one replica": false} {
 		bubbleOf(t, name, 3*time.Minute, func(t *testing.T, w *world) {
@@ -99,6 +103,7 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 				}
 				return nil
 			}}
+
 			w.replica("a", p)
 			till(3*time.Minute + 2*time.Second)
 			want := []time.Time{at(3 * time.Minute)}
@@ -106,9 +111,11 @@ func TestEndThatIsNotRecorded(t *testing.T) {
 				w.replica("b", p)
 				want = append(want, want[0])
 			}
+
 			till(3*time.Minute + 20*time.Second)
 			w.each((*testutil.Node).Up)
 			till(3*time.Minute + 50*time.Second)
+
 			w.want(want...)
 			if n := w.events.Count("cronlock run_unrecorded"); n != 1 {
 				t.Errorf("%d events", n)

@@ -51,7 +51,7 @@ func (w *world) candidateOn(locker *core.Locker, opts ...leader.Option) *candida
 	return &candidate{s, e}
 }
 
-// add adds a job of every minute, and counts its runs.
+// add adds a job, and returns the number of its runs.
 func (c *candidate) add(t *testing.T, name string, s Schedule, work func(context.Context) error) *atomic.Int32 {
 	t.Helper()
 	var ran atomic.Int32
@@ -62,8 +62,9 @@ func (c *candidate) add(t *testing.T, name string, s Schedule, work func(context
 	return &ran
 }
 
-// While a leader that closes waits for a long run, another process leads and starts the other jobs in time. The run goes on,
-// and its job starts nowhere else. The process that closes does not lead again, even if the other one dies.
+// While Close of a leader's Service waits for a long run, another process leads and starts the other jobs in time. The
+// run goes on, and its job starts nowhere else. The process that closes does not lead again, even if the other one
+// resigns.
 func TestLeaderClosesItsService(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
@@ -84,6 +85,7 @@ func TestLeaderClosesItsService(t *testing.T) {
 			})
 			minutely[c] = c.add(t, "minutely", Every(time.Minute), hold(0))
 		}
+
 		till(5*time.Minute + 30*time.Second)
 		ran := func() (n int32) {
 			for _, c := range all {
@@ -91,12 +93,14 @@ func TestLeaderClosesItsService(t *testing.T) {
 			}
 			return n
 		}
+
 		who := 0
 		for i, c := range all {
 			if c.elector.IsLeader(t.Context()) == nil {
 				who = i
 			}
 		}
+
 		closed := make(chan error, 1)
 		go func() { closed <- all[who].Close(t.Context()) }()
 		for _, c := range []*candidate{all[(who+1)%3], all[(who+2)%3]} {
@@ -105,8 +109,9 @@ func TestLeaderClosesItsService(t *testing.T) {
 			if n := ran() - before; n != 4 || all[who].elector.IsLeader(t.Context()) == nil {
 				t.Errorf("%d of 4 ticks ran; the process that closes leads: %v", n, all[who].elector.IsLeader(t.Context()) == nil)
 			}
-			c.elector.Resign() // the next one leads
+			c.elector.Resign() // the next candidate leads
 		}
+
 		select {
 		case err := <-closed:
 			t.Errorf("Close has not waited for the run: %v", err)
@@ -118,8 +123,8 @@ func TestLeaderClosesItsService(t *testing.T) {
 	})
 }
 
-// A term that is lost ends the contexts of its runs, also when their Service is about to close; once it closes, the lease of
-// the job alone decides.
+// The loss of a term ends the contexts of its runs. If the Service is closed first, the term ends, and the run goes on
+// under the lease of its job.
 func TestTermIsLostAroundClose(t *testing.T) {
 	for _, closes := range []bool{false, true} {
 		name := map[bool]string{false: "before", true: "after"}[closes]
@@ -134,20 +139,23 @@ func TestTermIsLostAroundClose(t *testing.T) {
 				}
 				return err
 			})
+
 			till(time.Minute + 5*time.Second)
 			if closes {
 				go func() { _ = c.Close(t.Context()) }()
 				time.Sleep(time.Second)
 			}
+
 			key := core.Key("cron-leader", "group")
 			state, err := w.first.Inspect(t.Context(), key)
 			if err != nil || (state.Holder == nil) != closes {
 				t.Fatalf("the leadership: %+v, %v", state, err)
 			}
-			if closes { // the run has left the term, which is over
+			if closes { // the term is already over
 			} else if _, err := admin.Revoke(t.Context(), w.first.Locker, key, state.Holder.Token); err != nil {
 				t.Fatal(err)
 			}
+
 			if err := <-ended; errors.Is(err, core.ErrLost) != !closes {
 				t.Errorf("the run ended with %v", err)
 			}
@@ -155,7 +163,8 @@ func TestTermIsLostAroundClose(t *testing.T) {
 	}
 }
 
-// Close in a run would wait for itself: it is refused, and closes nothing. In a run of another Service it is not.
+// Close of a Service is refused in a run of one of its own jobs, because it would wait for itself. It then closes
+// nothing. In a run of another Service, Close succeeds.
 func TestCloseInARun(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		refused, other := make(chan error, 10), make(chan error, 10)
@@ -165,12 +174,14 @@ func TestCloseInARun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		r = w.replica("a", plan{work: func(ctx context.Context) error {
 			<-ready
 			refused <- r.service.Close(ctx)
 			other <- second.Close(ctx)
 			return nil
 		}})
+
 		close(ready)
 		err = testutil.Receive(t, refused)
 		if !errors.Is(err, core.ErrInvalid) || !strings.Contains(err.Error(), `in a run of job "job"`) {
@@ -179,12 +190,13 @@ func TestCloseInARun(t *testing.T) {
 		if err := testutil.Receive(t, other); err != nil {
 			t.Errorf("Close of another Service: %v", err)
 		}
+
 		till(3*time.Minute + 30*time.Second)
 		w.want(ticks(at(0), time.Minute, 4)...)
 	})
 }
 
-// Close of the elector in a run of its term would wait for itself, too: it is refused.
+// Close of an elector is refused in a run of its term, because it would wait for itself.
 func TestElectorIsClosedInARun(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		c := w.candidate()
@@ -199,10 +211,12 @@ func TestElectorIsClosedInARun(t *testing.T) {
 	})
 }
 
-// Close names every job that still runs, also one that was removed meanwhile, and one whose end is being recorded.
+// The error of Close names every job that still runs, also a job that was removed and a job whose end is being
+// recorded.
 func TestCloseNamesRemovedJobs(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{work: hold(3 * time.Minute), job: []JobOption{AtLeastOnce(2)}})
+
 		till(time.Minute)
 		r.Remove()
 		if _, err := r.service.Add("next", Every(time.Minute), func(context.Context) error {
@@ -211,6 +225,7 @@ func TestCloseNamesRemovedJobs(t *testing.T) {
 		}, AtLeastOnce(2)); err != nil {
 			t.Fatal(err)
 		}
+
 		till(time.Minute + 2*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -220,19 +235,21 @@ func TestCloseNamesRemovedJobs(t *testing.T) {
 	})
 }
 
-// The end of a run is tried for no longer than Close waits.
+// A replica tries to record the end of a run for no longer than Close waits.
 func TestCloseEndsTheRecording(t *testing.T) {
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		r := w.replica("a", plan{schedule: At(at(time.Minute)), job: []JobOption{AtLeastOnce(2)}, core: []core.Option{core.TTL(time.Minute)}, work: func(context.Context) error {
 			w.each((*testutil.Node).Down)
 			return nil
 		}})
+
 		till(time.Minute + 5*time.Second)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if err := r.service.Close(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Close: %v", err)
 		}
+
 		time.Sleep(5 * time.Second)
 		if n := w.events.Count("cronlock run_unrecorded"); n != 1 {
 			t.Errorf("%d ends were given up", n)

@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// forget is told before a node loses its memory. A record that is on so few others that a quorum is without it does not count
-// any more: guarantee 7 of core.
+// forget is called before a node loses its memory. It marks the ticks with a record that a quorum of the nodes will
+// then be without. Such a record does not count any more: guarantee 7 of core.
 func (w *world) forget(node int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,9 +31,10 @@ func (w *world) forget(node int) {
 	}
 }
 
-// told judges why nothing starts. A job that was removed meanwhile is closed; gocron does not say which job it is.
+// told judges the error of a call that started no run. A job that was removed meanwhile returns ErrClosed. job is nil
+// if the error comes from a listener of gocron.
 func (p *process) told(job *cronlock.Job, err error) {
-	refused, ok := err.(*cronlock.Error) // the function's error may wrap one
+	refused, ok := err.(*cronlock.Error) // the error of the job's function may wrap a *cronlock.Error
 	if !ok {
 		return
 	}
@@ -45,8 +46,10 @@ func (p *process) told(job *cronlock.Job, err error) {
 	if refused.Tick.IsZero() {
 		p.answers++
 	}
+
 	t := p.oracle.ticks[refused.Tick.UnixNano()]
 	behind, ahead := p.clocks()
+
 	switch {
 	case errors.Is(err, leader.ErrNotLeader):
 		if p.elector == nil {
@@ -83,7 +86,7 @@ func (p *process) told(job *cronlock.Job, err error) {
 	}
 }
 
-// judgeHistory: each replica can say what became of the latest ticks.
+// judgeHistory checks that History, on one replica, agrees with the oracle about the latest ticks.
 func (w *world) judgeHistory() {
 	w.mu.Lock()
 	i := slices.IndexFunc(w.replicas, func(p *process) bool { return p != nil && p.job != nil })
@@ -93,13 +96,15 @@ func (w *world) judgeHistory() {
 	}
 	job, latest := w.replicas[i].job, w.last
 	w.mu.Unlock()
+
 	past, err := job.History(w.Context(), 30)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if err != nil && !w.quiet(time.Now()) { // something broke while it was read
+	if err != nil && !w.quiet(time.Now()) { // a fault has happened meanwhile
 		return
 	}
 	w.must(err)
+
 	behind, ahead := w.clocks()
 	forgotten := behind != ahead // a replica may not know of the latest ticks
 	for _, h := range past {
@@ -109,7 +114,7 @@ func (w *world) judgeHistory() {
 		}
 		w.Count("history")
 		forgotten = forgotten || t.forgotten
-		if forgotten || latest == nil || !h.Tick.Before(latest.Tick) { // the latest may be running
+		if forgotten || latest == nil || !h.Tick.Before(latest.Tick) { // the latest tick may be running
 			continue
 		}
 		if h.Attempt < t.sure && (!t.ended || h.Attempt == 0) || h.Attempt > t.begun || t.ended && h.Ended.IsZero() || !t.ending && !h.Ended.IsZero() ||

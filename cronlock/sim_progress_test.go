@@ -8,11 +8,11 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// Spans are when something was not well, and which replicas were there.
+// Spans are the times of faults, and the times at which replicas had their jobs.
 type spans struct {
-	spansMu sync.Mutex
-	troubles,
-	steps []span // of all; of the nodes' clocks, with their size
+	spansMu   sync.Mutex
+	troubles, // faults that any process may feel
+	steps []span // steps of the nodes' clocks, with their sizes
 	nodesIll, replicasIll, there []span
 }
 
@@ -24,16 +24,16 @@ type span struct {
 
 func (s span) has(t time.Time) bool { return !t.Before(s.from) && t.Before(s.to) }
 
-// bound is how long the latest tick that is due may wait for its start while all is well.
+// bound is the longest time that the latest due tick may wait for its start while all is well.
 const bound = 3 * time.Second
 
-// tail is how long a fault is felt after its end: a lease or a term runs out, a node does not vote, a host that dropped a
-// call is called again.
+// tail returns how long a fault may have effects after its end: until a lease or a term has run out, a node votes
+// again, or a host that dropped a call is asked again.
 func (w *world) tail() time.Duration { return w.ttl + 7*time.Second }
 
 func (w *world) delay() time.Duration { return time.Duration(w.Is("delay")) * time.Millisecond }
 
-// trouble tells of a fault that anybody may feel.
+// trouble records a fault that any process may feel.
 func (w *world) trouble(long time.Duration, what string) {
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
@@ -42,7 +42,7 @@ func (w *world) trouble(long time.Duration, what string) {
 	w.Count("trouble: " + what)
 }
 
-// ill tells of one that a replica feels.
+// ill records a fault that one replica feels.
 func (w *world) ill(who int, long time.Duration) {
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
@@ -50,25 +50,26 @@ func (w *world) ill(who int, long time.Duration) {
 	w.replicasIll = append(w.replicasIll, span{from: now, to: now.Add(long + w.tail()), who: who})
 }
 
-// struck tells of a fault of a node.
+// struck records a fault of a node.
 func (w *world) struck(s sim.Step) {
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
 	now := time.Now()
 	long := s.For + w.tail()
 	if s.Do == "step clock" {
-		long += time.Minute // in which a replica may go by what it has heard
+		long += time.Minute // for which a replica may use an offset that it measured before
 		w.steps = append(w.steps, span{from: now, to: now.Add(long), size: time.Duration(s.N) * time.Millisecond})
 	}
 	w.nodesIll = append(w.nodesIll, span{from: now, to: now.Add(long), who: s.Who % len(w.nodes)})
 }
 
-// present and absent tell that a replica has its job, and that it has it no more.
+// present records that a replica has its job.
 func (w *world) present(p *process) {
 	p.left = time.Time{}
 	p.arrived = time.Now()
 }
 
+// absent records that a replica does not have its job any more.
 func (w *world) absent(p *process) {
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
@@ -91,7 +92,7 @@ func (w *world) clocks() (behind, ahead time.Duration) {
 	return behind, ahead
 }
 
-// quiet reports whether nothing has been wrong anywhere since then.
+// quiet reports whether nothing has been wrong with any node or replica since an instant.
 func (w *world) quiet(since time.Time) bool {
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
@@ -99,13 +100,14 @@ func (w *world) quiet(since time.Time) bool {
 	return !slices.ContainsFunc(w.troubles, wrong) && !slices.ContainsFunc(w.nodesIll, wrong) && !slices.ContainsFunc(w.replicasIll, wrong)
 }
 
-// well reports whether the latest tick must start soon: a quorum of the nodes and a replica are well, nothing that hits all
-// is felt, and the job does not run. A minority may be ill.
+// well reports whether the latest tick must start soon: a quorum of the nodes and a replica are well, no fault affects
+// all processes, and the job does not run. It also reports whether a minority of the nodes is ill.
 func (w *world) well(at time.Time) (well, minority bool) {
 	has := func(s span) bool { return s.has(at) }
 	if slices.ContainsFunc(w.troubles, has) {
 		return false, false
 	}
+
 	ill, fit := map[int]bool{}, false
 	for _, s := range w.nodesIll {
 		if s.has(at) {
@@ -115,15 +117,18 @@ func (w *world) well(at time.Time) (well, minority bool) {
 	for _, s := range w.there {
 		fit = fit || s.has(at) && !slices.ContainsFunc(w.replicasIll, func(i span) bool { return i.who == s.who && i.has(at) })
 	}
+
 	busy := slices.ContainsFunc(w.visits, func(v *visit) bool {
 		return !at.Before(v.began) && (v.over.IsZero() || at.Before(v.over))
 	})
+
 	return fit && len(ill) <= (len(w.nodes)-1)/2 && !busy, len(ill) > 0
 }
 
-// owed reports what is to start at an instant: a tick that was started and not completed, or the latest that is due.
+// owed returns what must start at an instant: a tick that was started and not completed, or the latest due tick. It
+// returns "" if nothing must start.
 func (w *world) owed(at, due time.Time) (what string) {
-	var last *tick // that was started, or may have been
+	var last *tick // the latest tick that was started, or may have been
 	attempt := 0
 	for _, t := range w.oracle.ticks {
 		for n, when := range t.when {
@@ -132,6 +137,7 @@ func (w *world) owed(at, due time.Time) (what string) {
 			}
 		}
 	}
+
 	if last != nil && !last.forgotten && attempt <= last.sure && attempt < min(last.least, w.fewest) {
 		for _, v := range w.visits {
 			if v.tick == last && v.Attempt == attempt && !v.completed && !v.over.IsZero() && v.over.Before(at) {
@@ -139,14 +145,15 @@ func (w *world) owed(at, due time.Time) (what string) {
 			}
 		}
 	}
+
 	if due.IsZero() || last != nil && !due.After(last.at) || at.Add(w.off()).Sub(due) > w.grace-time.Second {
 		return ""
 	}
 	return clock(due)
 }
 
-// judgeProgress: while a replica and a quorum are well, the latest tick that is due starts within a bounded time, and so does
-// one that was started and not completed.
+// judgeProgress checks that, while a replica and a quorum are well, the latest due tick starts within a bounded time,
+// and so does a tick that was started and not completed.
 func (w *world) judgeProgress() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,28 +162,34 @@ func (w *world) judgeProgress() {
 			w.absent(p)
 		}
 	}
+
 	w.spansMu.Lock()
 	defer w.spansMu.Unlock()
-	var since time.Time // when something was owed, and all was well
+	var since time.Time // since when a start has been owed while all was well
 	var limit time.Duration
+
 	next := 0
 	all := w.instants()
 	for at := w.Began; at.Before(time.Now()); at = at.Add(250 * time.Millisecond) {
 		for next < len(all) && !all[next].After(at.Add(w.off())) {
 			next++
 		}
+
 		var due time.Time
 		if next > 0 {
 			due = all[next-1]
 		}
+
 		what := w.owed(at, due)
 		if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick != nil && v.began.After(since) && !v.began.After(at) }) {
-			since = time.Time{} // ticks may come faster than this looks at them
+			since = time.Time{} // a run has begun in between: ticks may come faster than the steps of this loop
 		}
+
 		well, minority := w.well(at)
-		if minority { // each look at a record may wait for it
+		if minority { // each read of a record may wait for an ill node
 			limit = w.limit(at, all[:next]) + 10*time.Second + time.Duration(w.unread(at, all[:next]))*w.ttl/10
 		}
+
 		switch {
 		case what == "" && next < len(all) && !slices.ContainsFunc(w.visits, func(v *visit) bool { return v.over.After(at) && v.over.Before(all[next]) }):
 			since, at = time.Time{}, all[next].Add(-w.off())
@@ -193,7 +206,8 @@ func (w *world) judgeProgress() {
 	}
 }
 
-// limit is how long a tick may wait for its start while all is well: a call that gocron's limits drop is repeated.
+// limit returns how long a tick may wait for its start while all is well. It includes the time after which the engine
+// repeats a call that gocron has dropped because of its limits.
 func (w *world) limit(at time.Time, due []time.Time) time.Duration {
 	limit := bound + w.reading(at, due)
 	if w.Is("limit") > 0 {
@@ -202,12 +216,13 @@ func (w *world) limit(at time.Time, due []time.Time) time.Duration {
 	return limit
 }
 
-// reading is how long a look for ticks may take.
+// reading returns how long a poll may take to read records.
 func (w *world) reading(at time.Time, due []time.Time) time.Duration {
 	return time.Duration(50+20*w.unread(at, due)) * w.delay()
 }
 
-// unread is how many ticks a look may have to read: those that are due, until one was started.
+// unread returns how many ticks a poll may have to read: the due ticks since the last one that was started, at most
+// 100.
 func (w *world) unread(at time.Time, due []time.Time) int {
 	reads := 100
 	for _, v := range w.visits {
@@ -219,7 +234,7 @@ func (w *world) unread(at time.Time, due []time.Time) int {
 	return reads
 }
 
-// instants are all ticks until now, the one before the beginning too.
+// instants returns all ticks from four periods before the beginning until an hour from now.
 func (w *world) instants() (all []time.Time) {
 	for at := w.schedule.Next(w.Began.Add(w.off() - 4*period(w.Program))); !at.IsZero() && at.Before(time.Now().Add(time.Hour)); at = w.schedule.Next(at) {
 		all = append(all, at)

@@ -26,15 +26,15 @@ import (
 type process struct {
 	*world
 	who     int
-	number  int // of all processes
+	number  int // no two processes have the same
 	name    string
 	locks   *locktest.Locker
 	elector *leader.Elector
 	service *cronlock.Service
-	second  *cronlock.Service // with other options; nil: there is none
-	ahead   atomic.Int64      // by which its host's clock is, as a duration
+	second  *cronlock.Service // with other options; nil if there is none
+	ahead   atomic.Int64      // how far its host's clock is ahead, as a time.Duration
 
-	looks atomic.Int64 // of gocron at the clock
+	looks atomic.Int64 // how often gocron has read the clock
 
 	host   context.Context // ends with the host
 	stop   context.CancelFunc
@@ -42,35 +42,35 @@ type process struct {
 	asleep atomic.Bool // the host drops calls
 	died   chan struct{}
 
-	// guarded by world.mu
-	job       *cronlock.Job // nil: removed
-	starts    int           // of the job
+	// world.mu guards the fields below.
+	job       *cronlock.Job // nil if the process has none
+	starts    int           // the number of starts that the job allows
 	scheduler gocron.Scheduler
 	under     *gocronlock.Job
 	dead      bool // killed
 	closed    bool
 	running   int
 
-	granted       time.Time // the lease of the job, the last time
-	left, arrived time.Time // without the job since, and with it since
-	writing       time.Time // the tick whose start was recorded last
-	attempt       int       // which start that was
-	closes        *visit    // whose end it records
-	wrote         time.Time // the one whose start was being recorded when it left
-	between       []int     // of each run, how many ticks it superseded; -1 where that is in doubt
-	superseded    []int     // of each run, of how many the observer was told
-	listened      int       // runs that gocron's listeners were told of, beyond those that began
-	reigns        int       // calls of OnElected that go on
-	answers       int       // runs by hand, and what else may have become of one
-	taking        int       // requests of looks for the lease of the job that are under way
-	removed       bool      // the job was removed, so that looks of two jobs may meet
-	asked         bool      // to resign
-	resigned      time.Time // the last time
-	termEnded     time.Time // also by a loss
-	cut           time.Time // since when
+	granted       time.Time // when it was last granted the job's lease
+	left, arrived time.Time // when it left the job, or zero; when it got the job, or zero
+	writing       time.Time // the tick whose start was requested last
+	attempt       int       // the number of that start
+	closes        *visit    // the run whose end is being recorded
+	wrote         time.Time // the tick whose start was being recorded when the process left
+	between       []int     // the number of ticks that each run superseded; -1 if in doubt
+	superseded    []int     // the number of superseded ticks that each run reported to the observer
+	listened      int       // runs that gocron's listeners have let pass and that have not begun
+	reigns        int       // calls of OnElected that have not returned
+	answers       int       // runs by hand, and refusals that may concern one
+	taking        int       // requests of polls for the job's lease that are under way
+	removed       bool      // the job was removed once, so polls of two jobs may overlap
+	asked         bool      // it was asked to resign
+	resigned      time.Time // when it last resigned
+	termEnded     time.Time // when its last term ended, also by a loss
+	cut           time.Time // since when it has been cut off
 }
 
-// start starts a process of replica who, if none lives.
+// start starts a process of a replica, unless one lives.
 func (w *world) start(who int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,17 +82,19 @@ func (w *world) start(who int) {
 	w.tasks.Go(p.launch)
 }
 
-// launch makes the process, which may take time.
+// launch makes the process. That may take time.
 func (p *process) launch() {
 	w := p.world
 	p.name = fmt.Sprintf("%d.%d", p.who, p.number)
 	p.ahead.Store(int64(time.Duration(w.Is(fmt.Sprint("ahead ", p.who))) * time.Millisecond))
 	p.host, p.stop = context.WithCancel(context.Background())
+
 	opts := []core.Option{core.TTL(w.ttl), core.WithObserver(core.Observer{Start: p.operation, Event: p.event})}
 	if w.Is("no window") == 1 {
 		opts = append(opts, core.WithClockWindow(0))
 	}
 	p.locks = w.first.Replica(opts...)
+
 	var with []cronlock.Option
 	var err error
 	if w.Is("elector") == 1 {
@@ -100,6 +102,7 @@ func (p *process) launch() {
 		w.must(err)
 		with = append(with, cronlock.WithElector(p.elector))
 	}
+
 	p.service, err = cronlock.New(p.locks.Locker, "service", with...)
 	w.must(err)
 	if w.Is("second") == 1 {
@@ -109,9 +112,11 @@ func (p *process) launch() {
 		_, err = p.second.Add(secondJob, cronlock.Every(otherPeriod(w.Program)), p.other, cronlock.AtLeastOnce(2), cronlock.WithGrace(w.ttl+2*time.Second))
 		w.must(err)
 	}
-	if off := w.off().Abs(); off > 0 { // which it knows when a node has answered
+
+	if off := w.off().Abs(); off > 0 { // the process does not know the nodes' clocks before a node has answered
 		w.trouble(off, "a clock that is not known")
 	}
+
 	if w.Is(fmt.Sprint("host ", p.who)) == 1 {
 		options := []gocron.SchedulerOption{gocron.WithClock(skewed{clockwork.NewRealClock(), p})}
 		if limit := w.Is("limit"); limit > 0 {
@@ -121,6 +126,7 @@ func (p *process) launch() {
 		w.must(err)
 		p.scheduler.Start()
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.network(p)
@@ -133,8 +139,8 @@ func (p *process) launch() {
 
 func (p *process) now() time.Time { return time.Now().Add(time.Duration(p.ahead.Load())) }
 
-// skewed is the clock of a process, for gocron. It shows no time twice: else gocron, which after a jump may run a job at the
-// very instant of a tick, would do so for ever.
+// skewed is the clock that gocron uses in a process. It never shows the same time twice. Otherwise gocron, which may
+// run a job at the very instant of a tick after a jump, would repeat that for ever.
 type skewed struct {
 	clockwork.Clock
 	p *process
@@ -142,10 +148,10 @@ type skewed struct {
 
 func (s skewed) Now() time.Time { return s.p.now().Add(time.Duration(s.p.looks.Add(1))) }
 
-// tag is that of the job in gocron.
+// tag is the tag of the job in gocron.
 const tag = "nightly"
 
-// add adds the job. It is called with the lock.
+// add adds the job. w.mu must be held.
 func (p *process) add() {
 	p.starts = max(1, p.Is("starts"))
 	var opts []cronlock.JobOption
@@ -158,8 +164,10 @@ func (p *process) add() {
 	if p.Is("grace") > 0 {
 		opts = append(opts, cronlock.WithGrace(p.grace))
 	}
+
 	p.fewest = min(p.fewest, p.starts)
 	p.asleep.Store(false)
+
 	var err error
 	switch p.Is(fmt.Sprint("host ", p.who)) {
 	case 1:
@@ -189,10 +197,11 @@ func (p *process) add() {
 		p.job, err = p.service.Add("job", p.schedule, p.work, opts...)
 		p.must(err)
 	}
+
 	p.present(p)
 }
 
-// hosted does what a cron library does, as long as its job is there: it calls at each tick, by its clock.
+// hosted calls the job at each tick by the clock of the process, as a cron library does, until the job is removed.
 func (p *process) hosted(job *cronlock.Job) {
 	for {
 		now := p.now()
@@ -206,10 +215,10 @@ func (p *process) hosted(job *cronlock.Job) {
 	}
 }
 
-// drops reports whether the host drops a call, which costs a look.
+// drops reports whether the host drops a call.
 func (p *process) drops() bool {
 	if p.asleep.Load() {
-		p.trouble(6*time.Second-p.tail(), "host drops a call") // it is called again after five
+		p.trouble(6*time.Second-p.tail(), "host drops a call") // the engine asks for another call after 5 s
 		return true
 	}
 	return false
@@ -222,14 +231,14 @@ func (p *process) current() *cronlock.Job {
 }
 
 func (p *process) call(ctx context.Context) {
-	defer func() { _ = recover() }() // the host's business
+	defer func() { _ = recover() }() // cron libraries recover from panics of their jobs
 	p.mu.Lock()
 	job, under := p.job, p.under
 	p.mu.Unlock()
 	switch {
 	case job == nil:
 	case under != nil:
-		// gocron calls only when the engine asks
+		// gocron calls the job only when the engine asks for it.
 	default:
 		p.told(job, job.RunDue(ctx))
 	}
@@ -250,13 +259,15 @@ func (p *process) listener(uuid.UUID, string) error {
 	if !skip {
 		return nil
 	}
+
 	p.Count("skipped by a listener")
 	time.Sleep(300 * time.Millisecond)
 	p.trouble(6*time.Second-p.tail(), "a listener skips")
 	return errSkipped
 }
 
-// kill is what the death of the process looks like to everybody else: what goes on in it counts for nothing.
+// kill makes the process look dead to all others: its link is cut for good, and its runs are not judged any more. A new
+// process starts after s.For.
 func (p *process) kill(s sim.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -274,7 +285,7 @@ func (p *process) kill(s sim.Step) {
 	time.AfterFunc(s.For, func() { p.start(p.who) })
 }
 
-// close is a shutdown.
+// close shuts the process down, and starts a new one after s.For.
 func (p *process) close(s sim.Step) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -292,23 +303,25 @@ func (p *process) close(s sim.Step) {
 	})
 }
 
-// shut says that the process is about to end. It is called with the lock.
+// shut is called when the process is about to end. w.mu must be held.
 func (p *process) shut() {
 	p.absent(p)
 	p.closed, p.job = true, nil
 	p.trouble(0, "shut down")
 }
 
-// end ends the process, the host before the service or after it.
+// end ends the process. The host ends before the Service if hostFirst is true, and otherwise after it.
 func (p *process) end(hostFirst bool) {
 	if hostFirst {
 		p.endHost()
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	if p.second != nil {
 		p.must(p.second.Close(ctx))
 	}
+
 	p.mu.Lock()
 	p.leaves(p)
 	p.asked = true // the Service makes the elector resign
@@ -317,17 +330,20 @@ func (p *process) end(hostFirst bool) {
 		since := time.Now()
 		time.AfterFunc(lingers+p.ttl+time.Second, func() { p.yielded(since) })
 	}
+
 	err := p.service.Close(ctx)
 	p.mu.Lock()
 	if !p.dead && (err != nil || p.running > 0) {
 		p.Violation("%s: Close returns %v, and %d runs go on", p.name, err, p.running)
 	}
 	p.mu.Unlock()
+
 	p.endHost()
 	if p.scheduler != nil {
-		time.Sleep(time.Second) // what Shutdown waits for ends without time passing
+		time.Sleep(time.Second) // while Shutdown waits, it spins, and the clock of the bubble stands still
 		p.must(p.scheduler.Shutdown())
 	}
+
 	if p.elector != nil {
 		p.mu.Lock()
 		p.asked = true
@@ -339,12 +355,15 @@ func (p *process) end(hostFirst bool) {
 		}
 		p.mu.Unlock()
 	}
-	time.Sleep(90 * time.Second) // go-redis holds a mutex while it dials for a subscription, for which Close would stop the clock
+
+	// While go-redis dials for a subscription, it holds a mutex. If Close waited for that mutex, the clock of the
+	// bubble would stand still.
+	time.Sleep(90 * time.Second)
 	_ = p.locks.Close(ctx)
 }
 
-// endHost ends what calls. gocron's Shutdown spins while it waits for a run, and no time passes: so its runs are told to
-// stop, as it would tell them, and Shutdown is called when they have ended.
+// endHost ends the host. gocron's Shutdown spins while it waits for a run, and the clock of the bubble stands still. So
+// endHost removes gocron's jobs, which ends the contexts of the runs as Shutdown would, and Shutdown is called later.
 func (p *process) endHost() {
 	p.stop()
 	if p.scheduler != nil {
@@ -360,7 +379,7 @@ func (p *process) endHost() {
 	p.calls.Wait()
 }
 
-// remove removes the job for a time.
+// remove removes the job, and adds it again after s.For.
 func (p *process) remove(s sim.Step) {
 	p.mu.Lock()
 	job, under := p.job, p.under
@@ -368,30 +387,33 @@ func (p *process) remove(s sim.Step) {
 		p.mu.Unlock()
 		return
 	}
+
 	p.absent(p)
 	p.removed = true
 	p.job, p.under = nil, nil
 	p.leaves(p)
-	p.trouble(time.Duration(p.Is("elector"))*s.For, "removed") // nobody else leads meanwhile
+	p.trouble(time.Duration(p.Is("elector"))*s.For, "removed") // if this process leads, no other one can meanwhile
 	p.mu.Unlock()
+
 	if under != nil {
 		now := time.Now()
 		switch s.N {
 		case 1:
 			p.removeListed()
-		case 2: // with the calls that wait and those that run
+		case 2: // also removes the calls that wait or run
 			p.Count("removed by its tag")
 			p.scheduler.RemoveByTags(tag)
 			time.Sleep(time.Millisecond)
 			p.stopped(p, now)
 		default:
 			p.must(under.Remove())
-			time.Sleep(time.Millisecond) // gocron does it when it comes to it
+			time.Sleep(time.Millisecond) // gocron removes the job in the background
 			p.stopped(p, now)
 		}
 	} else {
 		job.Remove()
 	}
+
 	time.AfterFunc(s.For, func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -403,7 +425,8 @@ func (p *process) remove(s sim.Step) {
 	})
 }
 
-// removeListed removes the job as a user does who finds it in gocron's list, where its calls are, too. Runs under way go on.
+// removeListed removes the job as a user may do: by its ID from gocron's list of jobs. The list also contains the calls
+// of the job, which stay. Runs under way go on.
 func (p *process) removeListed() {
 	p.Count("removed by the scheduler")
 	for _, j := range p.scheduler.Jobs() {

@@ -21,10 +21,13 @@ func (p *process) work(ctx context.Context) (err error) {
 	if v == nil { // the process is dead
 		return core.ErrClosed
 	}
+
 	defer func() { v.end(err) }()
+
 	r := rand.New(rand.NewPCG(p.Seed^uint64(run.Tick.UnixNano()), uint64(run.Attempt)))
 	is := func(what string) bool { return r.IntN(1000) < p.Is(what) }
 	long, until := time.Duration(r.ExpFloat64()*float64(p.Is("work")))*time.Millisecond, ctx.Done()
+
 	hangs, ignores := is("hang"), is("ignore")
 	switch {
 	case hangs && r.IntN(2) == 0:
@@ -35,6 +38,7 @@ func (p *process) work(ctx context.Context) (err error) {
 	if ignores {
 		until = nil
 	}
+
 	timer := time.NewTimer(long)
 	defer timer.Stop()
 	select {
@@ -44,6 +48,7 @@ func (p *process) work(ctx context.Context) (err error) {
 	case <-p.died:
 		return core.ErrClosed
 	}
+
 	if ctx.Err() != nil {
 		p.Count("ignored its end")
 	}
@@ -58,12 +63,13 @@ func (p *process) work(ctx context.Context) (err error) {
 	return nil
 }
 
-// byHand runs the job by hand, and judges that it runs, or says why it does not.
+// byHand runs the job by hand, and checks that it runs, or that the error has a good reason.
 func (p *process) byHand() {
 	defer func() { _ = recover() }()
 	p.mu.Lock()
 	job, under, answers := p.job, p.under, p.answers
 	p.mu.Unlock()
+
 	var err error
 	asked := time.Now()
 	switch {
@@ -82,6 +88,7 @@ func (p *process) byHand() {
 		err = job.RunNow(p.host)
 		p.told(job, err)
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	refused, _ := err.(*cronlock.Error)
@@ -91,13 +98,13 @@ func (p *process) byHand() {
 		p.Violation("%s: nothing runs by hand: %v", p.name, err)
 	case errors.Is(err, core.ErrHeld) && !p.busy(asked) && p.quiet(asked):
 		p.Violation("%s: a run by hand is refused after %v, and none goes on: %v", p.name, time.Since(asked), err)
-	case under != nil && p.running == 0 && len(p.scheduler.Jobs()) > 2: // its own, and the one that is late
+	case under != nil && p.running == 0 && len(p.scheduler.Jobs()) > 2: // the job itself, and a call for a due tick
 		p.Violation("%s: gocron keeps %d jobs", p.name, len(p.scheduler.Jobs()))
 	}
 }
 
-// busy reports whether a run has gone on since an instant, or a look for ticks may have had the lease for about as long as a
-// run by hand waits. It is called with the lock.
+// busy reports whether a run has gone on since an instant, or a poll may have had the lease for about as long as a run
+// by hand waits. w.mu must be held.
 func (w *world) busy(since time.Time) bool {
 	due := w.instants()
 	next, _ := slices.BinarySearchFunc(due, since.Add(w.off()), time.Time.Compare)
@@ -105,15 +112,17 @@ func (w *world) busy(since time.Time) bool {
 		slices.ContainsFunc(w.visits, func(v *visit) bool { return v.over.IsZero() || v.over.After(since) })
 }
 
-// operation is the Start of the observer of the process.
+// operation is the Start function of the process's observer.
 func (p *process) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	ctx, end := p.follow(ctx, op)
 	if p.Is("observer") == 0 {
 		return ctx, end
 	}
-	if end == nil || p.Is("observer") == 1 { // after a panic, the end of the operation is not observed
+	// If Start panics, the end of the operation is not observed. So it does not panic if the end must be judged.
+	if end == nil || p.Is("observer") == 1 {
 		p.disturb("an operation that begins")
 	}
+
 	return ctx, func(out core.Outcome) {
 		if end != nil {
 			end(out)
@@ -122,7 +131,7 @@ func (p *process) operation(ctx context.Context, op core.Op) (context.Context, f
 	}
 }
 
-// disturb does what an observer of the program does beside its work: it takes its time, or it panics.
+// disturb makes the observer slow, or makes it panic now and then, as the plan says.
 func (p *process) disturb(where string) {
 	switch p.Is("observer") {
 	case 1:
@@ -139,17 +148,19 @@ func (p *process) disturb(where string) {
 	}
 }
 
-// follow judges the operations of the process, and makes faults hit where chance would not.
+// follow judges the operations of the process, and reports the phases that it reaches.
 func (p *process) follow(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	what, tick, attempt := parse(op.Key)
+
 	switch {
-	case what == "run" && op.Kind == core.OpAcquire && op.Try: // a look; a run by hand waits
+	// A poll does not wait for the lease, a run by hand does.
+	case what == "run" && op.Kind == core.OpAcquire && op.Try:
 		p.looksBegin(p)
 		p.reach("asking", p)
 		return ctx, func(core.Outcome) { p.looksEnd(p) }
 	case what == "run" && op.Kind == core.OpAcquire:
 		p.reach("asking", p)
-	case what == "start" && op.Kind == core.OpAcquire: // the first request of a record
+	case what == "start" && op.Kind == core.OpAcquire: // precedes OpComplete
 		p.mu.Lock()
 		p.writing, p.attempt = tick, attempt
 		p.mu.Unlock()
@@ -202,7 +213,7 @@ func (p *process) event(_ context.Context, e core.Event) {
 	}
 }
 
-// parse takes the key of a job apart.
+// parse splits a key of the job into its parts.
 func parse(key string) (what string, tick time.Time, attempt int) {
 	parts := strings.Split(key, "/")
 	for i, part := range parts {

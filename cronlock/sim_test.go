@@ -12,9 +12,10 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// TestSimulation runs a job on up to four replicas, whose hosts are the engine, gocron, or a cron library that calls early,
-// late, twice or not at all. Nodes and replicas fail, at the ticks and at given points of a claim, and the function takes
-// long, fails, panics and ignores its context. What runs is judged by the rules of the package document: sim_oracle_test.go.
+// TestSimulation runs a job on up to four replicas. Their hosts are the engine, gocron, or a cron library that calls
+// early, late, twice or not at all. Nodes and replicas fail at the ticks and at given points of a claim. The function
+// takes long, fails, panics and ignores its context. The oracle (sim_oracle_test.go) judges all runs by the rules of
+// the package documentation.
 func TestSimulation(t *testing.T) {
 	sim.Campaign{Draw: draw, Run: simulate, MustReach: mustReach}.Test(t)
 }
@@ -35,22 +36,26 @@ var mustReach = []string{
 	"healthy", "sick", "yielded during a run", "in doubt: a start", "in doubt: an end", "fewer starts by another policy",
 }
 
-// The numbers of a plan are named here; 0 is the plainest.
+// draw draws a program. These are the numbers of its plan; 0 is the plainest value.
 //
 //	more            replicas beyond the first
-//	nodes           1 is a single node, 2 are five; else three
-//	schedule        0 Every, 1 seconds of a crontab, 2 a crontab across a change of clocks, 3 At, 4 a Schedule of the user's
-//	period          seconds
-//	ttl, grace      seconds; a grace is beyond the least
-//	starts, others  AtLeastOnce, and that of each second replica
-//	elector         1 is one
-//	host 0, …       of a replica: 0 the engine, 1 gocron, 2 a library that calls RunDue
-//	ahead 0, …      by how much a replica's clock is ahead, ms
-//	limit           of gocron: 1 reschedules, 2 waits
-//	work            how long the function takes, ms on average; of a thousand runs so many end in an "error" or a "panic",
-//	                "hang" until they are told to stop, "ignore" that, or are "skipped" by a listener
-//	no window       1: the nodes' clocks are ahead by "nodes ahead", ms
-//	observer        1 is slow, 2 panics now and then
+//	nodes           0: three nodes, 1: one, 2: five
+//	schedule        0: Every, 1: a crontab with seconds, 2: a crontab across a change of clocks, 3: At,
+//	                4: a Schedule of the user
+//	period          in seconds
+//	ttl, grace      in seconds; a grace is that much longer than the TTL, and 0 is the default grace
+//	starts, others  the number that AtLeastOnce allows, and its value for every second process
+//	elector         1: there is one
+//	host 0, …       the host of a replica. 0: the engine, 1: gocron, 2: a library that calls RunDue
+//	ahead 0, …      how far the clock of a replica's host is ahead, in ms
+//	limit           the limit mode of gocron. 1: reschedule, 2: wait
+//	work            the mean time that the function takes, in ms
+//	error, panic    the number of runs in a thousand that end so
+//	hang            the number of runs in a thousand that take 30 s or two TTLs
+//	ignore          the number of runs in a thousand that ignore the end of their context
+//	skipped         the number of calls in a thousand that a listener of gocron skips
+//	no window       1: clocks are not checked, and the nodes' clocks are ahead by "nodes ahead", in ms
+//	observer        1: it is slow, 2: it panics now and then
 //	second          1: each process has a second Service, with other options
 func draw(r *rand.Rand) sim.Program {
 	plan := map[string]int{
@@ -67,24 +72,28 @@ func draw(r *rand.Rand) sim.Program {
 		"late":     sim.Pick(r, 0, 20, 100),
 		"lost":     sim.Pick(r, 0, 20, 100),
 	}
+
 	plan["observer"], plan["second"] = sim.Pick(r, 0, 0, 0, 1, 2), sim.Pick(r, 0, 0, 0, 1)
 	for _, name := range []string{"error", "panic", "hang", "ignore", "skipped"} {
 		plan[name] = sim.Pick(r, 0, 0, 50, 300)
 	}
+
 	if r.IntN(3) == 0 {
-		if plan["elector"] = 1; plan["ttl"] > 3 || r.IntN(4) > 0 { // an election asks every second
+		if plan["elector"] = 1; plan["ttl"] > 3 || r.IntN(4) > 0 { // an election takes requests every second
 			plan["period"] = min(plan["period"], 8)
 		}
 	}
 	if r.IntN(3) > 0 {
 		plan["others"] = sim.Pick(r, 1, 2, 3)
 	}
+
 	if r.IntN(6) == 0 {
 		plan["no window"], plan["nodes ahead"] = 1, sim.Pick(r, 0, 1500, -5000, 60000, -60000)
 	}
 	if plan["nodes"] == 1 && plan["elector"] == 0 && r.IntN(2) == 0 {
 		plan["period"], plan["grace"] = sim.Pick(r, 61, 150, 3600, 24*3600), sim.Pick(r, 0, plan["grace"])
 	}
+
 	hosts := sim.Pick(r, 0, 1, 2, 3)
 	for i := range 1 + plan["more"] {
 		plan[fmt.Sprint("host ", i)] = hosts
@@ -93,10 +102,12 @@ func draw(r *rand.Rand) sim.Program {
 		}
 		plan[fmt.Sprint("ahead ", i)] = sim.Pick(r, 0, 0, 0, 40, 400, 1500, 5000, 60000, -400, -5000, -60000)
 	}
+
 	outlasts := plan["nodes"] != 1 && plan["elector"] == 0 && r.IntN(16) == 0
-	if outlasts { // runs outlast what the nodes remember of them
+	if outlasts { // runs go on after all nodes have lost their records
 		plan["ttl"], plan["period"], plan["grace"], plan["work"] = 3, 61, 90, 30000
 	}
+
 	p := sim.Program{Plan: plan}
 	instants := ticks(p)
 	if outlasts {
@@ -104,13 +115,14 @@ func draw(r *rand.Rand) sim.Program {
 			p.Steps = append(p.Steps, sim.Step{At: instants[r.IntN(len(instants)/2)].Sub(began(p)) - time.Second, Who: r.IntN(1 + plan["more"]), Do: "empty in turn@running", For: time.Second})
 		}
 	}
+
 	for range r.IntN(12) {
 		p.Steps = append(p.Steps, happening(r, p, instants[r.IntN(len(instants)*2/3)]))
 	}
 	return p
 }
 
-// happening draws what happens around a tick.
+// happening draws a step that happens around a tick.
 func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	s := sim.Step{
 		At:  max(0, tick.Sub(began(p))+sim.Pick[time.Duration](r, -2, -1, 1, 1)*sim.Between(r, time.Millisecond, min(period(p), 30*time.Second))),
@@ -119,27 +131,31 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	}
 	kinds := []string{"cut", "kill", "close", "remove", "remove", "run now", "run now", "jump", "call", "host sleeps", "storm", "down", "hang", "slow",
 		"restart", "promote", "drop replies", "revoke", "far"}
-	if p.Plan["nodes"] != 1 { // a single node must not forget
+	if p.Plan["nodes"] != 1 { // a single node without its memory breaks the guarantee
 		kinds = append(kinds, "restart empty", "flush", "empty in turn")
 	}
-	if p.Plan["no window"] == 0 { // clocks that step are what the window is for
+	if p.Plan["no window"] == 0 { // without the window, no process notices that a clock steps
 		kinds = append(kinds, "step clock")
 	}
 	if p.Plan["elector"] == 1 {
 		kinds = append(kinds, "resign", "resign", "revoke")
 	}
+
 	if s.Do = sim.Pick(r, kinds...); r.IntN(3) == 0 {
 		s.Do = sim.Pick(r, "kill", "kill", "cut", "close", "remove", "lose", "no nodes", "resign", "revoke", "storm", "run now") + "@" + sim.Pick(r, phases...)
 	}
+
 	if r.IntN(12) == 0 {
 		s.Do, s.For = "short outage@"+sim.Pick(r, "returned", "running", "end being recorded", "start being recorded"), sim.Between(r, 200*time.Millisecond, 4*time.Second)
 	}
+
 	if s.Do == "empty in turn" && r.IntN(2) == 0 {
 		s.Do = "empty in turn@running"
 	}
 	if do, _, later := strings.Cut(s.Do, "@"); later && (do == "remove" || do == "short outage") {
 		s.N = r.IntN(3)
 	}
+
 	switch s.Do {
 	case "slow":
 		s.N = sim.Pick(r, 10, 100, 1500)
@@ -155,7 +171,8 @@ func happening(r *rand.Rand, p sim.Program, tick time.Time) sim.Step {
 	return s
 }
 
-// began is when a program begins: before clocks go forward in Berlin, where that matters.
+// began returns the time at which a program begins. If its schedule depends on a change of clocks, that is shortly
+// before clocks go forward in Berlin.
 func began(p sim.Program) time.Time {
 	if p.Plan["schedule"] == 2 {
 		return time.Date(2000, 3, 26, 0, 59, 10, 0, time.UTC)
@@ -167,10 +184,10 @@ func period(p sim.Program) time.Duration {
 	return max(time.Duration(p.Plan["period"])*time.Second, time.Second)
 }
 
-// often is how many ticks a program has, at least.
+// often is the least number of ticks of a program.
 const often = 21
 
-// berlin is a zone whose clocks change.
+// berlin returns a time zone in which clocks change.
 var berlin = sync.OnceValue(func() *time.Location {
 	z, err := time.LoadLocation("Europe/Berlin")
 	if err != nil {
@@ -179,7 +196,7 @@ var berlin = sync.OnceValue(func() *time.Location {
 	return z
 })
 
-// schedule is that of a program.
+// schedule returns the schedule of a program.
 func schedule(p sim.Program) cronlock.Schedule {
 	d := period(p)
 	switch p.Plan["schedule"] {
@@ -188,7 +205,7 @@ func schedule(p sim.Program) cronlock.Schedule {
 			return cronlock.Crontab(fmt.Sprintf("*/%d * * * * *", int(d.Seconds())), time.UTC)
 		}
 	case 2:
-		if d < time.Minute { // until 1:59:59, and from 3:00 on, which is the next second
+		if d < time.Minute { // 1:59:59 is followed by 3:00:00
 			return cronlock.Crontab(fmt.Sprintf("*/%d * 1,2,3 * * *", int(d.Seconds())), berlin())
 		}
 	case 3:
@@ -204,7 +221,7 @@ func schedule(p sim.Program) cronlock.Schedule {
 	return cronlock.Every(d)
 }
 
-// An uneven schedule has pairs of ticks that are close together, and leaves some out.
+// An uneven schedule has pairs of ticks that are close together, and skips some ticks.
 type uneven time.Duration
 
 func (u uneven) Next(after time.Time) time.Time {
@@ -223,7 +240,7 @@ func (u uneven) Next(after time.Time) time.Time {
 	}
 }
 
-// ticks are those of a program.
+// ticks returns the first ticks of a program.
 func ticks(p sim.Program) (all []time.Time) {
 	s := schedule(p)
 	for at := s.Next(began(p)); len(all) < often; at = s.Next(at) {

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// A world is what a program happens in.
+// A world has the nodes and processes of a program that runs, and its oracle.
 type world struct {
 	*sim.Trial
 	nodes      []*testutil.Node
@@ -28,10 +28,10 @@ type world struct {
 
 	mu           sync.Mutex
 	rng          *rand.Rand
-	replicas     []*process // those that live
+	replicas     []*process // the process of each replica; nil if none lives
 	incarnations int
 	storms       int
-	distant      int // spans in which the nodes are far away
+	distant      int // the number of steps "far" that last
 	ambushes     []sim.Step
 	over         bool
 	oracle
@@ -45,34 +45,40 @@ func simulate(t *sim.Trial) {
 		Trial: t, schedule: schedule(t.Program), ttl: max(3, time.Duration(t.Is("ttl"))) * time.Second, rng: t.Random(0),
 		nodes: testutil.NewNodes(t, map[int]int{0: 3, 1: 1, 2: 5}[t.Is("nodes")]), replicas: make([]*process, 1+t.Is("more")),
 	}
+
 	if w.grace = max(time.Minute, 3*w.ttl); t.Is("grace") > 0 {
 		w.grace = w.ttl + time.Duration(t.Is("grace"))*time.Second
 	}
 	w.oracle.ticks, w.fewest = map[int64]*tick{}, 10
 	w.oracle.others = map[time.Time]int{}
+
 	t.Count("schedule " + string('0'+rune(t.Is("schedule"))))
 	for _, n := range w.nodes {
 		n.StepClock(w.off())
 	}
+
 	opts := []core.Option{core.TTL(w.ttl)}
 	if t.Is("no window") == 1 {
 		opts = append(opts, core.WithClockWindow(0))
 	}
 	w.first = locktest.NewOn(t, w.nodes, opts...)
 	w.must(w.first.Close(t.Context()))
+
 	for who := range w.replicas {
 		w.start(who)
 	}
+
 	instants := ticks(t.Program)
 	end := instants[len(instants)-1].Sub(t.Began) + 3*time.Second
 	for _, s := range t.Steps {
 		end = max(end, s.At+s.For+w.tail()+bound+3*time.Second)
 	}
+
 	t.Follow(end, w.happens)
 	w.finish()
 }
 
-// off is by how much the nodes' clocks are ahead for good.
+// off returns how far the nodes' clocks are ahead during the whole program.
 func (w *world) off() time.Duration {
 	return time.Duration(w.Is("no window")*w.Is("nodes ahead")) * time.Millisecond
 }
@@ -83,6 +89,7 @@ func (w *world) finish() {
 	w.judgeSecond()
 	w.judgeHistory()
 	w.judgeElection()
+
 	w.mu.Lock()
 	w.over = true
 	for _, p := range w.replicas {
@@ -101,16 +108,18 @@ func (w *world) must(err error) {
 	}
 }
 
-// happens does a step.
+// happens makes a step happen.
 func (w *world) happens(s sim.Step) {
 	switch s.Do {
 	case "restart empty", "flush":
 		w.forget(s.Who % len(w.nodes))
 	}
+
 	if w.Strike(w.nodes, s) {
 		w.struck(s)
 		return
 	}
+
 	if do, _, later := strings.Cut(s.Do, "@"); later {
 		w.mu.Lock()
 		defer w.mu.Unlock()
@@ -118,6 +127,7 @@ func (w *world) happens(s sim.Step) {
 		w.Count(do + "@")
 		return
 	}
+
 	w.mu.Lock()
 	p := w.replicas[s.Who%len(w.replicas)]
 	w.mu.Unlock()
@@ -126,10 +136,10 @@ func (w *world) happens(s sim.Step) {
 	}
 }
 
-// phases are the points of a claim and of a run at which something may happen.
+// phases are the points of a claim and of a run at which a step may happen.
 var phases = []string{"asking", "claimed", "start being recorded", "start recorded", "running", "returned", "end being recorded", "end recorded"}
 
-// reach tells that a process has come to a point, where something may be laid for it.
+// reach is called when a process reaches a phase. If a step waits for that phase, reach makes it happen to the process.
 func (w *world) reach(phase string, p *process) {
 	w.Count(phase)
 	w.mu.Lock()
@@ -141,12 +151,13 @@ func (w *world) reach(phase string, p *process) {
 	s := w.ambushes[i]
 	w.ambushes = slices.Delete(w.ambushes, i, i+1)
 	w.mu.Unlock()
+
 	do, _, _ := strings.Cut(s.Do, "@")
 	w.Tracef("%s at %s: %s", p.name, phase, s)
 	p.meets(do, s)
 }
 
-// meets has something happen to a process.
+// meets makes a step happen to a process.
 func (p *process) meets(do string, s sim.Step) {
 	switch do {
 	case "cut":
@@ -206,7 +217,7 @@ func (p *process) meets(do string, s sim.Step) {
 	}
 }
 
-// shortOutage takes a quorum of the nodes away for a moment, or all nodes.
+// shortOutage makes all nodes, or a quorum of them, unavailable for s.For.
 func (w *world) shortOutage(s sim.Step) {
 	nodes, hangs, what := len(w.nodes), false, "short outage of all nodes"
 	switch s.N {
@@ -215,6 +226,7 @@ func (w *world) shortOutage(s sim.Step) {
 	case 2:
 		nodes, hangs, what = len(w.nodes)/2+1, true, "short outage of a quorum, of which a node hangs"
 	}
+
 	w.Count(what)
 	for i := range nodes {
 		do := "down"
@@ -233,17 +245,17 @@ func (w *world) storm(s sim.Step) {
 	time.AfterFunc(s.For, func() { w.blow(-1, 0) })
 }
 
-// far makes each request of all processes take nearly as long as they wait for a node.
+// far makes each request of all processes take nearly the node timeout.
 func (w *world) far(s sim.Step) {
 	w.trouble(s.For, "far")
 	w.blow(0, 1)
 	time.AfterFunc(s.For, func() { w.blow(0, -1) })
 }
 
-// nodeTimeout is how long a process waits for a node.
+// nodeTimeout returns how long a process waits for a node.
 func (w *world) nodeTimeout() time.Duration { return min(w.ttl/10, time.Second) }
 
-// emptyInTurn restarts all nodes empty, one after the other, each when the one before votes again.
+// emptyInTurn restarts all nodes empty, one after the other. Each one restarts when the node before votes again.
 func (w *world) emptyInTurn() {
 	w.Count("empty in turn")
 	for i := range w.nodes {
@@ -273,7 +285,7 @@ func (w *world) blow(storms, distant int) {
 	}
 }
 
-// network gives a process the network of now. It is called with the lock.
+// network applies the present state of the network to the link of a process. w.mu must be held.
 func (w *world) network(p *process) {
 	p.locks.Link.OnRequest(nil)
 	if w.distant > 0 {
@@ -281,6 +293,7 @@ func (w *world) network(p *process) {
 		p.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { return testutil.Action{Delay: way, ReplyDelay: way} })
 		return
 	}
+
 	of := w.Trial
 	if w.storms == 0 {
 		of = &sim.Trial{Program: sim.Program{Seed: w.Seed, Plan: map[string]int{"delay": w.Is("delay")}}}
@@ -288,7 +301,7 @@ func (w *world) network(p *process) {
 	of.Network(p.locks.Link, uint64(1+w.storms+16*p.number))
 }
 
-// revoke takes the lease of the run away, or that of the leader.
+// revoke revokes the lease of the run or of the leader.
 func (p *process) revoke(s sim.Step) {
 	key := core.Key("cron", "service", "job", "run")
 	if p.elector != nil && s.N == 0 {

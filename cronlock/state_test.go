@@ -2,15 +2,15 @@ package cronlock
 
 import "testing"
 
-// follows is what the rules say of a state and of what happens to it, with a start left.
+// follows returns the state that follows s by the rules if h happens and a start is left.
 func follows(h transition, s state) state {
 	claimed := s == tickClaimed || s == tickReclaimed
 	switch {
-	case h == onClaim && (s == tickFree || s == tickOrphaned): // nobody runs the job: the look claims the tick
+	case h == onClaim && (s == tickFree || s == tickOrphaned): // no replica runs the job: the poll claims the tick
 		return s + tickClaimed - tickFree
 	case h == onStart && claimed:
 		return tickRunning
-	case (h == onRelease || h == onDeath) && claimed: // a claim that comes to nothing gives the tick back
+	case (h == onRelease || h == onDeath) && claimed: // a claim without a start leaves the tick as it was
 		return s - tickClaimed + tickFree
 	case h == onCompletion && s == tickRunning:
 		return tickOver
@@ -20,7 +20,7 @@ func follows(h transition, s state) state {
 	return impossible
 }
 
-// The table says of every state and happening what the rules say, and no tick without starts left waits for another.
+// The table of transitions follows the rules in every state. A tick without starts left is over instead of orphaned.
 func TestLife(t *testing.T) {
 	if tickClaimed != tickFree+1 || tickReclaimed != tickOrphaned+1 {
 		t.Fatal("a claim is not the state after the one that it claims")

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// Each outage is logged, not only the first, on a replica that runs no tick in between, too.
+// Each outage is logged, not only the first, also on a replica that runs no tick in between.
 func TestEachOutageIsLogged(t *testing.T) {
 	race.SkipSweep(t)
 	for name, host := range map[string]bool{"engine": false, "host": true} {
@@ -25,9 +25,10 @@ func TestEachOutageIsLogged(t *testing.T) {
 			var log logbook.Book
 			w.replica("a", plan{})
 			b := w.replica("b", plan{host: host, core: []core.Option{core.WithLogger(log.Logger())}})
-			slow := func() { // it finds each tick done
+			slow := func() { // from then on b finds each tick done
 				b.locks.Link.OnRequest(func(redis.Cmder) testutil.Action { return testutil.Action{Delay: 100 * time.Millisecond} })
 			}
+
 			for outage := range 3 {
 				began := time.Duration(10*outage) * time.Minute
 				till(began + 2*time.Minute + 30*time.Second)
@@ -35,13 +36,14 @@ func TestEachOutageIsLogged(t *testing.T) {
 				till(began + 5*time.Minute + 30*time.Second)
 				b.locks.Link.Restore()
 				slow()
+
 				log.Want(t, outage+1, "a tick cannot start")
 			}
 		})
 	}
 }
 
-// Superseded ticks are logged once an hour and job, with their number.
+// Superseded ticks are logged once an hour for each job, with their number.
 func TestSupersededTicksAreLogged(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
@@ -54,8 +56,8 @@ func TestSupersededTicksAreLogged(t *testing.T) {
 	})
 }
 
-// Nodes that are new do not vote for a time: that is no outage, and neither counted nor logged as one. A quorum that is lost
-// later is.
+// New nodes do not vote for a time. That is not reported as an outage, neither by an event nor in the log. The later
+// loss of a quorum is reported by an event.
 func TestNewNodesAreNoOutage(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, w *world) {
 		var log logbook.Book
@@ -65,6 +67,7 @@ func TestNewNodesAreNoOutage(t *testing.T) {
 		for _, n := range nodes {
 			n.RestartEmpty()
 		}
+
 		s, err := New(locks.Locker, "service")
 		if err != nil {
 			t.Fatal(err)
@@ -73,11 +76,13 @@ func TestNewNodesAreNoOutage(t *testing.T) {
 		if _, err := s.Add("job", Every(5*time.Second), func(context.Context) error { ran.Add(1); return nil }); err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(30 * time.Second)
 		if n := events.Count("cronlock tick_unavailable"); n != 0 || ran.Load() == 0 {
 			t.Errorf("%d times unavailable, %d runs", n, ran.Load())
 		}
 		log.Want(t, 0, "a tick cannot start")
+
 		for _, n := range nodes {
 			n.RestartEmpty()
 		}
@@ -85,13 +90,15 @@ func TestNewNodesAreNoOutage(t *testing.T) {
 		if n := events.Count("cronlock tick_unavailable"); n == 0 {
 			t.Error("a restart of all nodes is not counted")
 		}
+
 		if err := s.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// An error without text is a failure: it is shown, and Previous stays before it. What is recorded is valid UTF-8.
+// An error without text counts as a failure: History shows it, and Previous stays before it. The text of an error is
+// recorded as valid UTF-8.
 func TestErrorsAreRecorded(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
@@ -107,7 +114,9 @@ func TestErrorsAreRecorded(t *testing.T) {
 				}
 				return nil
 			}})
+
 			till(3*time.Minute + 30*time.Second)
+
 			past, err := r.History(t.Context(), 2)
 			if err != nil || past[1].Error != c.want || past[1].Ended.IsZero() {
 				t.Errorf("history: %+v, %v", past, err)
@@ -119,7 +128,7 @@ func TestErrorsAreRecorded(t *testing.T) {
 	}
 }
 
-// The smallest number of starts of all replicas that have started a tick counts, not only that of the first.
+// If replicas that have started a tick disagree about AtLeastOnce, the smallest number counts, not the first replica's.
 func TestSmallestNumberOfStartsCounts(t *testing.T) {
 	bubble(t, 90*time.Second, func(t *testing.T, w *world) {
 		dies := func(most int) {
@@ -131,8 +140,10 @@ func TestSmallestNumberOfStartsCounts(t *testing.T) {
 			r.locks.Link.Kill()
 			r.stop()
 		}
+
 		dies(5)
 		dies(2)
+
 		third := w.replica("third", plan{schedule: At(at(2 * time.Minute)), job: []JobOption{AtLeastOnce(5)}})
 		till(10 * time.Minute)
 		w.want(at(2*time.Minute), at(2*time.Minute))
@@ -142,28 +153,31 @@ func TestSmallestNumberOfStartsCounts(t *testing.T) {
 	})
 }
 
-// History waits for a start that is being recorded.
+// History does not fail while a start or an end is being recorded.
 func TestHistoryBesideAStart(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 30*time.Second, func(t *testing.T, w *world) {
 		a, b := w.replica("a", plan{}), w.replica("b", plan{job: uncalled})
 		till(80 * time.Second)
+
 		var n atomic.Int32
 		a.locks.Link.OnRequest(func(redis.Cmder) testutil.Action {
-			if n.Add(1)%3 != 0 { // one node is quick, the others are not
+			if n.Add(1)%3 != 0 { // every third request is fast, so that a start is on record at one node first
 				return testutil.Action{Delay: 40 * time.Millisecond}
 			}
 			return testutil.Action{}
 		})
+
 		for tick := 2 * time.Minute; tick <= 4*time.Minute; tick += time.Minute {
 			till(tick)
-			for time.Now().Before(at(tick + 2*time.Second)) { // in which the start is recorded, and the end
+			for time.Now().Before(at(tick + 2*time.Second)) { // meanwhile the start and the end are recorded
 				if _, err := b.History(t.Context(), 2); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
 		}
+
 		if runs := w.ran(); len(runs) < 3 {
 			t.Errorf("ran %+v", runs)
 		}
@@ -182,8 +196,8 @@ func TestNamesAreUTF8(t *testing.T) {
 	})
 }
 
-// A function that panics for a moment has starts left when it can work again, on however many replicas it panics: starts of a
-// tick are at least a second apart.
+// The starts of a tick are at least a second apart, on all replicas together. So a function that panics for a few
+// seconds has starts left when it works again.
 func TestStartsOfATickAreApart(t *testing.T) {
 	for _, replicas := range []int{1, 4} {
 		bubbleOf(t, fmt.Sprint(replicas), 30*time.Second, func(t *testing.T, w *world) {
@@ -193,9 +207,10 @@ func TestStartsOfATickAreApart(t *testing.T) {
 				}
 				return nil
 			}}
+
 			all := w.replicas(replicas, p)
 			till(time.Minute + 100*time.Millisecond)
-			for range 100 { // as from a host that calls often
+			for range 100 { // the hosts call often
 				for _, r := range all {
 					go func() {
 						defer func() { _ = recover() }()
@@ -204,13 +219,16 @@ func TestStartsOfATickAreApart(t *testing.T) {
 				}
 				time.Sleep(50 * time.Millisecond)
 			}
+
 			till(10 * time.Minute)
 			runs := w.ran()
 			if len(runs) < 2 || len(runs) > 5 {
 				t.Errorf("ran %+v", runs)
 			}
+
 			for i := 1; i < len(runs); i++ {
-				if apart := runs[i].start.Sub(runs[i-1].start); apart < 950*time.Millisecond { // clocks are known to some milliseconds
+				// Replicas know the nodes' clocks to within some milliseconds.
+				if apart := runs[i].start.Sub(runs[i-1].start); apart < 950*time.Millisecond {
 					t.Errorf("start %d follows after %v", i+1, apart)
 				}
 			}

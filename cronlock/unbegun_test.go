@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A start that is on record, but whose run could not begin, counts as one that did not complete: with AtLeastOnce, the tick is
-// started before any later tick and whatever its age, as another replica would start it. Without AtLeastOnce, such a tick
-// is missed when its grace has passed.
+// If a start is on record and its run could not begin, the start counts as one that did not complete. With AtLeastOnce,
+// the tick is started before any later tick and regardless of its age, as on any other replica. Without AtLeastOnce,
+// the tick is missed when its grace has passed.
 func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 	const tick, later = 2 * time.Minute, 2*time.Minute + 30*time.Second
 	for name, c := range map[string]struct {
@@ -33,8 +33,10 @@ func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 				}
 				return c, nil
 			}}
+
 			job := append([]JobOption{AtLeastOnce(c.starts), WithGrace(15 * time.Second)}, uncalled...)
 			r = w.replica("a", plan{schedule: c.schedule, job: job, core: []core.Option{core.WithObserver(observer)}})
+
 			till(tick)
 			if err := r.RunDue(ctx); !errors.Is(err, context.Canceled) || len(w.ran()) > 0 {
 				t.Fatalf("RunDue: %v, %d runs", err, len(w.ran()))
@@ -53,6 +55,7 @@ func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 					t.Errorf("RunDue: %v, want %v", err, c.err)
 				}
 			}
+
 			w.want(want...)
 			for _, run := range w.ran() {
 				if run.Attempt != 1 {
@@ -63,7 +66,7 @@ func TestUnbegunStartOutlastsTheGrace(t *testing.T) {
 	}
 }
 
-// A start on record stands in the history of every replica, also in that of the replica that did not begin its run.
+// A start on record is in the history of every replica, also of the replica that recorded it and did not begin the run.
 func TestHistoryShowsAStartThatDidNotBegin(t *testing.T) {
 	bubble(t, time.Minute+30*time.Second, func(t *testing.T, w *world) {
 		var r *replica

@@ -19,7 +19,7 @@ import (
 
 var large = strings.Repeat("0123456789", 20_000)
 
-// answers are how handlers answer.
+// answers has handlers with all kinds of responses.
 var answers = map[string]http.HandlerFunc{
 	"nothing":      does(),
 	"short":        does(writes("short")),
@@ -110,7 +110,7 @@ var answers = map[string]http.HandlerFunc{
 	"compressed": does(sets("Content-Encoding", "br"), writes("not looked into")),
 }
 
-// A step is what a handler does for its answer.
+// A step is one action of a handler on its response.
 type step = func(http.ResponseWriter)
 
 func does(steps ...step) http.HandlerFunc {
@@ -134,11 +134,11 @@ func flushesByController(w http.ResponseWriter) {
 	}
 }
 
-// plainly are those that all middlewares around a handler leave as they are.
+// plainly has the names of the responses that no middleware around a handler changes.
 var plainly = []string{"nothing", "short", "large", "outgrowing", "status 204", "two statuses", "error", "copy", "panic", "echo",
 	"many writes", "status 400", "status 404", "status 409", "status 500", "status 500, it stands", "status 503"}
 
-// differs are headers that may differ: a stream has no length, and an answer that is kept back may have one.
+// differs has the headers that may differ: a response that is kept back may have a length, and a stream has none.
 var differs = []string{"Date", "Content-Length", "Transfer-Encoding", "Connection", "Idempotent-Replayed"}
 
 func (r reply) comparable() string {
@@ -153,8 +153,8 @@ func (r reply) comparable() string {
 	return fmt.Sprintf("%d %v %.30q of %d, whole %v", r.status, h, body, len(body), r.err == nil)
 }
 
-// unlike reports whether the middleware changes an answer, as the package document says: what was written before a panic is
-// dropped, which shows where somebody recovers.
+// unlike reports whether the middleware changes a response, as the package documentation says: the bytes that were
+// written before a panic are dropped. That is visible if a Recovery is further out.
 func unlike(name string, host host) bool {
 	return strings.HasPrefix(name, "panic after") && !host.plain
 }
@@ -167,7 +167,7 @@ func setsOuter(h http.Handler) http.Handler {
 	})
 }
 
-// A handler may answer as it likes, as if the middleware were not there; and a repetition gets the same answer.
+// The middleware does not change the response of a handler, and a repetition gets the same response.
 func TestAnswers(t *testing.T) {
 	race.SkipSweep(t)
 	for name, answer := range answers {
@@ -187,43 +187,53 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// sameAnswers compares a bare handler, a locked one, one that runs once, and a repetition.
+// sameAnswers compares the responses of a bare handler, of a locked one, of a request with an Idempotency-Key, and of
+// its repetition.
 func sameAnswers(w *world, name string, host host, bare, locked *server, protocol string) {
 	of := fmt.Sprintf("%s, %s, %s", name, host.name, protocol)
 	send := func(s *server, header ...string) reply {
 		return s.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
 	}
+
 	want := send(bare).comparable()
 	plain := send(locked)
-	if name == "more than its length" && protocol == "HTTP/2.0" { // net/http lets it through there, and breaks it off later
+
+	// With HTTP/2, net/http accepts the excess bytes, and breaks the response off later.
+	if name == "more than its length" && protocol == "HTTP/2.0" {
 		want = plain.comparable()
 	}
+
 	if got := plain.comparable(); got != want && !unlike(name, host) {
 		w.Errorf("%s: %s, bare %s", of, got, want)
 	}
+
 	first := send(locked, "Idempotency-Key", `"`+of+`"`)
 	if got := first.comparable(); got != want && !unlike(name, host) {
 		w.Errorf("%s, idempotent: %s, bare %s", of, got, want)
 	}
+
 	wantReplay(w, of, host, first, send(locked, "Idempotency-Key", `"`+of+`"`))
 }
 
-// unrecorded are the statuses of answers that are no outcomes.
+// unrecorded has the statuses of responses that are not recorded.
 var unrecorded = []int{401, 403, 407, 408, 423, 425, 429, 500, 501, 503, 507, 599}
 
-// wantReplay checks what a repetition gets: the answer of the first if that is an outcome and fits into a record. Otherwise
-// its handler runs, and answers the same. A panic that is recovered inside is not seen: what counts is the status that the
-// recovery has left, which is 500, or with newer gin, of http.ErrAbortHandler, that of the handler.
+// wantReplay checks that a repetition gets the response of the first request if that was recorded and fits into a
+// record. Otherwise the handler runs again and has the same response. The middleware does not see a panic that is
+// recovered inside. Then the status counts that the Recovery has left: 500, or, after http.ErrAbortHandler with newer
+// versions of gin, the handler's own status.
 func wantReplay(w *world, of string, host host, first, again reply) {
 	w.Helper()
 	stands := strings.Contains(of, "it stands")
 	invites := slices.Contains(unrecorded, first.status) || first.status >= 400 && first.header.Get("Retry-After") != ""
 	replayed := again.header.Get("Idempotent-Replayed") != ""
 	large := len(first.body) > maxRecord-1<<10
+
 	if want := first.err == nil && (host.inside || !strings.HasPrefix(of, "panic")) && (stands || !invites); replayed != want {
 		w.Errorf("%s: replayed %v, want %v: %+v, first %+v", of, replayed, want, again, first)
 		return
 	}
+
 	if replayed && large {
 		again.expect(w, 410, EventIdempotencyOmitted)
 		if again.header.Get("Idempotent-Status") != fmt.Sprint(first.status) {
@@ -231,19 +241,22 @@ func wantReplay(w *world, of string, host host, first, again reply) {
 		}
 		return
 	}
-	if strings.HasPrefix(of, "header of records") { // which are the middleware's own
+
+	if strings.HasPrefix(of, "header of records") { // these headers are the middleware's own
 		again.ok(w, first.body)
 		return
 	}
+
 	if replayed {
 		maps.DeleteFunc(first.header, func(name string, _ []string) bool { return strings.HasPrefix(name, "Trailer") })
 	}
+
 	if got, want := again.comparable(), first.comparable(); got != want {
 		w.Errorf("%s, again: %s, first %s", of, got, want)
 	}
 }
 
-// A connection cannot be taken over under a lock: take the lock inside.
+// A handler under a Lock cannot take its connection over.
 func TestHijack(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"))
@@ -256,13 +269,14 @@ func TestHijack(t *testing.T) {
 	})
 }
 
-// What gin tells its handlers of their answer is so, and Context.Stream ends with the lease.
+// The methods of gin's ResponseWriter return the state of the response, and Context.Stream ends with the lease.
 func TestGinWriter(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.holding(), ByParam("id"))
 		r := router()
 		status := 0
 		r.Use(func(c *gin.Context) { c.Status(206); c.Next(); status = c.Writer.Status() })
+
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Writer.WriteHeader(-1); c.Writer.Status() != 206 {
 				w.Errorf("a status that was set further out is %d", c.Writer.Status())
@@ -277,6 +291,7 @@ func TestGinWriter(t *testing.T) {
 				w.Errorf("%v, %d", c.Writer.Written(), c.Writer.Size())
 			}
 		})
+
 		r.PUT("/stream/:id", m.Lock, func(c *gin.Context) {
 			n := 0
 			gone := c.Stream(func(to io.Writer) bool {
@@ -284,19 +299,21 @@ func TestGinWriter(t *testing.T) {
 					expire(c.Request.Context())
 				}
 				fmt.Fprint(to, n)
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // in the time of the bubble
 				return n < 10
 			})
 			if !gone || n > 4 {
 				w.Errorf("gone %v after %d", gone, n)
 			}
 		})
-		// Where a handler has not begun its answer, an error handler further out makes one.
+
+		// If a handler has not begun its response, an error handler further out can write one.
 		r.PUT("/error/:id", func(c *gin.Context) {
 			if c.Next(); len(c.Errors) > 0 && !c.Writer.Written() {
 				c.String(418, c.Errors.Last().Error())
 			}
 		}, m.Lock, func(c *gin.Context) { c.Error(errors.New("teapot")) })
+
 		s := w.serve(r)
 		if got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", ""); got.status != 202 || got.body != "four" || status != 202 {
 			w.Errorf("%+v, logged %d", got, status)

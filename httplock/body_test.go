@@ -15,7 +15,7 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// readers are middlewares further out that read the body, or a part of it.
+// readers has middlewares further out that read the body or a part of it.
 var readers = map[string]gin.HandlerFunc{
 	"all of it":          func(c *gin.Context) { _, _ = io.ReadAll(c.Request.Body) },
 	"a part of it":       func(c *gin.Context) { _, _ = c.Request.Body.Read(make([]byte, 4)) },
@@ -27,7 +27,7 @@ var readers = map[string]gin.HandlerFunc{
 	"ShouldBindBodyWith": func(c *gin.Context) { _ = c.ShouldBindBodyWith(&struct{}{}, anyBinding{}) },
 }
 
-// An anyBinding takes any body.
+// An anyBinding is a binding that accepts any body.
 type anyBinding struct{}
 
 func (anyBinding) Name() string                      { return "any" }
@@ -36,7 +36,7 @@ func (anyBinding) BindBody(body []byte, _ any) error { return nil }
 
 const multipartBody = "--b\r\nContent-Disposition: form-data; name=\"amount\"\r\n\r\n1000\r\n--b--\r\n"
 
-// forms are bodies by their type.
+// forms has bodies by their types.
 var forms = map[string]string{
 	"application/x-www-form-urlencoded": "amount=1000&csrf=x",
 	"multipart/form-data; boundary=b":   multipartBody,
@@ -54,8 +54,8 @@ func reads(reader, kind string) bool {
 	return true
 }
 
-// A body that somebody further out has read is not what the client sent: whatever needs it refuses the request as
-// misconfigured, and names the right order. What does not need it runs.
+// If a middleware further out has read the body, and the key or identity of a request needs it, the request is refused
+// as misconfigured. The refusal says that the middleware must be put further out. Other requests run.
 func TestBodyThatWasRead(t *testing.T) {
 	for reader, read := range readers {
 		bubbleOf(t, reader, 1, func(w *world) {
@@ -65,6 +65,7 @@ func TestBodyThatWasRead(t *testing.T) {
 				"once": with(m, WithIdempotency(true, NoSender)), "json": with(m, ByJSON("order")), "func": with(m, ByFunc(body)),
 				"key": with(m, ByKey(body)), "tenant": with(m, WithTenant(body)), "sender": with(m, WithIdempotency(true, body)),
 			}
+
 			runs := 0
 			r := router()
 			outside := r.Group("/", func(c *gin.Context) { read(c); c.Next() })
@@ -72,6 +73,7 @@ func TestBodyThatWasRead(t *testing.T) {
 				outside.POST("/"+name+"/:id", m.Lock, func(c *gin.Context) { runs++ })
 			}
 			outside.POST("/param/:id", m.Lock, text("ran"))
+
 			s := w.serve(r)
 			for kind, body := range forms {
 				if !reads(reader, kind) {
@@ -86,11 +88,13 @@ func TestBodyThatWasRead(t *testing.T) {
 					}
 					s.do(context.Background(), protocol, "POST", "/param/1", body, "Content-Type", kind).ok(w, "ran")
 				}
-				got := call(r, "POST", "/once/1", body, "Idempotency-Key", "k", "Content-Type", kind) // its length is in no header
+
+				got := call(r, "POST", "/once/1", body, "Idempotency-Key", "k", "Content-Type", kind) // this request has no Content-Length header
 				if reader != "a part of it" {
 					got.expect(w, 500, EventMisconfigured)
 				}
 			}
+
 			if most := len(forms); runs > most {
 				w.Errorf("%d runs", runs)
 			}
@@ -98,7 +102,8 @@ func TestBodyThatWasRead(t *testing.T) {
 	}
 }
 
-// A body without a length that was read whole is empty. One of which a part was read cannot be told from a whole one.
+// If a body of unknown length was read whole, the request is refused. If a part of it was read, that cannot be
+// recognized.
 func TestChunkedBodyThatWasRead(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
@@ -107,13 +112,16 @@ func TestChunkedBodyThatWasRead(t *testing.T) {
 			r.POST("/"+name, func(c *gin.Context) { read(c); c.Next() }, m.Lock, text("ran"))
 		}
 		r.POST("/unread", m.Lock, text("ran"))
+
 		s := w.serve(r)
+
 		send := func(name, protocol, kind string, body io.Reader) reply {
 			req := must(http.NewRequestWithContext(w.Context(), "POST", "http://example.com/"+strings.ReplaceAll(name, " ", "%20"), struct{ io.Reader }{body}))
 			req.Header.Set("Idempotency-Key", fmt.Sprintf("%x", protocol+kind))
 			req.Header.Set("Content-Type", kind)
 			return s.roundTrip(protocol, req, 0)
 		}
+
 		for _, protocol := range protocols[1:] {
 			for kind, body := range forms {
 				for name := range readers {
@@ -127,30 +135,35 @@ func TestChunkedBodyThatWasRead(t *testing.T) {
 	})
 }
 
-// A body that was decompressed, or put back after somebody has read it, is whole.
+// A body that was decompressed, or that was read and put back, counts as whole.
 func TestBodyThatWasPutBack(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByJSON("order"), WithIdempotency(true, NoSender))
 		r := router()
 		echo := func(c *gin.Context) { b, _ := c.GetRawData(); c.String(200, "%d", len(b)) }
+
 		r.POST("/decompressed", func(c *gin.Context) { // as gin-contrib/gzip does
 			z := must(gzip.NewReader(c.Request.Body))
 			c.Request.Header.Del("Content-Encoding")
 			c.Request.Header.Del("Content-Length")
 			c.Request.Body = z
 		}, m.Lock, echo)
+
 		r.POST("/restored", func(c *gin.Context) {
 			b := must(io.ReadAll(c.Request.Body))
 			c.Request.Body = io.NopCloser(strings.NewReader(string(b)))
 			_ = c.Request.FormValue("q")
 		}, m.Lock, echo)
+
 		r.POST("/query", func(c *gin.Context) { _ = c.Request.ParseForm(); _ = c.Query("q") }, m.Lock, echo)
+
 		s := w.serve(r)
 		body := forms["application/json"]
 		var zipped strings.Builder
 		z := gzip.NewWriter(&zipped)
 		io.WriteString(z, body)
 		z.Close()
+
 		for _, protocol := range protocols {
 			for path, body := range map[string]string{"/decompressed": zipped.String(), "/restored": body, "/query": body} {
 				s.do(context.Background(), protocol, "POST", path, body, "Idempotency-Key", "k"+protocol[5:], "Content-Type", "application/json").ok(w, fmt.Sprint(len(forms["application/json"])))
@@ -159,7 +172,7 @@ func TestBodyThatWasPutBack(t *testing.T) {
 	})
 }
 
-// An empty body is what the client sent, if it says so.
+// A request whose body was sent empty is not refused.
 func TestEmptyBodies(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		r := router()
@@ -175,7 +188,7 @@ func TestEmptyBodies(t *testing.T) {
 	})
 }
 
-// A client that waits for 100-continue before it sends a body that is too large is refused before it sends it.
+// A client that waits for 100-continue is refused before it sends a body that is too large.
 func TestTooLargeABodyIsNotAskedFor(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(100))
@@ -202,8 +215,8 @@ func TestTooLargeABodyIsNotAskedFor(t *testing.T) {
 	})
 }
 
-// What a handler has started may read the body for longer than the handler runs, as a reverse proxy does whose upstream
-// answers early. Meanwhile the request may be refused, since its lease was lost.
+// A goroutine of a handler may still read the body when the handler has returned, as in a reverse proxy whose upstream
+// responds early. The function of WithReply still gets the whole body if the lease was lost meanwhile.
 func TestBodyThatIsReadForLonger(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.holding(), ByParam("id"), WithReply(func(rw http.ResponseWriter, r *http.Request, refusal Refusal) {

@@ -14,19 +14,19 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// A place is where a function of the application is called with a request.
+// A place is an option with a function of the application, which the middleware calls with a request.
 type place struct {
 	options func(f func(*http.Request)) []Option
-	refused bool // it is called for requests that are refused
-	observe bool // it is an observer of the Locker
+	refused bool // the function is called for refused requests
+	observe bool // the function is an observer of the Locker
 }
 
-// makes is a function for an option, which does something first.
+// makes returns a function for an option. It calls f, and returns value.
 func makes(f func(*http.Request), value string) func(*http.Request) (string, error) {
 	return func(r *http.Request) (string, error) { f(r); return value, nil }
 }
 
-// places are all of them. The key of the resource is always the same.
+// places has all places by name. The key of the resource is always the same.
 var places = map[string]place{
 	"ByFunc": {options: func(f func(*http.Request)) []Option {
 		return []Option{ByFunc(makes(f, "1")), WithIdempotency(false, NoSender)}
@@ -53,7 +53,7 @@ var places = map[string]place{
 	}},
 }
 
-// A trial calls a function in its place, for a request that has the header X-Bad.
+// A trial calls the function bad in a place, for requests with the header X-Bad.
 type trial struct {
 	*world
 	place
@@ -64,8 +64,8 @@ type trial struct {
 	runs int
 }
 
-// everyPlace runs f for each place, by net/http and gin, with and without an Idempotency-Key. One request may wait for a key,
-// and so 16 for all keys.
+// everyPlace runs f for each place, with net/http and gin, with and without an Idempotency-Key. One request may wait
+// for a key, and 16 for all keys together. In the end nothing may be left in use.
 func everyPlace(t *testing.T, f func(w *trial, key string)) {
 	for name, p := range places {
 		for _, host := range hosts[:2] {
@@ -100,12 +100,14 @@ func newTrial(w *world, p place, host host) *trial {
 			}
 		}
 	}
+
 	locker := w.replica(core.WithLogger(s.log.Logger()), core.WithObserver(observer))
 	s.m = middleware(w, locker, append(p.options(func(r *http.Request) {
 		if r.Header.Get("X-Bad") != "" {
 			s.bad()
 		}
 	}), WithMaxWaiters(1))...)
+
 	inner := host.handler(s.m, func(w http.ResponseWriter, _ *http.Request) { s.runs++; fmt.Fprint(w, "ran") })
 	s.h = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Bad") != "" {
@@ -113,10 +115,11 @@ func newTrial(w *world, p place, host host) *trial {
 		}
 		inner.ServeHTTP(w, r)
 	})
+
 	return s
 }
 
-// sends sends a request whose function is as it should be, or is bad.
+// sends sends a request, for which the function is bad or not.
 func (w *trial) sends(key string, bad bool) reply {
 	var header []string
 	if key != "" {
@@ -128,7 +131,7 @@ func (w *trial) sends(key string, bad bool) reply {
 	return call(w.h, "PUT", "/orders/1", "body", header...)
 }
 
-// answered checks what a request gets whose function has returned in the end.
+// answered checks the response to a request whose function has returned.
 func (w *trial) answered(got reply) {
 	w.Helper()
 	if w.refused {
@@ -138,7 +141,7 @@ func (w *trial) answered(got reply) {
 	got.ok(w, "ran")
 }
 
-// goesOn checks that other requests for the same resource run at once, and those with the Idempotency-Key of this one.
+// goesOn checks that further requests for the same resource run at once, also with the same Idempotency-Key.
 func (w *trial) goesOn(key string) {
 	w.Helper()
 	began := time.Now()
@@ -148,8 +151,8 @@ func (w *trial) goesOn(key string) {
 	between(w.world, "what comes afterwards", time.Since(began), 0, 0)
 }
 
-// A function that panics costs its request: that gets a 500, and the log has the stack. If it writes a refusal, the refusal
-// is written as it is by default; if it observes, nothing changes. Neither a key nor a place is left taken.
+// If a function panics, its request gets 500, and the log has the stack. If the function of WithReply panics, the
+// default refusal is written. If an observer panics, the response does not change. All keys are free afterwards.
 func TestFunctionsThatPanic(t *testing.T) {
 	for _, what := range []any{"boom", http.ErrAbortHandler} {
 		everyPlace(t, func(w *trial, key string) {
@@ -170,7 +173,7 @@ func TestFunctionsThatPanic(t *testing.T) {
 	}
 }
 
-// A function that ends its goroutine ends its request, and nothing else.
+// If a function ends its goroutine, only its request ends. The log has the stack.
 func TestFunctionsThatEndTheirGoroutine(t *testing.T) {
 	everyPlace(t, func(w *trial, key string) {
 		w.bad = runtime.Goexit
@@ -186,12 +189,13 @@ func TestFunctionsThatEndTheirGoroutine(t *testing.T) {
 	})
 }
 
-// Functions that block delay their own requests, however many these are.
+// Functions that block delay only their own requests, even if these are many.
 func TestFunctionsThatBlock(t *testing.T) {
 	everyPlace(t, func(w *trial, key string) {
 		until := make(chan bool)
 		defer close(until)
 		w.bad = func() { <-until }
+
 		const blocked = 20
 		var replies []func() reply
 		for i := range blocked {
@@ -202,6 +206,7 @@ func TestFunctionsThatBlock(t *testing.T) {
 			replies = append(replies, background(func() reply { return w.sends(each, true) }))
 			synctest.Wait()
 		}
+
 		w.goesOn(key)
 		time.Sleep(time.Minute)
 		w.goesOn("later")
@@ -218,7 +223,7 @@ func TestFunctionsThatBlock(t *testing.T) {
 	})
 }
 
-// What a function takes is no waiting: a request whose function takes longer than it may wait runs all the same.
+// The time of a function does not count as waiting. A request runs even if its function takes longer than WithMaxWait.
 func TestFunctionsThatAreSlow(t *testing.T) {
 	everyPlace(t, func(w *trial, key string) {
 		w.bad = func() { time.Sleep(defaults.maxWait + time.Second) }

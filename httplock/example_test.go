@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// One Middleware serves any number of routes: their keys differ by themselves.
+// One Middleware serves any number of routes: the route is a part of the key.
 func Example() {
 	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
@@ -47,7 +47,7 @@ func Example() {
 	// 200 order 42, with a fencing token: true
 }
 
-// The first request with an Idempotency-Key runs; a repetition gets its answer.
+// The first request with an Idempotency-Key runs. A repetition gets its response.
 func ExampleWithIdempotency() {
 	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()

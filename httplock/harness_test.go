@@ -28,12 +28,12 @@ func init() {
 
 const ttl = 10 * time.Second
 
-// Events are what an observer has seen, decisions by their kind.
+// events counts the events of an observer by their kinds.
 type events struct{ locktest.Events }
 
 func (e *events) count(k core.EventKind) int { return e.Count("httplock " + string(k)) }
 
-// newReplica makes a Locker on embedded nodes as a replica has it, whose leases must be given back by the end of the test.
+// newReplica returns the Locker of a replica on embedded nodes. All its leases must be released by the end of the test.
 func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *locktest.Locker {
 	t.Helper()
 	l := locktest.NewOn(t, nodes, append([]core.Option{core.TTL(ttl), core.WithClockWindow(50 * time.Millisecond)}, opts...)...)
@@ -41,7 +41,7 @@ func newReplica(t testing.TB, nodes []*testutil.Node, opts ...core.Option) *lock
 	return l
 }
 
-// patient is for real time, in tests that do not wait for a lease to run out: a machine may be slow.
+// patient has options for tests in real time that do not wait for a lease to run out: the machine may be slow.
 var patient = []core.Option{core.TTL(time.Minute), core.WithClockWindow(5 * time.Second)}
 
 func closeAtEnd(t testing.TB, what string, c interface{ Close(context.Context) error }) {
@@ -65,7 +65,7 @@ func middleware(t testing.TB, locker *core.Locker, opts ...Option) *Middleware {
 
 func with(m *Middleware, opts ...Option) *Middleware { return must(m.With(opts...)) }
 
-// must is for what fails only where the test is wrong, or the machine.
+// must returns v. It panics on an error, which only a fault of the test or of the machine can cause.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -73,27 +73,27 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// router is an engine as people set it up.
+// router returns an engine with Recovery, as users have it.
 func router() *gin.Engine {
 	r := gin.New()
 	r.Use(gin.Recovery())
 	return r
 }
 
-// A reply is what a client got.
+// A reply is a response, as a client got it.
 type reply struct {
 	status int
 	header http.Header
 	body   string
 	err    error
 	proto  string
-	began  time.Time // its header came
+	began  time.Time // when its header came
 }
 
-// whole reports whether a client takes the answer for a complete success.
+// whole reports whether a client takes the response for a complete success.
 func (r reply) whole() bool { return r.err == nil && r.status >= 200 && r.status < 300 }
 
-// kind is that of a refusal, checked as a problem document.
+// kind returns the kind of a refusal, and checks that it is a valid problem document.
 func (r reply) kind(t testing.TB) core.EventKind {
 	t.Helper()
 	if r.header.Get("Content-Type") != "application/problem+json" {
@@ -117,7 +117,7 @@ func (r reply) kind(t testing.TB) core.EventKind {
 	return core.EventKind(kind)
 }
 
-// expect checks a refusal.
+// expect checks the status and kind of a refusal.
 func (r reply) expect(t testing.TB, status int, kind core.EventKind) {
 	t.Helper()
 	if got := r.kind(t); r.status != status || got != kind {
@@ -125,7 +125,7 @@ func (r reply) expect(t testing.TB, status int, kind core.EventKind) {
 	}
 }
 
-// ok checks a handler's answer.
+// ok checks the response of a handler.
 func (r reply) ok(t testing.TB, body string) {
 	t.Helper()
 	if r.err != nil || r.status != 200 || r.body != body {
@@ -133,7 +133,7 @@ func (r reply) ok(t testing.TB, body string) {
 	}
 }
 
-// call serves a request without a network, as bubbles need it.
+// call serves a request without a network.
 func call(r http.Handler, method, path, body string, header ...string) reply {
 	req := httptest.NewRequest(method, path, strings.NewReader(body))
 	for i := 0; i < len(header); i += 2 {
@@ -149,34 +149,34 @@ func serveWith(r http.Handler, req *http.Request) reply {
 	return reply{status: res.StatusCode, header: res.Header, body: w.Body.String(), proto: res.Proto}
 }
 
-// newRequest is one without a body, as call has it.
+// newRequest returns a request without a body, for serveWith.
 func newRequest(method, path string) *http.Request { return httptest.NewRequest(method, path, nil) }
 
-// A recorder has no connection that could be broken: nothing is streamed to it.
+// A recorder has no connection that could be broken, so responses are not streamed to it.
 type recorder struct{ *httptest.ResponseRecorder }
 
-// A world is a bubble with nodes.
+// A world has the nodes and a Locker in a bubble.
 type world struct {
 	*testing.T
 	nodes  []*testutil.Node
-	events *events // of locker
+	events *events // the events of locker
 	locker *core.Locker
-	lose   func(ctx context.Context) // has locker lose the lease that ctx runs under
+	lose   func(ctx context.Context) // makes locker lose the lease of ctx
 }
 
-// bubble runs f in a bubble, on nodes, with a Locker whose leases last 10s.
+// bubble runs f in a bubble, in parallel with other tests. The leases of its Locker last 10 s.
 func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
 	alone(t, nodes, f)
 }
 
-// bubbleOf is bubble in a subtest of that name.
+// bubbleOf calls bubble in a subtest with the given name.
 func bubbleOf(t *testing.T, name string, nodes int, f func(w *world)) {
 	t.Run(name, func(t *testing.T) { bubble(t, nodes, f) })
 }
 
-// alone is bubble beside no other test, to measure.
+// alone is bubble without parallel tests, for measurements.
 func alone(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -187,17 +187,17 @@ func alone(t *testing.T, nodes int, f func(w *world)) {
 	})
 }
 
-// replica is the Locker of one more.
+// replica returns the Locker of another replica.
 func (w *world) replica(opts ...core.Option) *core.Locker {
 	return newReplica(w, w.nodes, opts...).Locker
 }
 
-// holding is the Locker of one more, whose leases expire can end.
+// holding returns the Locker of another replica. Its leases can be ended with expire.
 func (w *world) holding() *core.Locker {
 	return newReplica(w, w.nodes, core.WithObserver(w.events.Observer()), core.MaxHold(time.Hour)).Locker
 }
 
-// A turnstile is a handler that reports each of its runs and ends when it is let go.
+// A turnstile is a handler that sends each of its runs to a channel, and returns when it may go on.
 type turnstile struct {
 	runs chan *gin.Context
 	goOn chan struct{}
@@ -213,7 +213,7 @@ func (g *turnstile) handle(c *gin.Context) {
 	c.String(200, "done")
 }
 
-// background runs f, and returns its result once it is asked for.
+// background runs f in a goroutine. The function that it returns waits for the result.
 func background[T any](f func() T) func() T {
 	c := make(chan T, 1)
 	go func() { c <- f() }()
@@ -222,17 +222,18 @@ func background[T any](f func() T) func() T {
 
 func text(s string) gin.HandlerFunc { return func(c *gin.Context) { c.String(200, s) } }
 
-// routeKey is the key of a route by the values of its parameters.
+// routeKey returns the key of a route with the given values of its parameters.
 func routeKey(route string, values ...string) string {
 	return core.Key(append([]string{"http/route", service, "", route}, values...)...)
 }
 
-// onceKey is the key of a request by its Idempotency-Key, without a sender, and by its parameters.
+// onceKey returns the key of an identity without a sender: for a route, an Idempotency-Key and the values of
+// parameters.
 func onceKey(method, route, given string, parameters ...string) string {
 	return core.Key(append([]string{"http/idempotent", service, "", method, route, "", given}, parameters...)...)
 }
 
-// keyOf answers with the key that the request holds, or "none".
+// keyOf responds with the key that the request holds, or with "none".
 func keyOf(w http.ResponseWriter, r *http.Request) {
 	if lease, ok := core.FromContext(r.Context()); ok {
 		io.WriteString(w, lease.Key())
@@ -241,7 +242,7 @@ func keyOf(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "none")
 }
 
-// expire ends the innermost lease that ctx runs under, at once, as lost.
+// expire makes the innermost lease of ctx lost at once.
 func expire(ctx context.Context) {
 	lease, _ := core.FromContext(ctx)
 	lease.Extend(1)

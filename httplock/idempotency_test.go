@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A shop is a route with an effect, on some replicas.
+// A shop is a route with an effect, which replicas share.
 type shop struct {
 	payments atomic.Int32
 	status   int
@@ -49,7 +49,7 @@ func (s *shop) expect(t testing.TB, payments int) {
 	}
 }
 
-// replays checks that r is first once more.
+// replays checks that r repeats first.
 func (r reply) replays(t testing.TB, first reply) {
 	t.Helper()
 	if r.status != first.status || r.body != first.body || r.header.Get("Idempotent-Replayed") != "true" {
@@ -81,7 +81,8 @@ func TestIdempotencyKeysThatAreNone(t *testing.T) {
 	})
 }
 
-// Who is refused over an Idempotency-Key is not told to send a new one with what may be the same request: it would run again.
+// A refusal because of an Idempotency-Key does not suggest a new key for what may be the same request, because the
+// request would run again.
 func TestIdempotencyRefusalsSayWhatToDo(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		r, m := (&shop{status: 201}).replica(w, w.holding(), WithIdempotency(true, NoSender))

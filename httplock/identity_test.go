@@ -21,11 +21,11 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// user is the sender that an authentication has found.
+// user returns the sender that the authentication has found.
 func user(r *http.Request) (string, error) { return r.Header.Get("X-User"), nil }
 
-// ledger is a table with a column that is UNIQUE, as the package document has it: a handler that finds a row of its identity
-// answers with that.
+// A ledger is a table with a UNIQUE column, as in the package documentation. If it already has a row of the request's
+// identity, the handler responds with that row.
 type ledger map[string]string
 
 func (l ledger) pay(w http.ResponseWriter, r *http.Request) {
@@ -36,15 +36,16 @@ func (l ledger) pay(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, l[run.Identity])
 }
 
-// What is a part of the key, of the identity and of the fingerprint: each row of the table in the package document. Two
-// requests differ in one thing. They exclude each other, are the same run, or one is refused as different.
+// The key, the identity and the fingerprint are made of the parts that the table in the package documentation lists.
+// Two requests differ in one part. They exclude each other, or the second is a repetition, or it is refused as
+// different.
 func TestTableOfIdentities(t *testing.T) {
 	for name, c := range map[string]struct {
 		path, method, body string
 		header             []string
-		unnamed            bool // no sender is named
-		key, identity      bool // are the same
-		replayed           bool // it is a repetition
+		unnamed            bool // the sender is NoSender
+		key, identity      bool // both requests have the same
+		replayed           bool // the second request is a repetition
 	}{
 		"nothing":                {key: true, identity: true, replayed: true},
 		"the method":             {method: "PATCH", key: true},
@@ -70,8 +71,10 @@ func TestTableOfIdentities(t *testing.T) {
 			if c.unnamed {
 				sender = NoSender
 			}
+
 			var keys, identities []string
 			m := middleware(w, w.locker, ByParam("id"), WithTenant(header("X-Tenant")), WithIdempotency(true, sender))
+
 			mux := http.NewServeMux()
 			for _, pattern := range []string{"/orders/{id}", "/refunds/{id}"} {
 				mux.Handle(pattern, m.LockHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -80,6 +83,7 @@ func TestTableOfIdentities(t *testing.T) {
 					keys, identities = append(keys, lease.Key()), append(identities, run.Identity)
 				})))
 			}
+
 			send := func(method, path, body string, header []string) reply {
 				req := httptest.NewRequest(method, path, strings.NewReader(body))
 				for _, h := range [][]string{{"Idempotency-Key", "k", "Authorization", "Bearer old", "X-User", "alice", "X-Tenant", "acme"}, header} {
@@ -89,15 +93,18 @@ func TestTableOfIdentities(t *testing.T) {
 				}
 				return serveWith(mux, req)
 			}
+
 			or := func(s, other string) string {
 				if s == "" {
 					return other
 				}
 				return s
 			}
+
 			if got := send("POST", "/orders/1?q=1", "body", nil); got.status != 200 {
 				w.Fatalf("%+v", got)
 			}
+
 			again := send(or(c.method, "POST"), or(c.path, "/orders/1?q=1"), or(c.body, "body"), c.header)
 			switch replayed := again.header.Get("Idempotent-Replayed") == "true"; {
 			case replayed != c.replayed:
@@ -112,8 +119,8 @@ func TestTableOfIdentities(t *testing.T) {
 	}
 }
 
-// Two users with one Idempotency-Key get their own rows, also after a loss between commit and record; so do the same two
-// without a tenant, and with tokens that are renewed in between.
+// Two users with the same Idempotency-Key get rows of their own, also after a loss between commit and record, and with
+// tokens that are renewed in between.
 func TestRowsOfTwoSenders(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		rows, runs := ledger{}, 0
@@ -125,15 +132,18 @@ func TestRowsOfTwoSenders(t *testing.T) {
 				expire(r.Context()) // after the commit
 			}
 		})))
+
 		pay := func(user, account, token string) reply {
 			return call(mux, "POST", "/accounts/"+account+"/payments", "", "Idempotency-Key", "1", "X-User", user, "Authorization", token)
 		}
+
 		pay("alice", "1", "a").expect(w, 503, EventLost)
 		time.Sleep(time.Minute)
 		pay("bob", "1", "b").ok(w, "payment of bob")
 		pay("bob", "2", "b").ok(w, "payment of bob")
 		pay("alice", "1", "renewed").ok(w, "payment of alice")
 		pay("alice", "1", "renewed again").ok(w, "payment of alice")
+
 		if len(rows) != 3 {
 			w.Errorf("%v", rows)
 		}
@@ -141,7 +151,7 @@ func TestRowsOfTwoSenders(t *testing.T) {
 	})
 }
 
-// A visitor without a name is one without a sender, where the sender's function says so.
+// If the function that names the sender calls NoSender for a visitor without a name, the visitor's credentials count.
 func TestAnonymousSenders(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, func(r *http.Request) (string, error) {
@@ -161,7 +171,7 @@ func TestAnonymousSenders(t *testing.T) {
 	})
 }
 
-// With a sender, a client's certificate may be renewed; without one, it is a credential.
+// With a sender, a client's certificate may be renewed. Without a sender, it is a credential.
 func TestCertificates(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		for name, sender := range map[string]func(*http.Request) (string, error){"named": user, "unnamed": NoSender} {
@@ -183,11 +193,11 @@ func TestCertificates(t *testing.T) {
 	})
 }
 
-// A record comes before everything else: a repetition gets it, whatever has become of the resource, and while others work on
-// the resource.
+// A repetition gets the record before anything else is checked: even if the resource is gone, and while its key is
+// held.
 func TestRecordComesFirst(t *testing.T) {
 	bubble(t, 1, func(w *world) {
-		orders := map[string]string{"1": "alice"} // by whom
+		orders := map[string]string{"1": "alice"} // the customer of each order
 		byCustomer := func(r *http.Request) (string, error) {
 			c, ok := orders[r.PathValue("id")]
 			if !ok {
@@ -195,6 +205,7 @@ func TestRecordComesFirst(t *testing.T) {
 			}
 			return core.Key("customer", c), nil
 		}
+
 		for name, by := range map[string]Option{"ByFunc": ByFunc(byCustomer), "ByKey": ByKey(byCustomer)} {
 			orders["1"] = "alice"
 			m := middleware(w, w.locker, by, WithIdempotency(true, NoSender), WithMaxWait(0))
@@ -203,12 +214,14 @@ func TestRecordComesFirst(t *testing.T) {
 				delete(orders, r.PathValue("id"))
 				fmt.Fprint(rw, "refunded 100")
 			})))
+
 			remove := func(key string) reply { return call(mux, "DELETE", "/orders/1", "", "Idempotency-Key", name+key) }
+
 			first := remove("k")
 			first.ok(w, "refunded 100")
 			remove("k").replays(w, first)
 			remove("another").expect(w, 400, EventKeyMissing)
-			remove("another").expect(w, 400, EventKeyMissing) // its lease was given back
+			remove("another").expect(w, 400, EventKeyMissing) // the lease of the refused request was released
 			orders["1"] = "alice"
 			holder := must(w.locker.Acquire(w.Context(), core.Key("customer", "alice")))
 			remove("k").replays(w, first)
@@ -217,14 +230,14 @@ func TestRecordComesFirst(t *testing.T) {
 	})
 }
 
-// A key of a client is no part of what is logged, also where the request is refused for a fault of the program.
+// The log does not contain a client's key, even if the request is refused because of a fault of the program.
 func TestKeysAreNotLogged(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		log := &logbook.Book{}
 		m := middleware(w, w.replica(core.WithLogger(log.Logger())), WithIdempotency(true, NoSender), WithMaxWait(0))
 		r := router()
 		r.POST("/twice", m.Lock, m.Lock, text("ran"))
-		r.POST("/orders", func(c *gin.Context) { // runs under the lease already
+		r.POST("/orders", func(c *gin.Context) { // the request already runs under the lease
 			lease := must(m.locker.Acquire(c.Request.Context(), onceKey("POST", "/orders", "sEcReT")))
 			defer lease.Release(w.Context())
 			c.Request = c.Request.WithContext(lease.Context())
@@ -232,10 +245,12 @@ func TestKeysAreNotLogged(t *testing.T) {
 		}, m.Lock, text("ran"))
 		r.POST("/lost", m.Lock, func(c *gin.Context) { expire(c.Request.Context()) })
 		r.POST("/open", m.Lock, func(*gin.Context) { w.nodes[0].Down(); w.nodes[1].Down() })
+
 		call(r, "POST", "/twice", "", "Idempotency-Key", "sEcReT").expect(w, 500, EventMisconfigured)
 		call(r, "POST", "/orders", "", "Idempotency-Key", "sEcReT").expect(w, 500, EventMisconfigured)
 		call(r, "POST", "/open", "", "Idempotency-Key", "sEcReT")
 		call(r, "POST", "/open", "", "Idempotency-Key", "sEcReT").expect(w, 503, EventUnavailable)
+
 		time.Sleep(time.Minute)
 		w.nodes[0].Up()
 		w.nodes[1].Up()
@@ -245,7 +260,8 @@ func TestKeysAreNotLogged(t *testing.T) {
 	})
 }
 
-// A repetition brings back neither what the handler has removed, nor what a middleware further out sets otherwise by now.
+// A repetition restores neither a header that the handler has removed, nor an earlier value of a header that a
+// middleware further out sets.
 func TestRemovedHeadersStayRemoved(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		n := 0
@@ -257,6 +273,7 @@ func TestRemovedHeadersStayRemoved(t *testing.T) {
 			rw.Header()["Content-Type"] = nil
 			fmt.Fprint(rw, "<html>")
 		})))
+
 		s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			n++
 			rw.Header().Set("Cache-Control", "no-store")
@@ -265,6 +282,7 @@ func TestRemovedHeadersStayRemoved(t *testing.T) {
 			rw.Header().Set("X-Request-Id", fmt.Sprint(n))
 			mux.ServeHTTP(rw, r)
 		}))
+
 		for _, protocol := range protocols {
 			for range 2 {
 				got := s.do(context.Background(), protocol, "POST", "/orders", "", "Idempotency-Key", protocol[5:])
@@ -276,7 +294,7 @@ func TestRemovedHeadersStayRemoved(t *testing.T) {
 	})
 }
 
-// zips is a middleware that compresses for those who accept it.
+// zips is a middleware that compresses responses for clients that accept gzip.
 func zips(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Vary", "Accept-Encoding")
@@ -295,8 +313,8 @@ func zips(h http.Handler) http.Handler {
 	})
 }
 
-// Compression inside does not see what the client accepts, so that a repetition can be read by clients that accept something
-// else. Compression outside does.
+// With an Idempotency-Key, compression inside the Lock does not see which encodings the client accepts, so that clients
+// that accept others can read a repetition. Compression outside sees it.
 func TestCompressionOfRepetitions(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(false, NoSender), ByParam("id"))
@@ -304,6 +322,7 @@ func TestCompressionOfRepetitions(t *testing.T) {
 		inside, outside := http.NewServeMux(), http.NewServeMux()
 		inside.Handle("POST /inside/{id}", m.LockHandler(zips(made)))
 		outside.Handle("POST /outside/{id}", m.LockHandler(made))
+
 		for _, c := range []struct {
 			h         http.Handler
 			path, key string
@@ -311,7 +330,7 @@ func TestCompressionOfRepetitions(t *testing.T) {
 			want      string
 		}{
 			{inside, "/inside/1", "k", "gzip", ""}, {inside, "/inside/1", "k", "", ""}, {inside, "/inside/1", "k", "br, gzip", ""},
-			{inside, "/inside/1", "", "gzip", "gzip"}, {inside, "/inside/1", "", "", ""}, // which is no repetition of anything
+			{inside, "/inside/1", "", "gzip", "gzip"}, {inside, "/inside/1", "", "", ""}, // without a key there are no repetitions
 			{zips(outside), "/outside/1", "k", "gzip", "gzip"}, {zips(outside), "/outside/1", "k", "", ""}, {zips(outside), "/outside/1", "k", "gzip", "gzip"},
 		} {
 			req := httptest.NewRequest("POST", c.path, nil)
@@ -320,6 +339,7 @@ func TestCompressionOfRepetitions(t *testing.T) {
 					req.Header.Set(name, value)
 				}
 			}
+
 			got := serveWith(c.h, req).unzipped()
 			if got.ok(w, "made"); got.header.Get("Content-Encoding") != c.want {
 				w.Errorf("%+v: %v", c, got.header)

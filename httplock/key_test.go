@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// wantKeys sends requests "METHOD path" and compares what is answered: a key, or a status and a kind.
+// wantKeys sends requests ("METHOD path"), and compares the responses: a key, or the status and kind of a refusal.
 func wantKeys(w *world, h http.Handler, want map[string]string, header ...string) {
 	w.Helper()
 	for request, want := range want {
@@ -38,7 +38,7 @@ func wantKeys(w *world, h http.Handler, want map[string]string, header ...string
 	}
 }
 
-// query is a function of the request, for keys and tenants.
+// query is a function for options. It returns a parameter of the query.
 func query(r *http.Request) (string, error) {
 	if r.URL.Query().Get("fail") != "" {
 		return "", errors.New("secret")
@@ -46,7 +46,7 @@ func query(r *http.Request) (string, error) {
 	return r.URL.Query().Get("q"), nil
 }
 
-// order is the key of an order, for whoever works on one.
+// order is a function for ByKey. It returns the key of an order.
 func order(r *http.Request) (string, error) {
 	c, _ := GinContext(r)
 	if c.Param("id") == "secret" {
@@ -73,11 +73,13 @@ func TestKeys(t *testing.T) {
 		r.PUT("/json", with(m, ByJSON("id")).Lock, answer)
 		r.PUT("/both/:id", with(m, ByParam("id"), ByJSON("id")).Lock, answer)
 		r.PUT("/tenant/:id", with(m, WithTenant(query)).Lock, answer)
+
 		shared := with(m, ByKey(order))
 		r.PUT("/shared/:id", with(shared, WithMaxWait(0)).Lock, answer)
 		r.PUT("/parts/:id", with(shared, ByParam("id")).Lock, answer)
 		r.PUT("/again/:id", with(with(shared, ByParam("id")), ByKey(order)).Lock, answer)
 		r.NoRoute(m.Lock, answer)
+
 		wantKeys(w, r, map[string]string{
 			"PUT /orders/42":          routeKey("/orders/:id", "42"),
 			"DELETE /orders/42":       "10:http/route/4:shop/0:/11:/orders/:id/2:42",
@@ -110,6 +112,7 @@ func TestKeys(t *testing.T) {
 			"PUT /tenant/1?fail=1":    "400 key_missing",
 			"PUT /orders/" + long:     routeKey("/orders/:id", long),
 		})
+
 		for _, header := range [][]string{{"Upgrade", "websocket"}, {"Upgrade", "h2c"}, {"Accept", "text/event-stream"}, {"X-Http-Method-Override", "GET"}} {
 			wantKeys(w, r, map[string]string{"PUT /orders/1": routeKey("/orders/:id", "1"), "GET /orders/1": "none", "OPTIONS /orders/1": "none"}, header...)
 		}
@@ -129,6 +132,7 @@ func TestKeysOfPatterns(t *testing.T) {
 		} {
 			mux.Handle(pattern, with(m, opts...).LockHandler(answer))
 		}
+
 		wantKeys(w, mux, map[string]string{
 			"PUT /orders/42":                   routeKey("/orders/{id}", "42"),
 			"DELETE /orders/42":                routeKey("/orders/{id}", "42"),
@@ -144,7 +148,9 @@ func TestKeysOfPatterns(t *testing.T) {
 			"PUT /request/1":                   core.Key("order", "1"),
 			"PUT /wild/a":                      routeKey("/wild/{path...}", "a"),
 		})
-		other := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { // a router that tells net/http what it knows
+
+		// A router may set the pattern and the path values itself.
+		other := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			r.Pattern = "/orders/:id"
 			r.SetPathValue("id", "7")
 			m.LockHandler(answer).ServeHTTP(w, r)
@@ -154,7 +160,7 @@ func TestKeysOfPatterns(t *testing.T) {
 	})
 }
 
-// With UseRawPath a slash can be part of a value, and is.
+// With UseRawPath, the value of a parameter may contain a slash.
 func TestRawPath(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"))
@@ -177,6 +183,7 @@ func TestBadConfiguration(t *testing.T) {
 		locks := newReplica(t, testutil.NewNodes(t, 1)).Locker
 		_, err := New(locks, "", nil, ByParam(), ByParam(""), ByFunc(nil), WithTenant(nil), ByKey(nil), WithMaxWait(-1), WithMaxWaiters(0),
 			WithBodyLimit(-1), WithMemory(-2), WithReply(nil), WithRetention(0), ByJSON(), ByJSON("a", ""), ByParam(":order", "{path...}"), WithIdempotency(true, nil))
+
 		for _, want := range []string{"an option is nil", "the service name is empty", "ByParam: no name", `ByParam("")`,
 			"ByFunc: the function is nil", "WithTenant: the function is nil", "ByKey: the function is nil", "ByKey makes all",
 			"a max wait of -1ns", "max waiters is 0", "a body limit of -1", "a memory of -2", "WithReply: the function is nil", "a retention of 0s",
@@ -189,19 +196,21 @@ func TestBadConfiguration(t *testing.T) {
 		if err != nil && strings.Count(err.Error(), "retention") > 1 {
 			t.Errorf("a fault is named twice:\n%v", err)
 		}
+
 		if _, err := New(locks, service); err == nil || !strings.Contains(err.Error(), "nothing makes a key") {
 			t.Errorf("without a key: %v", err)
 		}
 	})
 }
 
-// Every refusal can be replaced, and what replaces it has status and Retry-After already, and gin's context. Neither a reply nor an
-// event names the key or who holds it.
+// WithReply replaces refusals. Its function finds the status and Retry-After set, and can get gin's context. Neither a
+// refusal nor an event names the key or its holder.
 func TestReplies(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		var got Refusal
 		var names []string
 		locker := w.replica(core.WithObserver(core.Observer{Event: func(_ context.Context, e core.Event) { names = append(names, e.Name) }}))
+
 		plain := middleware(w, locker, ByParam("id"), WithMaxWait(0))
 		own := with(plain, WithReply(func(to http.ResponseWriter, r *http.Request, refusal Refusal) {
 			got = refusal
@@ -209,6 +218,7 @@ func TestReplies(t *testing.T) {
 				c.JSON(http.StatusLocked, gin.H{"route": c.FullPath()})
 			}
 		}))
+
 		r := router()
 		r.PUT("/orders/:id", func(c *gin.Context) {
 			if c.Query("own") != "" {
@@ -218,31 +228,37 @@ func TestReplies(t *testing.T) {
 			}
 		})
 		r.PUT("/json", with(plain, ByJSON("id")).Lock)
+
 		lease := must(w.locker.Acquire(w.Context(), routeKey("/orders/:id", "secret42")))
 		refused := call(r, "PUT", "/orders/secret42", "")
 		if all := fmt.Sprint(refused); strings.Contains(all, "secret42") || strings.Contains(all, "orders") || strings.Contains(all, "embedded") {
 			w.Errorf("%s", all)
 		}
-		if refused := call(r, "PUT", "/orders/secret42?own=1", ""); refused.status != 409 || refused.body != "" || refused.header.Get("Retry-After") != "11" { // and the clocks may differ
+		// Retry-After has the TTL and the difference of the clocks, rounded up.
+		if refused := call(r, "PUT", "/orders/secret42?own=1", ""); refused.status != 409 || refused.body != "" || refused.header.Get("Retry-After") != "11" {
 			w.Errorf("%+v", refused)
 		}
+
 		if got.Kind != EventBusy || got.Status != 409 || !errors.Is(got.Err, core.ErrHeld) {
 			w.Errorf("%+v", got)
 		}
 		if got := call(r, "PUT", "/orders/secret42?own=1&json=1", ""); got.status != 423 || got.body != `{"route":"/orders/:id"}` {
 			w.Errorf("%+v", got)
 		}
+
 		lease.Release(w.Context())
+
 		if missing := call(r, "PUT", "/json", "{}"); !strings.Contains(missing.body, "The field id of the body") {
 			w.Errorf("the reply does not say what is missing: %s", missing.body)
 		}
+
 		if names = slices.Compact(names); !slices.Equal(names, []string{"/orders/:id", "/json"}) {
 			w.Errorf("events under the names %q, which must be templates", names)
 		}
 	})
 }
 
-// A function may read the body, or a form, and the handler gets it whole.
+// The function of an option may read the body or a form. The handler still gets the whole body.
 func TestKeysOfTheBody(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithBodyLimit(100), ByFunc(func(r *http.Request) (string, error) {
@@ -253,11 +269,13 @@ func TestKeysOfTheBody(t *testing.T) {
 			c, _ := GinContext(r)
 			return c.PostForm("id"), nil
 		}))
+
 		handle := func(c *gin.Context) { b, err := io.ReadAll(c.Request.Body); c.String(200, "%s %v", b, err) }
 		r := router()
 		r.POST("/body", m.Lock, handle)
 		r.POST("/both", with(m, WithTenant(func(r *http.Request) (string, error) { return "acme", r.ParseForm() }), ByJSON("id")).Lock, handle)
 		r.POST("/form", form.Lock, func(c *gin.Context) { c.String(200, c.PostForm("more")) })
+
 		call(r, "POST", "/body", "body").ok(w, "body <nil>")
 		call(r, "POST", "/body", "").expect(w, 400, EventKeyMissing)
 		call(r, "POST", "/both", `{"id":1}`, "Content-Type", "application/x-www-form-urlencoded").ok(w, `{"id":1} <nil>`)
@@ -266,7 +284,7 @@ func TestKeysOfTheBody(t *testing.T) {
 	})
 }
 
-// The largest limits there are do what they say.
+// The largest possible limits work.
 func TestLargestLimits(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(math.MaxInt), WithMemory(math.MaxInt), WithMaxWait(math.MaxInt64), WithMaxWaiters(1))
@@ -277,15 +295,18 @@ func TestLargestLimits(t *testing.T) {
 		call(r, "PUT", "/echo/1", "body").ok(w, "body")
 		r.PUT("/many/:id", middleware(w, w.locker, ByParam("id"), WithMaxWaiters(math.MaxInt)).Lock, text("ran"))
 		call(r, "PUT", "/many/1", "").ok(w, "ran")
+
 		put := func() func() reply { return background(func() reply { return call(r, "PUT", "/orders/1", "body") }) }
 		all := []func() reply{put()}
 		<-g.runs
 		all = append(all, put())
 		synctest.Wait()
+
 		full := call(r, "PUT", "/orders/1", "body")
 		if full.expect(w, 429, EventQueueFull); full.header.Get("Retry-After") != "1" {
 			w.Errorf("Retry-After %q", full.header.Get("Retry-After"))
 		}
+
 		for _, done := range all {
 			g.goOn <- struct{}{}
 			done().ok(w, "done")
@@ -293,7 +314,7 @@ func TestLargestLimits(t *testing.T) {
 	})
 }
 
-// A key that core refuses is a fault of the program, and not of the request.
+// If core refuses a key of ByKey, that is a fault of the program, and not of the request.
 func TestByKeyThatCoreRefuses(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		log := &logbook.Book{}

@@ -20,8 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What a client can leave on each node by requests with an Idempotency-Key of their own: the manual says it, so that
-// somebody keeps strangers from it.
+// A request with an Idempotency-Key of its own leaves at most 4 keys and 1 kB on a node.
 func TestMemoryOfARequest(t *testing.T) {
 	t.Parallel()
 	server := testutil.NewServers(t, 1)[0]
@@ -34,6 +33,7 @@ func TestMemoryOfARequest(t *testing.T) {
 		w.WriteHeader(http.StatusCreated)
 		fmt.Fprint(w, `{"id":42}`)
 	})))
+
 	const requests = 50
 	for i := range requests {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, fmt.Sprint("/orders/", i), nil)
@@ -42,24 +42,27 @@ func TestMemoryOfARequest(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 	}
+
 	keys := client.Keys(t.Context(), "lockkit:*").Val()
 	bytes := 0
 	for _, k := range keys {
 		bytes += int(client.MemoryUsage(t.Context(), k, 0).Val())
 	}
+
 	t.Logf("%.2f keys and %d bytes of each request", float64(len(keys))/requests, bytes/requests)
 	if most := 4*requests + 1; len(keys) > most || bytes/requests > 1<<10 {
 		t.Errorf("%d keys and %d bytes of %d requests, want at most 4 and 1 kB of each", len(keys), bytes, requests)
 	}
 }
 
-// Zeros are a body without end that takes no memory.
+// zeros is an endless body that takes no memory.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// 500 requests with bodies of 100 KiB come one after the other, and all run. 4,500 more come at once: what is kept of all
-// takes no more memory than WithMemory says, and the others are refused before they run.
+// 500 requests with bodies of 100 KiB come one after the other, and all of them run. 4,500 more come at once. The
+// bodies of the requests that run take no more memory than WithMemory allows, and the other requests are refused before
+// they run.
 func TestMemoryOfBodies(t *testing.T) {
 	alone(t, 1, func(w *world) {
 		const requests, first, size = 5000, 500, 100 << 10
@@ -73,6 +76,7 @@ func TestMemoryOfBodies(t *testing.T) {
 			n, _ := io.Copy(io.Discard, c.Request.Body)
 			c.String(200, "%d", n)
 		})
+
 		before := heap()
 		var all sync.WaitGroup
 		for i := range requests {
@@ -94,6 +98,7 @@ func TestMemoryOfBodies(t *testing.T) {
 				synctest.Wait()
 			}
 		}
+
 		synctest.Wait()
 		used.Store(int64(heap() - before))
 		if n := running.Load(); n+refused.Load() != requests || n < first || n > int64(m.memory)/size {
@@ -103,6 +108,7 @@ func TestMemoryOfBodies(t *testing.T) {
 			w.Errorf("%d MiB in use", used.Load()>>20)
 		}
 		w.Logf("%d run, %d MiB in use", running.Load(), used.Load()>>20)
+
 		close(goOn)
 		all.Wait()
 		if n := len(m.admission.used); n != 0 {
@@ -111,7 +117,8 @@ func TestMemoryOfBodies(t *testing.T) {
 	})
 }
 
-// heap is what is in use. Pools keep what was put back until the second collection.
+// heap returns the bytes of the heap in use. It collects twice, because pools keep their elements until the second
+// collection.
 func heap() uint64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -120,42 +127,46 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// Answers count as well: a handler that runs may keep what it likes, and what comes meanwhile is refused, bodies or not.
+// Responses that are held back count for WithMemory, too. A response may exceed the limit. Meanwhile further requests
+// are refused, even without bodies.
 func TestMemoryOfAnswers(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithBodyLimit(1000), WithMemory(1000))
 		r := router()
-		s := w.serve(r) // which streams
+		s := w.serve(r) // a server that can stream
 		put := func(path, body string) reply { return s.do(context.Background(), "HTTP/1.1", "PUT", path, body) }
 		r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
 			if c.Param("id") == "1" {
 				c.String(200, strings.Repeat("x", 2000))
 				put("/orders/2", "").expect(w, 503, EventOverloaded)
-				c.Writer.Flush() // it is a stream now, and kept no more
+				c.Writer.Flush() // the response is a stream now, and is not held back any more
 				put("/orders/2", "").ok(w, "2")
 			} else {
 				c.String(200, "2")
 			}
 		})
+
 		put("/orders/1", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
 		put("/orders/1", strings.Repeat("b", 500)).ok(w, strings.Repeat("x", 2000))
+
 		r.PUT("/broken", with(m, WithReply(func(rw http.ResponseWriter, _ *http.Request, _ Refusal) {
 			fmt.Fprint(rw, "half")
 			panic("in a template")
 		})).Lock)
 		call(r, "PUT", "/broken", strings.Repeat("b", 1001)).expect(w, 413, EventBodyTooLarge)
+
 		if n := len(m.admission.used); n != 0 {
 			w.Errorf("left in use: %v", m.admission.used)
 		}
 	})
 }
 
-// A panicking writer is one of a middleware further out.
+// A panicking writer takes the place of the writer of a middleware further out.
 type panicking struct{ gin.ResponseWriter }
 
 func (panicking) Write([]byte) (int, error) { panic("in a writer") }
 
-// A panicking body is one of a middleware further out, which decompresses, say.
+// A panicking body takes the place of the body of a middleware further out, such as a decompressing one.
 type panickingBody struct{ io.Reader }
 
 func (b panickingBody) Read(p []byte) (int, error) {
@@ -166,17 +177,19 @@ func (b panickingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// What a request has taken is given back however it ends: also if what is around the Lock panics while the body is read, or
-// while the response is sent. Nothing of it would ever be given back otherwise, and in the end all requests were refused.
+// The memory of a request is given back in any case, also if a writer or body around the Lock panics while the body is
+// read or the response is sent.
 func TestMemoryIsGivenBack(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
 		writes := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return panicking{w} })
 		reads := func(c *gin.Context) { c.Request.Body = io.NopCloser(panickingBody{c.Request.Body}); c.Next() }
+
 		r := router()
 		r.PUT("/writer/:id", writes, m.Lock, func(c *gin.Context) { c.String(200, "answer") })
 		r.PUT("/stream/:id", writes, m.Lock, func(c *gin.Context) { c.String(200, "answer"); c.Writer.Flush() })
 		r.PUT("/body/:id", reads, m.Lock, text("not reached"))
+
 		s := w.serve(r)
 		for _, path := range []string{"/writer/1", "/stream/1", "/body/1"} {
 			for _, key := range []string{"", "k", "k"} {
@@ -187,6 +200,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 				}
 			}
 		}
+
 		synctest.Wait()
 		if n := len(m.admission.used); n != 0 {
 			w.Errorf("left in use: %v", m.admission.used)

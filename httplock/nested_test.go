@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// Two Locks around one request are refused, whatever each of them is for, and whether the outer one locks the request or not.
-// The error shows how to write them as one, and nothing runs.
+// A request with two Locks around its handler is refused, whatever each Lock is for, and even if the outer one does not
+// lock the request. The handler does not run, and the log shows how to combine the Locks.
 func TestTwoLocksAroundARequest(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		log := &logbook.Book{}
@@ -21,16 +21,20 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 		byID, once := middleware(w, locker, ByParam("id")), middleware(w, locker, WithIdempotency(true, NoSender))
 		optional := with(once, WithIdempotency(false, NoSender))
 		another := middleware(w, locker, ByKey(func(*http.Request) (string, error) { return "all", nil }))
-		forgetful := func(c *gin.Context) { // has lost what the outer Lock put into the context
+
+		forgetful := func(c *gin.Context) { // loses the values of the outer Lock in the context
 			c.Request = c.Request.WithContext(w.Context())
 			c.Next()
 		}
+
 		runs := 0
 		ran := func(c *gin.Context) { runs++ }
 		r := router()
+
 		group := r.Group("/group", once.Lock)
 		group.POST("/orders/:id", byID.Lock, ran)
 		group.GET("/orders/:id", byID.Lock, text("read"))
+
 		n := 0
 		for _, locks := range [][]gin.HandlerFunc{
 			{byID.Lock, byID.Lock}, {byID.Lock, once.Lock}, {once.Lock, byID.Lock}, {optional.Lock, byID.Lock}, {byID.Lock, another.Lock},
@@ -44,7 +48,8 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 				refused.expect(w, 500, EventMisconfigured)
 			}
 		}
-		call(r, "POST", "/orders3/1", "").expect(w, 500, EventMisconfigured) // the outer one has nothing to lock
+
+		call(r, "POST", "/orders3/1", "").expect(w, 500, EventMisconfigured) // the outer Lock does not lock this request
 		call(r, "POST", "/group/orders/1", "", "Idempotency-Key", "k").expect(w, 500, EventMisconfigured)
 		call(r, "GET", "/group/orders/1", "").ok(w, "read")
 		log.Want(w, 3*n+2, "level=ERROR", "two Locks", "m.With(")
@@ -59,7 +64,7 @@ func TestTwoLocksAroundARequest(t *testing.T) {
 			w.Errorf("%d runs", runs)
 		}
 
-		// The two as one.
+		// One Lock does the work of both.
 		r.POST("/one/:id", with(byID, WithIdempotency(true, NoSender)).Lock, func(c *gin.Context) {
 			run, _ := FromContext(c.Request.Context())
 			lease, _ := core.FromContext(c.Request.Context())

@@ -21,8 +21,8 @@ import (
 	"github.com/lockkit/lockkit/internal/logbook"
 )
 
-// An answer is repeated as it was, or a repetition is told that it cannot be: of what does not fit into a record, of what
-// broke off, and of what could not even be sent.
+// A repetition gets the same response. If the response did not fit into a record, or was too large to be sent, the
+// repetition gets 410.
 func TestReplayOfLargeAnswers(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		runs := 0
@@ -34,14 +34,17 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 			c.Header("Link", strings.Repeat("l", len(c.Query("links"))*61<<10))
 			c.String(201, strings.Repeat("x", n))
 		})
+
 		for query, omitted := range map[string]bool{
 			"n=0": false, "n=60000": false, "n=61440": true, "n=16777216": true, "n=5&links=1": true,
 		} {
 			first := call(r, "POST", "/large?"+query, "", "Idempotency-Key", query)
 			again := call(r, "POST", "/large?"+query, "", "Idempotency-Key", query)
+
 			if first.status != 201 || first.err != nil {
 				w.Errorf("%s: first %d, %d bytes", query, first.status, len(first.body))
 			}
+
 			if !omitted {
 				again.replays(w, first)
 				continue
@@ -51,6 +54,7 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 				w.Errorf("%s: again %v", query, h)
 			}
 		}
+
 		call(r, "POST", "/large?n=16777217", "", "Idempotency-Key", "k").expect(w, 500, EventAnswerTooLarge)
 		call(r, "POST", "/large?n=16777217", "", "Idempotency-Key", "k").expect(w, 410, EventIdempotencyOmitted)
 		if runs != 6 {
@@ -59,7 +63,8 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 	})
 }
 
-// A repetition gets what the first got: bytes that are not UTF-8, the headers that its status demands, and no cookie.
+// A repetition gets the response of the first request, with bytes that are not UTF-8 and the headers that its status
+// requires, but without cookies.
 func TestReplayIsWhatWasSent(t *testing.T) {
 	for status, header := range map[int][]string{
 		200: {"X-Name", "caf\xe9"}, 206: {"Content-Range", "bytes 0-3/9"}, 404: {"Cache-Control", "no-store"},
@@ -81,7 +86,8 @@ func TestReplayIsWhatWasSent(t *testing.T) {
 	}
 }
 
-// What a middleware further out has set is that of each request, and not of the record.
+// A repetition gets a header that a middleware further out sets from that middleware, and not from the record, unless
+// the handler has overwritten it.
 func TestReplayLeavesToOthersWhatIsTheirs(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		n := 0
@@ -104,17 +110,19 @@ func TestReplayLeavesToOthersWhatIsTheirs(t *testing.T) {
 	})
 }
 
-// What is read from the nodes is checked: it may have been written by something else.
+// A record that is read from the nodes is checked, because another program may have written it.
 func TestRecordsThatNobodyWrites(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		r := router()
 		r.POST("/orders", m.Lock, text("ran"))
+
 		rs := &requestState{m: m, r: newRequest("POST", "/orders"), route: route{template: "/orders"}}
 		rs.r.Header.Set("Idempotency-Key", "x")
 		if err := rs.identify(); err != nil {
 			w.Fatal(err)
 		}
+
 		for i, c := range []struct {
 			record string
 			status int
@@ -133,8 +141,8 @@ func TestRecordsThatNobodyWrites(t *testing.T) {
 	})
 }
 
-// Headers that begin with Idempotent- are the middleware's own: a repetition says that it is one, whatever a handler has set,
-// or has passed on from a service that uses the same names.
+// Headers with names that begin with Idempotent- are the middleware's own. A repetition has the right ones even if the
+// handler has set others, or has passed them on from a service that uses the same names.
 func TestRepetitionsSayThatTheyAre(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
@@ -152,7 +160,7 @@ func TestRepetitionsSayThatTheyAre(t *testing.T) {
 	})
 }
 
-// A record tells by a hash alone who has sent the first request.
+// A record does not contain the credentials of the first request.
 func TestRecordsHaveNoCredentials(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
@@ -166,8 +174,8 @@ func TestRecordsHaveNoCredentials(t *testing.T) {
 	})
 }
 
-// The address of the service is no part of anything: one request is one, however it is written and wherever it is sent. Where
-// tenants are hosts, WithTenant says so.
+// The address of the service is in neither the identity nor the fingerprint: a repetition may be sent to another host
+// or port, and in absolute form. If tenants are hosts, WithTenant can return the host.
 func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
@@ -176,14 +184,17 @@ func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 			n++
 			fmt.Fprintf(w, "%d for %s", n, strings.ToLower(r.Host))
 		})
+
 		byHost := with(m, WithTenant(func(r *http.Request) (string, error) { return strings.ToLower(r.Host), nil }))
 		mux := http.NewServeMux()
 		mux.Handle("POST /payments", m.LockHandler(count))
 		mux.Handle("POST /tenants/payments", byHost.LockHandler(count))
+
 		for _, address := range []string{"http://shop.example:8080", "http://shop.example:8081", "http://SHOP.internal", "https://shop.example", ""} {
 			call(mux, "POST", address+"/payments", "", "Idempotency-Key", "k").ok(w, "1 for shop.example:8080")
 		}
-		sent := "POST http://bob.example/payments?q=1 HTTP/1.1\r\nHost: bob.example\r\nIdempotency-Key: k2\r\n\r\n" // in absolute form
+
+		sent := "POST http://bob.example/payments?q=1 HTTP/1.1\r\nHost: bob.example\r\nIdempotency-Key: k2\r\n\r\n" // the absolute form
 		serveWith(mux, must(http.ReadRequest(bufio.NewReader(strings.NewReader(sent))))).ok(w, "2 for bob.example")
 		call(mux, "POST", "/payments?q=1", "", "Idempotency-Key", "k2").ok(w, "2 for bob.example")
 
@@ -196,7 +207,8 @@ func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 	})
 }
 
-// One of two routers that are mounted side by side does not answer for the other: both have the same pattern and path.
+// If two mounted routers have the same pattern and see the same path, a request to one of them does not get the
+// response of the other.
 func TestMountedRoutersShareNoAnswer(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
@@ -213,7 +225,7 @@ func TestMountedRoutersShareNoAnswer(t *testing.T) {
 	})
 }
 
-// A client's certificate is a credential.
+// A response is repeated only to a client with the same certificate, because that is a credential.
 func TestReplayOnlyToTheSameCertificate(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		s := &shop{status: 201}
@@ -236,8 +248,8 @@ func TestReplayOnlyToTheSameCertificate(t *testing.T) {
 	})
 }
 
-// Two of three nodes are away while an answer is recorded, for 3 s or for good. The record follows, has all of an answer that
-// fits, and is logged without the key.
+// Two of three nodes are down while a response is recorded. If they are back after 3 s, the record is made later, and
+// has the whole response if that fits. Otherwise an error is logged. The log does not contain the Idempotency-Key.
 func TestRecordFollows(t *testing.T) {
 	for name, c := range map[string]struct {
 		size        int
@@ -252,20 +264,25 @@ func TestRecordFollows(t *testing.T) {
 				w.nodes[1].Down()
 				gc.String(201, strings.Repeat("x", c.size))
 			})
+
 			post := func() reply { return call(r, "POST", "/orders", "", "Idempotency-Key", "secret") }
+
 			first := post()
 			log.Want(w, 1, "level=WARN", "httplock: ", "may not be recorded", "route=/orders", "identity=")
 			if first.status != 201 || len(first.body) != c.size || w.events.count(EventRecordOpen) != 1 {
 				w.Errorf("first %d, %d bytes", first.status, len(first.body))
 			}
-			time.Sleep(3 * time.Second) // of the bubble
+
+			time.Sleep(3 * time.Second) // in the time of the bubble
 			if c.up {
 				w.nodes[0].Up()
 				w.nodes[1].Up()
 			}
+
 			time.Sleep(2 * recordTimeout)
 			log.Want(w, map[bool]int{false: 1, true: 0}[c.up], "level=ERROR", "httplock: ", "was not recorded")
 			log.Want(w, 0, "secret")
+
 			if c.omitted {
 				post().expect(w, 410, EventIdempotencyOmitted)
 			} else if c.up {
@@ -275,7 +292,7 @@ func TestRecordFollows(t *testing.T) {
 	}
 }
 
-// One lost request makes one warning, and its own lease is not waited for.
+// A lost lease makes one warning and one event, and the response does not wait for the release of that lease.
 func TestLossIsLoggedOnce(t *testing.T) {
 	for _, key := range []string{"", "secret"} {
 		for _, flush := range []bool{false, true} {
@@ -283,6 +300,7 @@ func TestLossIsLoggedOnce(t *testing.T) {
 				log := &logbook.Book{}
 				l := newReplica(w, w.nodes, core.WithLogger(log.Logger()), core.WithObserver(w.events.Observer()))
 				m := middleware(w, l.Locker, ByParam("id"), WithIdempotency(false, NoSender))
+
 				var lost time.Time
 				r := router()
 				r.PUT("/orders/:id", m.Lock, func(c *gin.Context) {
@@ -293,15 +311,18 @@ func TestLossIsLoggedOnce(t *testing.T) {
 					w.nodes[0].SlowReplies(700 * time.Millisecond)
 					lost = time.Now()
 				})
+
 				s := w.serve(r)
 				got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/secret", "", "Idempotency-Key", key)
+
 				limit := time.Duration(0)
-				if key != "" { // whose lease is not lost
+				if key != "" { // the lease of the Idempotency-Key is not lost
 					limit = releaseWait
 				}
 				if took := time.Since(lost); got.whole() || took > limit {
 					w.Errorf("%+v after %v", got, took)
 				}
+
 				w.nodes[0].Up()
 				synctest.Wait()
 				log.Want(w, 1, "level=WARN")
@@ -315,7 +336,8 @@ func TestLossIsLoggedOnce(t *testing.T) {
 	}
 }
 
-// A lease that is lost while the answer is recorded makes a refusal, which arrives whole and is counted once; a repetition runs.
+// If a lease is lost while the response is recorded, the client gets a whole refusal, which is counted once. A
+// repetition runs again.
 func TestLossWhileRecorded(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		o := w.events.Observer()
@@ -325,6 +347,7 @@ func TestLossWhileRecorded(t *testing.T) {
 			}
 			return ctx, nil
 		}
+
 		l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
 		runs := 0
 		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true, NoSender)), func(to http.ResponseWriter, _ *http.Request) {
@@ -334,7 +357,7 @@ func TestLossWhileRecorded(t *testing.T) {
 			before, ran := w.events.count(EventLost), runs
 			for range 2 {
 				s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", `"`+of+`"`).expect(w, 503, EventLost)
-				time.Sleep(2 * ttl) // of the bubble: a key rests after a revocation
+				time.Sleep(2 * ttl) // a revoked key is in a cooldown
 			}
 			if n := w.events.count(EventLost) - before; n != 2 || runs != ran+2 {
 				w.Errorf("%s: counted %d times, %d runs", of, n, runs-ran)
@@ -343,14 +366,15 @@ func TestLossWhileRecorded(t *testing.T) {
 	})
 }
 
-// A request may run under a lease already, as in a function of core.Locker.Do. If that is lost, the handler is told, its
-// response is no success, and nothing is recorded.
+// A request may already run under another lease, as in a function of core.Locker.Do. If that lease is lost, the context
+// of the handler ends, its response is no success, and nothing is recorded.
 func TestLossOfALeaseAround(t *testing.T) {
 	for _, key := range []string{"", "k"} {
 		for _, flush := range []bool{false, true} {
 			bubbleOf(t, fmt.Sprintf("key %q, flush %v", key, flush), 1, func(w *world) {
 				locker := w.holding()
 				m := middleware(w, locker, ByParam("id"), WithIdempotency(false, NoSender))
+
 				var around *core.Lease
 				within := func(c *gin.Context) {
 					defer func(r *http.Request) { c.Request = r }(c.Request)
@@ -361,6 +385,7 @@ func TestLossOfALeaseAround(t *testing.T) {
 						return nil
 					})
 				}
+
 				runs := 0
 				s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), within, m.Lock, func(c *gin.Context) {
 					runs++
@@ -373,6 +398,7 @@ func TestLossOfALeaseAround(t *testing.T) {
 						<-c.Request.Context().Done()
 					}
 				}))
+
 				for _, protocol := range protocols {
 					for i, lost := range []bool{true, false, false} {
 						if i == 2 && key == "" {

@@ -10,7 +10,8 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// The template of a pattern is all of it but its method; a blank does not make one.
+// The template of a pattern is the whole pattern without its method. A blank alone does not mean that there is a
+// method.
 func TestTemplates(t *testing.T) {
 	for pattern, want := range map[string]struct {
 		template string
@@ -42,7 +43,8 @@ func TestTemplates(t *testing.T) {
 	}
 }
 
-// A request that gin has no route for is not run without a lease; one behind which nothing runs is gin's own 404 or 405.
+// A request without a route in gin is refused if a handler would run under Lock. If there is no such handler, the
+// request gets the 404 or 405 of gin.
 func TestNoRouteIsNoAbsence(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		runs := 0
@@ -58,6 +60,7 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 			used.POST("/orders/:id", ran)
 			locked.Use(m.Lock)
 			locked.NoRoute(ran)
+
 			for range 2 {
 				for h, paths := range map[*gin.Engine][]string{proxy: {"/anything", "/read"}, locked: {"/anything"}} {
 					for _, path := range paths {
@@ -68,10 +71,12 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 					}
 				}
 			}
+
 			if runs != 0 {
 				w.Errorf("%s: %d runs", name, runs)
 			}
 			call(proxy, "GET", "/anything", "").ok(w, "ran")
+
 			runs = 0
 			if got := call(used, "POST", "/anything", "", "Idempotency-Key", "k"); got.status != 404 {
 				w.Errorf("%s: %+v", name, got)
@@ -85,7 +90,7 @@ func TestNoRouteIsNoAbsence(t *testing.T) {
 	})
 }
 
-// A router that is not net/http's says by pattern and path values what it has found, as chi and echo do.
+// A router such as chi or echo passes its route in the pattern and the path values of the request.
 func TestOtherRouters(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("*"))
@@ -97,9 +102,11 @@ func TestOtherRouters(t *testing.T) {
 			}
 			return serveWith(m.LockHandler(http.HandlerFunc(keyOf)), req)
 		}
+
 		serve(m, "/files/*", "*", "a/b").ok(w, routeKey("/files/*", "a/b"))
 		serve(m, "/files/*", "*", "").expect(w, 400, EventKeyMissing)
 		serve(m, "/my files/*", "*", "a").ok(w, routeKey("/my files/*", "a"))
+
 		byID := with(m, ByParam("id"))
 		for _, pattern := range []string{"/orders/*", "/orders/{identity}", "/orders"} {
 			got := serve(byID, pattern, "*", "1", "identity", "1")
@@ -111,14 +118,16 @@ func TestOtherRouters(t *testing.T) {
 	})
 }
 
-// The parameters of a route are part of the identity, by whatever router: the same Idempotency-Key for two accounts is two
-// runs.
+// The parameters of a route are part of the identity, with gin and with net/http. Two requests for two accounts with
+// the same Idempotency-Key both run.
 func TestParametersAreOfTheIdentity(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		gins, std := router(), http.NewServeMux()
+
 		gins.POST("/accounts/:id/files/*path", m.Lock, func(c *gin.Context) { c.String(200, c.Request.URL.Path) })
 		std.Handle("POST /accounts/{id}/files/{path...}", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { fmt.Fprint(rw, r.URL.Path) })))
+
 		for _, h := range []http.Handler{gins, std} {
 			for range 2 {
 				for _, path := range []string{"/accounts/1/files/a", "/accounts/2/files/a", "/accounts/1/files/b"} {

@@ -19,12 +19,13 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-// The files of an upload are removed when its request is over, as without the middleware.
+// The temporary files of an upload are removed when its request is over, as without the middleware.
 func TestUploadsLeaveNoFiles(t *testing.T) {
 	t.Setenv("TMPDIR", t.TempDir())
 	alone(t, 1, func(w *world) {
 		spooled := 0
 		parsed := ByFunc(func(r *http.Request) (string, error) { return "key", r.ParseMultipartForm(1) })
+
 		for i, by := range []Option{ByParam("id"), parsed} {
 			everywhere(w, middleware(w, w.locker, by, WithIdempotency(false, NoSender)), func(_ http.ResponseWriter, r *http.Request) {
 				if err := r.ParseMultipartForm(1); err != nil {
@@ -33,7 +34,7 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 				files, _ := os.ReadDir(os.TempDir())
 				spooled += len(files)
 			}, func(of string, host host, s *server, protocol string) {
-				if host.name == "http.TimeoutHandler" { // which leaves them as well
+				if host.name == "http.TimeoutHandler" { // it leaves the files even without the middleware
 					return
 				}
 				for _, key := range []string{"", fmt.Sprintf(`"%s %d"`, of, i)} {
@@ -42,9 +43,10 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 					file, _ := form.CreateFormFile("file", "large")
 					fmt.Fprint(file, strings.Repeat("x", 100<<10))
 					form.Close()
+
 					spooled = 0
 					s.do(context.Background(), protocol, "PUT", "/orders/1", body.String(), "Content-Type", form.FormDataContentType(), "Idempotency-Key", key).ok(w, "")
-					synctest.Wait() // the request is over
+					synctest.Wait() // until the request is over
 					if files, err := os.ReadDir(os.TempDir()); err != nil || len(files) > 0 || spooled != 1 {
 						w.Errorf("%s: %d of %d files are left, %v", of, len(files), spooled, err)
 					}
@@ -54,8 +56,8 @@ func TestUploadsLeaveNoFiles(t *testing.T) {
 	})
 }
 
-// The end of a request's context for whatever reason is told to a client that is there: of the server's by a shutdown, and of
-// its own at a deadline with a cause.
+// If the context of a request ends while the request waits and its client is there, the client gets a refusal. The
+// context may end with the server's base context, or at a deadline with a cause.
 func TestContextEndsWhileWaiting(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		h := hosts[0].handler(middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Hour)), keyOf)
@@ -66,16 +68,20 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 			defer cancel()
 			h.ServeHTTP(rw, r.WithContext(ctx))
 		}))
+
 		lease := must(w.locker.Acquire(w.Context(), routeKey("/orders/{id}", "1")))
+
 		var waiting []func() reply
 		for _, protocol := range protocols {
 			waiting = append(waiting, background(func() reply { return down.do(context.Background(), protocol, "PUT", "/orders/1", "") }))
 		}
+
 		synctest.Wait()
 		shutDown(errors.New("terminated"))
 		for _, got := range waiting {
 			got().expect(w, 503, EventGone)
 		}
+
 		w.nodes[0].Hang()
 		for _, protocol := range protocols {
 			slow.do(context.Background(), protocol, "PUT", "/orders/2", "").expect(w, 503, EventUnavailable)
@@ -85,7 +91,7 @@ func TestContextEndsWhileWaiting(t *testing.T) {
 	})
 }
 
-// A client that does not read a stream keeps its key until the server's write timeout, and no longer.
+// A client that does not read its stream keeps the key until the server's WriteTimeout, and no longer.
 func TestStreamThatNobodyReads(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithMaxWait(time.Minute))
@@ -102,7 +108,7 @@ func TestStreamThatNobodyReads(t *testing.T) {
 	})
 }
 
-// Bodies that stall take no place from others: what counts is what has come of them.
+// Requests whose bodies stall do not keep others from running: only the bytes that have arrived count.
 func TestStalledBodies(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		h := hosts[0].handler(middleware(w, w.locker, ByParam("id"), WithMaxWaiters(1)), keyOf)
@@ -118,7 +124,7 @@ func TestStalledBodies(t *testing.T) {
 	})
 }
 
-// A deadlined connection notes what its read deadline is set to.
+// A deadlined writer counts how often its read deadline is set.
 type deadlined struct {
 	recorder
 	set int
@@ -129,7 +135,7 @@ func (d *deadlined) SetReadDeadline(time.Time) error {
 	return nil
 }
 
-// The read deadline of a connection is the server's and that of middlewares further out.
+// The middleware does not set the read deadline, which belongs to the server and to middlewares further out.
 func TestReadDeadlineIsLeftAlone(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		h := hosts[1].handler(middleware(w, w.locker, ByParam("id")), keyOf)
@@ -141,7 +147,8 @@ func TestReadDeadlineIsLeftAlone(t *testing.T) {
 	})
 }
 
-// What cannot be read to its end is refused, whoever bounds it, and counted as such.
+// A request whose body cannot be read to its end is refused: as too large if a middleware further out limits the body,
+// and else as broken.
 func TestBodyThatBreaksOff(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"))

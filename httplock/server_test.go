@@ -34,10 +34,13 @@ func (w *world) serveWith(h *http.Server) *server {
 	s.ErrorLog, s.Protocols = log.New(io.Discard, "", 0), new(http.Protocols)
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
+
 	s.h2.Protocols = new(http.Protocols)
 	s.h2.Protocols.SetUnencryptedHTTP2(true)
 	s.h2.DialContext = func(context.Context, string, string) (net.Conn, error) { return s.dial() }
+
 	go s.Serve(s)
+
 	w.Cleanup(func() {
 		s.h2.CloseIdleConnections()
 		s.Server.Close()
@@ -67,10 +70,10 @@ func (s *server) dial() (net.Conn, error) {
 	}
 }
 
-// protocols are those that clients speak.
+// protocols has the protocols of clients.
 var protocols = []string{"HTTP/1.0", "HTTP/1.1", "HTTP/2.0"}
 
-// do sends a request over a protocol.
+// do sends a request over a protocol. Empty headers are left out.
 func (s *server) do(ctx context.Context, protocol, method, path, body string, header ...string) reply {
 	req := must(http.NewRequestWithContext(ctx, method, "http://example.com"+path, strings.NewReader(body)))
 	for i := 0; i < len(header); i += 2 {
@@ -81,7 +84,7 @@ func (s *server) do(ctx context.Context, protocol, method, path, body string, he
 	return s.roundTrip(protocol, req, 0)
 }
 
-// roundTrip sends req, and stalls for a while in the middle of its body.
+// roundTrip sends req over a protocol. It pauses for stall in the middle of the body.
 func (s *server) roundTrip(protocol string, req *http.Request, stall time.Duration) reply {
 	half := int(req.ContentLength) / 2
 	if protocol == "HTTP/2.0" {
@@ -91,6 +94,7 @@ func (s *server) roundTrip(protocol string, req *http.Request, stall time.Durati
 		}
 		return replyOf(s.h2.RoundTrip(req))
 	}
+
 	conn, err := s.dial()
 	if err != nil {
 		return reply{err: err}
@@ -98,24 +102,27 @@ func (s *server) roundTrip(protocol string, req *http.Request, stall time.Durati
 	defer conn.Close()
 	stop := context.AfterFunc(req.Context(), func() { conn.Close() })
 	defer stop()
+
 	var out bytes.Buffer
 	req.Close = true
 	req.Write(&out)
 	sent := bytes.Replace(out.Bytes(), []byte("HTTP/1.1\r\n"), []byte(protocol+"\r\n"), 1)
+
 	go func() {
 		conn.Write(sent[:len(sent)-half])
 		time.Sleep(stall)
 		conn.Write(sent[len(sent)-half:])
 	}()
+
 	in := bufio.NewReader(conn)
 	res, err := http.ReadResponse(in, req)
-	for err == nil && res.StatusCode < 200 { // hints
+	for err == nil && res.StatusCode < 200 { // informational responses
 		res, err = http.ReadResponse(in, req)
 	}
 	return replyOf(res, err)
 }
 
-// A pausing reader is empty, after a while.
+// A pausing reader is empty. Read returns after a pause.
 type pausing time.Duration
 
 func (p pausing) Read([]byte) (int, error) { time.Sleep(time.Duration(p)); return 0, io.EOF }
@@ -133,16 +140,16 @@ func replyOf(res *http.Response, err error) reply {
 	return reply{res.StatusCode, res.Header, string(b), err, res.Proto, began}.unzipped()
 }
 
-// A host is how a handler is served: by a router, and by what is around the middleware.
+// A host is a way to serve a handler: a router, with other middleware around the Lock.
 type host struct {
 	name    string
-	plain   bool // without Recovery
-	hides   bool // the connection
-	inside  bool // a Recovery is
+	plain   bool // there is no Recovery around the Lock
+	hides   bool // the Lock cannot reach the server's connection
+	inside  bool // there is a Recovery inside the Lock
 	handler func(m *Middleware, h http.HandlerFunc) http.Handler
 }
 
-// recovery is gin's, which swallows http.ErrAbortHandler from 1.12 on, as here.
+// recovery is a Recovery that swallows http.ErrAbortHandler, as gin's does from 1.12 on.
 func recovery(c *gin.Context) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -155,7 +162,7 @@ func recovery(c *gin.Context) {
 	c.Next()
 }
 
-// lockOf is the middleware, or none.
+// lockOf returns the Lock of m, or no middleware if m is nil.
 func lockOf(m *Middleware) gin.HandlerFunc {
 	if m == nil {
 		return func(*gin.Context) {}
@@ -205,10 +212,10 @@ var hosts = []host{
 	}},
 }
 
-// timeout is that of http.TimeoutHandler.
+// timeout is the timeout of http.TimeoutHandler.
 const timeout = time.Hour
 
-// A compressing writer is one as gin-contrib/gzip has it: it has no Unwrap.
+// A compressing writer has no Unwrap, as the writer of gin-contrib/gzip.
 type compressing struct {
 	gin.ResponseWriter
 	zip *gzip.Writer
@@ -230,7 +237,7 @@ func compress(c *gin.Context) {
 	w.zip.Close()
 }
 
-// unzipped is an answer as a client sees it that decompresses.
+// unzipped returns the response as a client gets it that decompresses.
 func (r reply) unzipped() reply {
 	if r.header.Get("Content-Encoding") == "gzip" && r.err == nil && r.body != "" {
 		if z, err := gzip.NewReader(strings.NewReader(r.body)); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// cause reports whether there is a reason for a refusal.
+// cause reports whether a refusal has a good reason.
 func (q *request) cause(kind core.EventKind, got reply) bool {
 	now := time.Now()
 	switch kind {
@@ -20,7 +20,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 			q.Count("excused: the key rests for longer")
 		}
 		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "job" || s.Do == "complete" }) ||
-			q.others(now, q.alike) > 0 || q.Is("lost") > 0 && now.Sub(q.whole()) >= q.ttl()/10 // an attempt of its own has it, unanswered
+			q.others(now, q.alike) > 0 || q.Is("lost") > 0 && now.Sub(q.whole()) >= q.ttl()/10 // an attempt of its own, whose reply was lost, may hold the key
 	case EventDone:
 		return slices.ContainsFunc(q.Steps, func(s sim.Step) bool { return s.Do == "complete" })
 	case EventQueueFull:
@@ -40,7 +40,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 	case EventGone:
 		return !q.when(&q.left).IsZero() || !q.when(&q.replica.over).IsZero() || q.With["deadline"] > 0 && q.With["stall"] >= q.With["deadline"]
 	case EventLost:
-		// A client may hear of a loss before an observer does; the lease itself knows.
+		// A client may get the refusal before the observer is notified of the loss. The lease knows of it.
 		known := slices.ContainsFunc(q.held(), func(lease *core.Lease) bool { return lease.Lost() != nil })
 		return (known || !q.when(&q.lost).IsZero()) && (q.struck || q.anyTrouble())
 	case EventBodyBroken:
@@ -57,7 +57,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 	return q.causeOfRecord(kind, got)
 }
 
-// recordedBefore reports whether there was a record of the request's identity when it came.
+// recordedBefore reports whether the request's identity had a record when the request was sent.
 func (q *request) recordedBefore() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -70,7 +70,7 @@ func (q *request) alike(o *request) bool {
 	return q.resource != "" && o.resource == q.resource
 }
 
-// causeOfRecord is that of what a record refuses.
+// causeOfRecord reports whether a record is the reason for a refusal.
 func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -79,7 +79,7 @@ func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
 		if id.valid(q.sent) && id.recorded != c {
 			continue
 		}
-		large := c.omitted() || len(c.written) > 59<<10 // with its header
+		large := c.omitted() || len(c.written) > 59<<10 // the header also counts
 		same := c.content == q.content
 		if kind == EventIdempotencyMismatch && !same || kind == EventIdempotencyOmitted && same && large && got.header.Get("Idempotent-Status") != "" {
 			return true
@@ -88,7 +88,7 @@ func (q *request) causeOfRecord(kind core.EventKind, got reply) bool {
 	return false
 }
 
-// others counts the requests that may have been in the way.
+// others counts the requests that are alike and may have been in the way.
 func (q *request) others(now time.Time, like func(*request) bool) (n int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,12 +96,13 @@ func (q *request) others(now time.Time, like func(*request) bool) (n int) {
 	if q.anyTroubleLocked() {
 		grace = q.ttl() + 2*time.Second
 	}
+
 	for _, o := range q.requests {
 		if o.number == q.number || o.sent.IsZero() || !like(o) {
 			continue
 		}
 		over := o.over
-		if o.run != nil && !over.IsZero() { // http.TimeoutHandler does not wait for it
+		if o.run != nil && !over.IsZero() { // http.TimeoutHandler does not wait for the handler
 			over = o.run.ended
 		}
 		if over.IsZero() || over.Add(grace+settled).After(q.whole()) {
@@ -111,14 +112,14 @@ func (q *request) others(now time.Time, like func(*request) bool) (n int) {
 	return n
 }
 
-// anyRevoked reports whether a key may rest because an operator ended its lease.
+// anyRevoked reports whether a key may be in a cooldown because an operator has revoked a lease.
 func (q *request) anyRevoked() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.ContainsFunc(q.requests, func(o *request) bool { return o.revoked })
 }
 
-// anyTrouble reports whether anything may have come in between of holders and nodes.
+// anyTrouble reports whether any fault may have affected a lease or a request to the nodes.
 func (q *request) anyTrouble() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -138,8 +139,10 @@ func (q *request) inTrouble(now time.Time) bool {
 	if q.Is("late")+q.Is("lost") > 0 || !q.replica.over.IsZero() {
 		return true
 	}
+
 	most := 0
-	for _, a := range q.troubles { // the most at once are at the beginning of one, or of the request
+	// The number of troubles is greatest when one of them begins, or when the request is sent.
+	for _, a := range q.troubles {
 		at := a.from
 		if at.Before(q.sent) {
 			at = q.sent
@@ -155,5 +158,6 @@ func (q *request) inTrouble(now time.Time) bool {
 		}
 		most = max(most, len(bad))
 	}
+
 	return most > (len(q.nodes)-1)/2
 }

@@ -16,13 +16,13 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// settled is for how long an answer waits for its release.
+// settled is the longest time that a response waits for its release.
 const settled = 100 * time.Millisecond
 
-// instant is what may happen at once in any order.
+// instant is a span in which events may happen in any order.
 const instant = 2 * time.Millisecond
 
-// A wait is one for a key within a replica.
+// A wait is the wait of a request for a key in a replica.
 type wait struct {
 	*request
 	ctx   context.Context
@@ -31,7 +31,8 @@ type wait struct {
 	since time.Time
 }
 
-// arrives: queues are bounded.
+// arrives is called when a request asks for a key. It checks that the queue is bounded, and that repetitions do not
+// wait.
 func (s *simulation) arrives(ctx context.Context, q *request, op core.Op) *wait {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,7 +54,7 @@ func (s *simulation) maxWaiters() int {
 	return 64
 }
 
-// served: who came first within a replica is served first.
+// served is called when a wait has ended. It checks that a replica serves requests in the order in which they came.
 func (s *simulation) served(w *wait, err error) {
 	s.mu.Lock()
 	line := s.waiting[w.line]
@@ -61,6 +62,7 @@ func (s *simulation) served(w *wait, err error) {
 	s.waiting[w.line] = line
 	line = slices.Clone(line)
 	s.mu.Unlock()
+
 	if err != nil || w.op.Try {
 		return
 	}
@@ -74,13 +76,13 @@ func (s *simulation) served(w *wait, err error) {
 	}
 }
 
-// nodeTimeout is documented as a tenth of the TTL.
+// nodeTimeout returns the documented node timeout: a tenth of the TTL, and at most 1 s.
 func (s *simulation) nodeTimeout() time.Duration { return min(s.ttl()/10, time.Second) }
 
-// whole is when the server has the request.
+// whole returns the time at which the server has the whole request.
 func (q *request) whole() time.Time { return q.sent.Add(q.stall()) }
 
-// patience is for how long the request waits for its key.
+// patience returns how long the request waits for its key.
 func (q *request) patience() time.Duration {
 	d := q.ms("wait")
 	for _, limit := range []time.Duration{time.Duration(q.With["deadline"]) * time.Millisecond, q.ms("write timeout")} {
@@ -91,7 +93,7 @@ func (q *request) patience() time.Duration {
 	return d
 }
 
-// invalid is the kinds of refusals that the request asks for by itself.
+// invalid returns the kinds of refusals that the request must get because of its own faults.
 func (q *request) invalid() (kinds []core.EventKind) {
 	if q.safe() {
 		return nil
@@ -110,7 +112,8 @@ func (q *request) invalid() (kinds []core.EventKind) {
 	return kinds
 }
 
-// starts: a handler runs in time, for a request that may, with leases of its own, alone, and not again.
+// starts is called when a handler begins. It checks that the request may run, that it begins in time and only once,
+// that it has its own leases, and that it runs alone.
 func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) *run {
 	now := time.Now()
 	c := &run{request: q, ctx: r.Context(), w: w, began: now, status: 200}
@@ -121,6 +124,7 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 	q.run = c
 	s.mu.Unlock()
 	s.Tracef("%v: run %d", q, c.id)
+
 	lease, ok := core.FromContext(c.ctx)
 	info, _ := FromContext(c.ctx)
 	if q.free() {
@@ -130,6 +134,7 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 		s.Count("passed")
 		return c
 	}
+
 	q.holds(c.ctx)
 	leases := q.held()
 	left, drained := s.when(&q.left), s.when(&q.replica.drained)
@@ -154,6 +159,7 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 	case !drained.IsZero() && now.Sub(drained) > instant+q.delay():
 		s.Violation("%v: its handler begins %v after the drain", q, now.Sub(drained))
 	}
+
 	c.alone(lease, info)
 	for _, lease := range leases {
 		context.AfterFunc(lease.Context(), func() { s.begin(&c.unheard) })
@@ -161,7 +167,7 @@ func (s *simulation) starts(q *request, w http.ResponseWriter, r *http.Request) 
 	return c
 }
 
-// locks is how many leases the handler runs under.
+// locks returns the number of leases that the handler must run under.
 func (q *request) locks() (n int) {
 	for _, key := range []string{q.identity, q.resource} {
 		if key != "" {
@@ -171,15 +177,16 @@ func (q *request) locks() (n int) {
 	return n
 }
 
-// innermost is what the last of them is for.
+// innermost returns the resource or identity that the last of these leases is for.
 func (q *request) innermost() string { return cmp.Or(q.resource, q.identity) }
 
-// pre is how long it may take until the handler begins.
+// pre returns how long it may take until the handler begins.
 func (q *request) pre() time.Duration {
 	d := q.patience() + instant + q.delay()
-	request := q.nodeTimeout() // of one that does not wait
+
+	request := q.nodeTimeout() // for an acquisition that does not wait
 	if q.anyTrouble() {
-		request *= 5 // see the package document
+		request *= 5 // an acquisition then takes several requests
 	}
 	if q.Is("wait") == 0 {
 		d += request
@@ -190,16 +197,18 @@ func (q *request) pre() time.Duration {
 	return d
 }
 
-// alone: one handler at a time, with a greater token each, and none again whose answer is recorded.
+// alone checks that handlers of a resource run one at a time, each with a greater token, and that none runs for an
+// identity whose response is recorded.
 func (c *run) alone(lease *core.Lease, info Run) {
 	who := fmt.Sprintf("run %d of %v", c.id, c.request)
 	resource := c.innermost()
-	// Who goes on after its return does so until its context ends.
+	// A run counts until its context ends, even if its handler returns earlier.
 	context.AfterFunc(c.ctx, c.keys.Enter(c.Trial, c.ctx, resource, who))
 	context.AfterFunc(lease.Context(), c.simulation.leases.Enter(c.Trial, lease.Context(), resource, who))
 	if c.identity != "" {
 		context.AfterFunc(c.ctx, c.once.Enter(c.Trial, c.ctx, c.identity, who))
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if last := c.tokens[resource]; info.FencingToken <= last || info.FencingToken != lease.FencingToken() {
@@ -213,6 +222,7 @@ func (c *run) alone(lease *core.Lease, info Run) {
 	if c.identity == "" {
 		return
 	}
+
 	c.sameName("identity", c.identity, info.Identity)
 	id := c.identityOf(c.request)
 	if id.valid(time.Now()) {
@@ -226,7 +236,8 @@ func (c *run) alone(lease *core.Lease, info Run) {
 	id.runs = append(id.runs, c)
 }
 
-// sameName: one thing has one key, and another thing another.
+// sameName checks that a resource or identity always has the same key, and that no two have the same. s.mu must be
+// held.
 func (s *simulation) sameName(kind, name, key string) {
 	for _, pair := range [][2]string{{kind + name, key}, {"of " + kind + key, name}} {
 		if was, ok := s.named[pair[0]]; ok && was != pair[1] {
@@ -236,7 +247,7 @@ func (s *simulation) sameName(kind, name, key string) {
 	}
 }
 
-// toldWhy: the context of a handler ends for a reason that is documented.
+// toldWhy checks that the context of a handler has ended for a documented reason.
 func (c *run) toldWhy() {
 	at := time.Now()
 	time.Sleep(instant)
@@ -258,7 +269,8 @@ func (c *run) toldWhy() {
 	c.Count("told of " + why)
 }
 
-// returns: a handler that went on knew of the loss.
+// returns is called when a handler returns. It checks that the context has ended if a lease, the client or the time of
+// the request was gone.
 func (s *simulation) returns(c *run) {
 	p := recover()
 	now := time.Now()
@@ -276,6 +288,7 @@ func (s *simulation) returns(c *run) {
 	if ms := c.With["deadline"]; ms > 0 && unheard.IsZero() {
 		unheard = c.came.Add(time.Duration(ms) * time.Millisecond)
 	}
+
 	s.mu.Unlock()
 	if lost {
 		s.begin(&c.request.lost)
@@ -288,22 +301,22 @@ func (s *simulation) returns(c *run) {
 	}
 }
 
-// An identity is what requests have that are one by their Idempotency-Key.
+// An identity is shared by the requests that count as one request because of their Idempotency-Key.
 type identity struct {
-	runs      []*run // all of them
-	proposed  []*run // whose answers were to be recorded
-	recorded  *run
-	since     time.Time
+	runs      []*run
+	proposed  []*run    // the runs whose responses were to be recorded
+	recorded  *run      // the run whose response is recorded
+	since     time.Time // when it was recorded
 	retention time.Duration
 	key       string
 }
 
-// valid reports whether the record must be there.
+// valid reports whether the record must still be there at a time.
 func (id *identity) valid(at time.Time) bool {
 	return id.recorded != nil && at.Sub(id.since) < id.retention-time.Second
 }
 
-// identityOf returns that of a request. Called with the lock.
+// identityOf returns the identity of a request. s.mu must be held.
 func (s *simulation) identityOf(q *request) *identity {
 	id := s.identities[q.identity]
 	if id == nil {
@@ -316,25 +329,28 @@ func (s *simulation) identityOf(q *request) *identity {
 	return id
 }
 
-// asksAgain: such an answer is not recorded, unless its handler says that the effect stands.
+// asksAgain reports whether the response invites a retry and so is not recorded. A handler that calls Record prevents
+// that.
 func (c *run) asksAgain() bool {
 	invites := slices.Contains([]int{401, 403, 407, 408, 423, 425, 429, 500, 503, 507}, c.status) || c.status >= 400 && c.With["again"] > 0
 	return (invites || c.short()) && c.With["record"] == 0
 }
 
-// short: the handler has cut its answer short. Of one that is too large, not all was taken.
+// short reports whether the handler has written less than its Content-Length. A response that is too large does not
+// count: Write has not taken all of it.
 func (c *run) short() bool {
 	tooLarge := c.With["kilobytes"] > 16<<10 && c.With["length"] == 1
 	return c.announced > len(c.written) && !tooLarge
 }
 
-// omitted: such an answer is recorded without its body.
+// omitted reports whether the response is recorded without its body.
 func (c *run) omitted() bool {
-	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204 && c.With["panic"] != 1 // before anything is written
+	// Panic 1 comes before the handler has written anything.
+	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204 && c.With["panic"] != 1
 	return large || c.short() || c.panicked && !c.host.inside
 }
 
-// proposes: only the outcome of a handler is recorded.
+// proposes is called when a response may be on record from now on. It checks that it is the outcome of a handler.
 func (q *request) proposes(op core.Op) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -346,6 +362,7 @@ func (q *request) proposes(op core.Op) {
 		q.Violation("%v: something is recorded that is no outcome", q)
 		return
 	}
+
 	id := q.identityOf(q)
 	id.key, q.offered = op.Key, time.Now()
 	if !slices.Contains(id.proposed, c) {
@@ -353,7 +370,7 @@ func (q *request) proposes(op core.Op) {
 	}
 }
 
-// recorded: at most one outcome is.
+// recorded is called when the recording has ended. It checks that at most one outcome of an identity is recorded.
 func (q *request) recorded(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -375,7 +392,8 @@ func (q *request) recorded(err error) {
 	}
 }
 
-// forgot excuses records of which too few nodes are left.
+// forgot is called when a node has lost its memory. Records that fewer than a quorum of nodes still have do not count
+// any more.
 func (s *simulation) forgot() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -392,7 +410,7 @@ func (s *simulation) forget(id *identity) {
 	}
 }
 
-// repeatable are the requests whose answers are recorded.
+// repeatable returns the requests whose responses are on record for another minute.
 func (s *simulation) repeatable() (all []*request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -404,7 +422,7 @@ func (s *simulation) repeatable() (all []*request) {
 	return all
 }
 
-// followed: a record that was open is made, once enough nodes are well.
+// followed checks that each record that was open has been made, unless a trouble lasted for more than 20 s after that.
 func (s *simulation) followed() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -420,7 +438,8 @@ func (s *simulation) followed() {
 	}
 }
 
-// closed: Close waits for handlers and leases, for as long as it may.
+// closed is called after Close of a replica. It checks that Close has waited for handlers, leases, releases and
+// records. late says that Close had too little time.
 func (s *simulation) closed(p *replica, err error, late bool) {
 	if err != nil && !late {
 		s.Violation("closing replica %s: %v", p.name, err)
@@ -429,6 +448,7 @@ func (s *simulation) closed(p *replica, err error, late bool) {
 		s.Count("close in vain")
 		return
 	}
+
 	s.Count("closed")
 	s.mu.Lock()
 	all := slices.Clone(s.requests)
@@ -451,7 +471,7 @@ func (s *simulation) closed(p *replica, err error, late bool) {
 	}
 }
 
-// documented are the refusals: their status, and whether another try may succeed.
+// documented has the documented status of each refusal, and whether another try may succeed.
 var documented = map[core.EventKind]struct {
 	status int
 	again  bool
@@ -463,7 +483,7 @@ var documented = map[core.EventKind]struct {
 	EventIdempotencyOmitted: {410, false},
 }
 
-// judge: what the client got is what it had to get, in time.
+// judge checks that the client got the right response in time.
 func (q *request) judge(got reply) {
 	now := time.Now()
 	q.Tracef("%v: %d %v after %v: %.60q %v", q, got.status, got.header["X-Run"], now.Sub(q.sent), got.body, got.err)
@@ -483,15 +503,18 @@ func (q *request) judge(got reply) {
 		}
 		return
 	}
+
 	q.inTime(now)
 	if c := q.run; c != nil && got.err == nil && q.streams() && len(c.written) > streamThreshold && got.header.Get("X-Run") == "" {
 		q.Violation("%v: %d in place of a stream that has begun", q, got.status)
 	}
+
 	kind := core.EventKind(got.header.Get("X-Kind"))
 	problem := got.header.Get("Content-Type") == "application/problem+json"
 	if problem && got.err == nil {
 		kind = got.kind(q.T)
 	}
+
 	switch {
 	case got.err != nil:
 		if q.mayBreak(now) == "" {
@@ -512,12 +535,13 @@ func (q *request) judge(got reply) {
 	case q.run == nil || !q.run.panicked || q.host.plain || got.status != 500 && !swallowed(q.host), q.run.lost && !q.streams():
 		q.Violation("%v: %d %.60q is nobody's answer", q, got.status, got.body)
 	}
+
 	if q.With["last"] > 0 && !(got.whole() || q.identity != "" && (got.header.Get("Idempotent-Replayed") != "" || kind == EventIdempotencyOmitted)) {
 		q.Violation("%v: all is well, and it gets %d %.60q %v", q, got.status, got.body, got.err)
 	}
 }
 
-// inTime: each request is answered within its documented time.
+// inTime checks that a request is answered within the documented time.
 func (q *request) inTime(now time.Time) {
 	took, limit := now.Sub(q.whole()), q.pre()+2*settled
 	if q.run != nil && !q.run.ended.IsZero() {
@@ -525,7 +549,7 @@ func (q *request) inTime(now time.Time) {
 		if q.identity != "" {
 			limit += q.nodeTimeout()
 		}
-	} else if q.run != nil { // and goes on without its client
+	} else if q.run != nil { // the handler goes on without its client
 		return
 	}
 	if took > limit {
@@ -533,19 +557,19 @@ func (q *request) inTime(now time.Time) {
 	}
 }
 
-// streams: an answer that goes out as it comes.
+// streams reports whether the response is streamed.
 func (q *request) streams() bool {
 	bodyless := q.With["status"] == noContent
 	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["events"] > 0 && q.With["length"] == 0 || q.With["kilobytes"] >= 1<<10)
 }
 
-// cutOff is what has ended the connection of the request from without.
+// cutOff returns the reason for which the connection of the request has ended, other than its handler, or "".
 func (q *request) cutOff(now time.Time) string {
 	switch {
 	case !q.when(&q.left).IsZero():
 		return "its client left"
 	case !q.when(&q.replica.over).IsZero(), !q.when(&q.replica.drained).IsZero() && q.sent.Sub(q.when(&q.replica.drained)).Abs() <= instant:
-		return "its replica died" // or net/http has shut the connection down that it has just accepted
+		return "its replica died" // or net/http has closed a connection that it has just accepted
 	case q.ms("write timeout") > 0 && now.Sub(q.sent) >= q.ms("write timeout"):
 		return "write timeout"
 	case q.ms("read timeout") > 0 && q.stall() >= q.ms("read timeout"):
@@ -554,7 +578,7 @@ func (q *request) cutOff(now time.Time) string {
 	return ""
 }
 
-// mayBreak is why the connection of the request may break.
+// mayBreak returns the reason for which the connection of the request may break, or "".
 func (q *request) mayBreak(now time.Time) string {
 	c := q.run
 	if why := q.cutOff(now); why != "" || c == nil {
@@ -573,13 +597,14 @@ func (q *request) mayBreak(now time.Time) string {
 	return ""
 }
 
-// refused: a refusal is as documented, and has a cause.
+// refused checks that a refusal is as documented, and has a cause.
 func (q *request) refused(kind core.EventKind, got reply, problem bool) {
 	want, ok := documented[kind]
 	status := want.status
 	if q.Is("reply") > 0 && kind == EventBusy {
 		status, problem = http.StatusLocked, true
 	}
+
 	after := got.header.Get("Retry-After")
 	counted := 0
 	for _, k := range q.events {
@@ -588,11 +613,12 @@ func (q *request) refused(kind core.EventKind, got reply, problem bool) {
 		}
 	}
 	seconds, _ := strconv.Atoi(after)
-	undone := kind == EventLost && q.run == nil // it was lost while the request waited
+	undone := kind == EventLost && q.run == nil // the lease was lost while the request waited
 	if undone {
 		q.Count("lost while waiting")
 	}
 	want.again = want.again || undone
+
 	switch {
 	case undone && !strings.Contains(got.body, "Nothing was done"):
 		q.Violation("%v: refused with %q, and its handler has not run", q, got.body)
@@ -607,12 +633,14 @@ func (q *request) refused(kind core.EventKind, got reply, problem bool) {
 	case !q.cause(kind, got):
 		q.Violation("%v: refused as %s for no reason", q, kind)
 	}
+
 	if q.run != nil && kind != EventLost && kind != EventAnswerTooLarge {
 		q.Violation("%v: refused as %s, and its handler ran", q, kind)
 	}
 }
 
-// answered: an answer is whole, that of the request's own run, which was trusted to its end, and recorded.
+// answered checks that a response is whole and comes from the request's own run, that the run lost no lease, and that
+// the response was recorded first.
 func (q *request) answered(got reply) {
 	c := q.run
 	if c == nil || got.header.Get("X-Run") != strconv.Itoa(c.id) {
@@ -639,13 +667,15 @@ func (q *request) answered(got reply) {
 	case q.identity != "" && !c.asksAgain() && q.when(&q.done).IsZero() && !slices.Contains(q.events, EventRecordOpen):
 		q.Violation("%v: answered before it was recorded", q)
 	}
+
 	q.Count("answered " + got.proto)
 	if q.streams() && q.With["events"] > 0 {
 		q.Count("streamed events")
 	}
 }
 
-// replayed: a repetition is answered as the first request was, and only to whom it is.
+// replayed checks that a repetition gets the recorded response of the first request, and only if it has the same
+// content.
 func (q *request) replayed(got reply) {
 	limit := q.pre()
 	q.mu.Lock()
@@ -657,6 +687,7 @@ func (q *request) replayed(got reply) {
 		q.Violation("%v: repeated run %s, and recorded is %v", q, number, id.recorded)
 		return
 	}
+
 	c := id.proposed[at]
 	body := c.written
 	if c.status == 204 {
@@ -672,6 +703,7 @@ func (q *request) replayed(got reply) {
 	case id.recorded == c && time.Since(id.since) > id.retention+time.Second+limit:
 		q.Violation("%v: repeated %v after it was recorded", q, time.Since(id.since))
 	}
+
 	q.Count("repeated")
 	if q.gone() {
 		q.Count("repeated without its resource")

@@ -18,7 +18,7 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// A request is what a client sends, and what becomes of it.
+// A request is a request of a client, and its history.
 type request struct {
 	sim.Step
 	*simulation
@@ -26,29 +26,29 @@ type request struct {
 	replica *replica
 	cancel  context.CancelFunc
 
-	// What the rules make of it; empty = not locked.
+	// These follow from the rules. resource and identity are empty if the request does not lock one.
 	method, resource, identity, content string
 	body                                string
 
 	sent          time.Time
-	left          time.Time // its client
-	came          time.Time // to the server; the body may not have
-	over          time.Time // answered, as the server sees it
-	aborted       time.Time // by a panic that came out of all
+	left          time.Time // when its client left
+	came          time.Time // when it reached the server, perhaps without its whole body
+	over          time.Time // when the server was done with it
+	aborted       time.Time // when a panic left the outermost handler
 	run           *run
 	leases        []*core.Lease
-	lost          time.Time // a lease
-	refuted       time.Time // its trust, by what was to settle it
-	struck        bool
-	revoked       bool
-	slow          time.Duration // what a blow took
+	lost          time.Time     // when a lease was found lost
+	refuted       time.Time     // when a release or a record found a lease lost
+	struck        bool          // its blow has happened
+	revoked       bool          // its blow has revoked a lease
+	slow          time.Duration // the time that its blow took
 	events        []core.EventKind
-	open          time.Time // whether it is recorded is
-	offered, done time.Time // to be recorded; recorded
-	ending        int       // releases and records under way
+	open          time.Time // when it was reported that its record is open
+	offered, done time.Time // when its recording began, and when it was confirmed
+	ending        int       // the number of releases and records under way
 }
 
-// A run is one of a handler.
+// A run is a run of a handler.
 type run struct {
 	*request
 	id           int
@@ -56,27 +56,27 @@ type run struct {
 	w            http.ResponseWriter
 	began, ended time.Time
 	flushed      time.Time
-	lost         bool // when it returned
+	lost         bool // a lease was lost by the time it returned
 	panicked     bool
 	status       int
-	announced    int    // by its Content-Length
-	written      []byte // what was taken
+	announced    int    // the Content-Length that it has set
+	written      []byte // the bytes that Write has taken
 	header       http.Header
-	unheard      time.Time // when a lease or the client was gone
+	unheard      time.Time // when the first of its leases ended
 }
 
 type requestKey struct{}
 
-// others is how many ways there are for a request to differ from the first with its Idempotency-Key.
+// others is the number of ways in which a request can differ from the first one with its Idempotency-Key.
 const others = 10
 
 var statuses = []int{200, 201, 204, 400, 401, 403, 404, 407, 408, 409, 422, 423, 425, 429, 500, 503, 507}
 
-const noContent = 2 // of statuses
+const noContent = 2 // the index of 204 in statuses
 
 func (s *simulation) onceOn() bool { return s.Is("once") > 0 || s.Is("key") == noKey }
 
-// newRequest prepares what a step says.
+// newRequest returns the request of a step.
 func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	q := &request{Step: step, simulation: s, replica: p, method: []string{"PUT", "POST", "GET", "HEAD", "OPTIONS", "TRACE"}[step.With["method"]]}
 	id := strconv.Itoa(q.With["id"])
@@ -96,10 +96,12 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	if q.safe() {
 		return q
 	}
+
 	tenant := ""
 	if s.Is("tenants") > 0 {
 		tenant = q.tenant()
 	}
+
 	switch s.Is("key") {
 	case noKey:
 	case byKey:
@@ -107,6 +109,7 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 	default:
 		q.resource = fmt.Sprint(p.service, tenant, q.path(), id)
 	}
+
 	if s.onceOn() && q.key() != "" {
 		sender := ""
 		if s.Is("senders") > 0 {
@@ -123,17 +126,17 @@ func (s *simulation) newRequest(step sim.Step, p *replica) *request {
 
 func (q *request) safe() bool { return q.With["method"] > 1 }
 
-// free: it does not lock.
+// free reports whether the request needs no lock.
 func (q *request) free() bool { return q.resource+q.identity == "" && len(q.invalid()) == 0 }
 
 func (q *request) lacksKey() bool { return q.With["lacks"] == 1 }
 
-// gone: what makes the key of its resource does not find it any more.
+// gone reports whether the function that makes the key of the resource does not find the resource any more.
 func (q *request) gone() bool {
 	return q.With["gone"] > 0 && (q.Is("key") == byFunc || q.Is("key") == byKey)
 }
 
-// nested: another Lock is inside that of its route.
+// nested reports whether the request meets another Lock inside the Lock of its route.
 func (q *request) nested() bool { return q.With["nested"] > 0 && !q.safe() && !q.free() }
 
 func (q *request) lacksTenant() bool { return q.With["lacks"] == 2 }
@@ -153,7 +156,7 @@ func (q *request) target() string {
 	return target
 }
 
-// hostname is what the client calls the service; empty: as most do.
+// hostname returns the host of the service in the request; "" is the usual one.
 func (q *request) hostname() string {
 	if name := map[int]string{6: "other.example", 7: "Example.COM"}[q.With["other"]]; name != "" {
 		return name
@@ -168,10 +171,10 @@ func (q *request) tenant() string {
 	return []string{"alice", "bob"}[q.With["tenant"]]
 }
 
-// sentBy names the sender.
+// sentBy returns the name of the sender.
 func (q *request) sentBy() string { return []string{"carol", "dave"}[q.With["sender"]] }
 
-// key is the header of its Idempotency-Key.
+// key returns the value of the header Idempotency-Key.
 func (q *request) key() string {
 	k := q.With["once"]
 	switch {
@@ -197,13 +200,14 @@ func (q *request) credentials() (c [3]string) {
 	return c
 }
 
-// send sends the request, and has what comes back judged.
+// send sends the request, and judges the response.
 func (q *request) send() {
 	ctx, cancel := context.WithCancel(context.WithValue(context.Background(), requestKey{}, q))
 	defer cancel()
 	q.cancel = cancel
 	req := must(http.NewRequestWithContext(ctx, q.method, "http://example.com"+q.target(), strings.NewReader(q.body)))
 	req.Host = cmp.Or(q.hostname(), req.Host)
+
 	c := q.credentials()
 	order := strconv.Itoa(q.With["id"])
 	if q.lacksKey() || q.gone() {
@@ -215,15 +219,17 @@ func (q *request) send() {
 			req.Header.Set(name, value)
 		}
 	}
+
 	q.begin(&q.sent)
 	if ms := q.With["leave"]; ms > 0 {
 		defer time.AfterFunc(time.Duration(ms)*time.Millisecond, q.leave).Stop()
 	}
+
 	got := q.replica.server.roundTrip(protocols[(q.With["protocol"]+1)%3], req, q.stall())
 	q.seen().judge(got)
 }
 
-// seen is the request as it is now.
+// seen returns a copy of the request and its run.
 func (q *request) seen() *request {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -235,7 +241,7 @@ func (q *request) seen() *request {
 	return &now
 }
 
-// delay is what a blow took.
+// delay returns the time that the blow of the request took.
 func (q *request) delay() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -244,7 +250,7 @@ func (q *request) delay() time.Duration {
 
 func (q *request) stall() time.Duration { return time.Duration(q.With["stall"]) * time.Millisecond }
 
-// leave has the client go.
+// leave makes the client leave.
 func (q *request) leave() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -254,7 +260,7 @@ func (q *request) leave() {
 	}
 }
 
-// around is further out than everything else.
+// around returns the outermost handler.
 func (s *simulation) around(p *replica, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := s.request(r)
@@ -264,7 +270,7 @@ func (s *simulation) around(p *replica, next http.Handler) http.Handler {
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
 			defer cancel()
 		}
-		if s.Is("lifts") > 0 { // as for keep-alive
+		if s.Is("lifts") > 0 { // a middleware may set a deadline, and lift it for keep-alive
 			control := http.NewResponseController(w)
 			_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
 			defer control.SetWriteDeadline(time.Time{})
@@ -294,17 +300,19 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 	if body, err := io.ReadAll(r.Body); err != nil || string(body) != q.body {
 		c.Violation("%v: its handler gets the body %.50q, %v", q, body, err)
 	}
+
 	h := w.Header()
 	h.Set("X-Run", strconv.Itoa(c.id))
 	h.Set("Set-Cookie", "secret=1")
 	if q.With["again"] > 0 {
 		h.Set("Retry-After", "1")
 	}
+
 	text := bytes.Repeat(fmt.Appendf(nil, "run %d, ", c.id), 2+q.With["kilobytes"]*128)
 	switch n := q.With["length"]; {
 	case n == 3:
-		h.Set("Transfer-Encoding", "identity") // with which the end of the connection would end the body
-	case n > 0 && q.With["status"] != noContent: // the second is too much
+		h.Set("Transfer-Encoding", "identity") // with it, the end of the connection would end the body
+	case n > 0 && q.With["status"] != noContent: // 2 announces twice the length of the text
 		s.mu.Lock()
 		c.announced = len(text) * n
 		s.mu.Unlock()
@@ -313,6 +321,7 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 	if q.With["record"] > 0 {
 		Record(r)
 	}
+
 	q.blow(begins)
 	if q.With["panic"] == 1 {
 		panic("nothing was written")
@@ -323,16 +332,19 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 		s.mu.Unlock()
 		w.WriteHeader(status)
 	}
+
 	c.write(text[:len(text)/2])
 	if q.With["flush"] > 0 {
 		w.(http.Flusher).Flush()
 		s.begin(&c.flushed)
 	}
+
 	c.converses()
 	q.blow(works)
 	if q.With["panic"] == 2 {
 		panic(http.ErrAbortHandler)
 	}
+
 	c.write(text[len(text)/2:])
 	q.blow(ends)
 	if q.With["panic"] == 3 {
@@ -350,7 +362,7 @@ func (c *run) write(b []byte) {
 	}
 }
 
-// converses takes a while, in which it may send events.
+// converses works for the time of the step, and may send events meanwhile.
 func (c *run) converses() {
 	n := 0
 	if c.With["length"] == 0 {
@@ -365,7 +377,7 @@ func (c *run) converses() {
 	c.works(c.For / time.Duration(n+1))
 }
 
-// works takes a while, and less if it is told that it is over.
+// works waits for d. If the context ends first, it returns, unless the handler ignores that.
 func (c *run) works(d time.Duration) {
 	over := time.After(d)
 	select {
@@ -388,15 +400,17 @@ func (c *run) anyLost() error {
 	return nil
 }
 
-// blow is what happens to the request at a moment.
+// blow makes the blow of the request happen if m is its moment.
 func (q *request) blow(m moment) {
 	q.mu.Lock()
 	if !q.at(m) || q.struck {
 		q.mu.Unlock()
 		return
 	}
+
 	q.struck = true
 	q.mu.Unlock()
+
 	leases := q.held()
 	what := blows[q.With["blow"]]
 	began := time.Now()
@@ -422,6 +436,7 @@ func (q *request) blow(m moment) {
 	case "refuse writes":
 		q.refuseWrites(q.number%len(q.nodes), q.For)
 	}
+
 	q.Count(what)
 	q.Count(fmt.Sprint("moment ", m))
 	q.mu.Lock()
@@ -429,26 +444,27 @@ func (q *request) blow(m moment) {
 	q.slow += time.Since(began)
 }
 
-// takeAway ends a lease as lost; revoked, its holder may be the last to know.
+// takeAway makes a lease lost. If it is revoked, its holder may notice that late.
 func (q *request) takeAway(lease *core.Lease, revoke bool) {
 	if revoke {
 		q.mu.Lock()
 		q.revoked = true
 		q.mu.Unlock()
-		_, _ = admin.Revoke(context.Background(), q.operator, lease.Key(), lease.FencingToken()) // or it is over
+		// The call fails if the lease is over.
+		_, _ = admin.Revoke(context.Background(), q.operator, lease.Key(), lease.FencingToken())
 	} else if lease.Extend(1) == nil {
 		<-lease.Context().Done()
 	}
 }
 
-// held are the leases of the request so far.
+// held returns the leases of the request so far.
 func (q *request) held() []*core.Lease {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return slices.Clone(q.leases)
 }
 
-// holds keeps the lease that ctx runs under.
+// holds adds the lease of ctx to the leases of the request.
 func (q *request) holds(ctx context.Context) {
 	lease, ok := core.FromContext(ctx)
 	q.mu.Lock()
@@ -458,12 +474,13 @@ func (q *request) holds(ctx context.Context) {
 	}
 }
 
-// operation is what observers hear, by the contexts of requests.
+// operation is the Start function of the observer. It finds the request in ctx.
 func (s *simulation) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	q, ok := ctx.Value(requestKey{}).(*request)
 	if !ok {
 		return ctx, nil
 	}
+
 	q.holds(ctx)
 	switch op.Kind {
 	case core.OpAcquire:
@@ -504,7 +521,7 @@ func (q *request) ends(n int) {
 	q.ending += n
 }
 
-// ended notes a loss.
+// ended sets times if the outcome is the loss of a lease.
 func (q *request) ended(out core.Outcome, notes ...*time.Time) {
 	if errors.Is(out.Err, core.ErrLost) {
 		for _, at := range notes {
@@ -513,7 +530,7 @@ func (q *request) ended(out core.Outcome, notes ...*time.Time) {
 	}
 }
 
-// event is what observers hear of refusals.
+// event is the Event function of the observer.
 func (s *simulation) event(ctx context.Context, e core.Event) {
 	if q, ok := ctx.Value(requestKey{}).(*request); ok {
 		q.mu.Lock()

@@ -17,20 +17,21 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// TestSimulation sends random requests to replicas of a random service, with the real servers of net/http and gin and clients
-// of each protocol, while nodes, networks, replicas and leases fail; see drawProgram. The rules are judged by an oracle.
+// TestSimulation sends random requests to the replicas of a random service, with the real servers of net/http and gin
+// and with clients of each protocol. Meanwhile nodes, networks, replicas and leases fail; see drawProgram. An oracle
+// (sim_oracle_test.go) judges all requests by the rules of the package documentation.
 func TestSimulation(t *testing.T) {
 	sim.Campaign{Draw: drawProgram, Run: simulate, MustReach: mustReach}.Test(t)
 }
 
-// A moment is a point in the life of a request at which something happens to it.
+// A moment is a point in the life of a request at which a blow can happen to it.
 type moment int
 
 const (
 	never moment = iota
-	waits        // for its resource, with the lease of its Idempotency-Key
+	waits        // it waits for its resource, with the lease of its Idempotency-Key
 	granted
-	begins // its handler
+	begins // its handler begins
 	works
 	ends
 	releases
@@ -40,38 +41,43 @@ const (
 	moments
 )
 
-// blows are what happens to a request at a moment.
+// blows are the faults that can happen to a request at a moment.
 var blows = []string{"lose", "lose the first", "revoke", "revoke the first", "leave", "drain", "cut off", "kill", "refuse writes"}
 
 func (q *request) at(m moment) bool { return moment(q.With["moment"]) == m }
 
-// drawProgram draws a service, from fifty requests on, and what happens to them.
+// drawProgram draws a service, at least fifty requests, and faults.
 func drawProgram(r *rand.Rand) sim.Program {
-	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 once in so many
+	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 with probability 1/in, else 0
 	p := sim.Program{Plan: map[string]int{
 		"replicas": r.IntN(4), "nodes": 2 * r.IntN(2), "host": r.IntN(len(hosts)), "key": r.IntN(keyKinds), "once": r.IntN(3),
 		"services": one(6), "tenants": one(2), "senders": one(2), "arrived": one(2), "lifts": one(2), "wait": sim.Pick(r, 0, 300, 1000, 3000, 5000), "waiters": sim.Pick(r, 0, 0, 1, 2, 4),
 		"retention": sim.Pick(r, 0, 0, 2, 6), "small": one(5), "reply": one(4), "ttl": sim.Pick(r, 0, 2000, 3000, 6000),
 		"write timeout": sim.Pick(r, 0, 0, 0, 4000), "read timeout": sim.Pick(r, 0, 0, 0, 2000),
 	}}
+
 	if p.Plan["key"] == noKey {
 		p.Plan["once"] = max(1, p.Plan["once"])
 	}
 	if r.IntN(3) == 0 {
 		p.Plan["delay"], p.Plan["late"], p.Plan["lost"] = sim.Pick(r, 1, 3, 10), sim.Pick(r, 0, 20), sim.Pick(r, 0, 10, 30)
 	}
-	struck, busy := r.IntN(3)-1, r.IntN(2) == 0 // a third is struck, a third rarely
+
+	struck, busy := r.IntN(3)-1, r.IntN(2) == 0 // 1: blows are frequent, 0: they are rare, -1: there are none
 	at := time.Duration(0)
+
 	for range 50 + r.IntN(20) {
 		if r.IntN(5) > 0 || !busy {
 			at += sim.Between(r, time.Millisecond, time.Second)
 		}
 		p.Steps = append(p.Steps, drawRequest(r, p, at, struck))
 	}
+
 	for range p.Plan["key"] / byKey * r.IntN(3) {
 		p.Steps = append(p.Steps, sim.Step{At: time.Duration(r.Int64N(int64(at))), Do: sim.Pick(r, "job", "complete"), Who: r.IntN(2),
 			For: sim.Between(r, 50*time.Millisecond, 2*time.Second)})
 	}
+
 	for range sim.Pick(r, 0, 0, 1, 2, 5) {
 		s := sim.Step{At: time.Duration(r.Int64N(int64(at))), Who: r.IntN(4), For: sim.Between(r, 50*time.Millisecond, 8*time.Second)}
 		s.Do = sim.Pick(r, "down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "refuse writes",
@@ -87,9 +93,9 @@ func drawProgram(r *rand.Rand) sim.Program {
 	return p
 }
 
-// drawRequest draws a client's request, its handler, and what happens to it.
+// drawRequest draws a client's request, the behaviour of its handler, and its blow.
 func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.Step {
-	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 once in so many
+	one := func(in int) int { return (r.IntN(in) + 1) / in } // 1 with probability 1/in, else 0
 	rarely := func(in, n int) int { return n * one(in) }
 	s := sim.Step{At: at, Do: "request", Who: r.IntN(4), With: map[string]int{
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
@@ -99,12 +105,14 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
 		"stall": rarely(10, 1+r.IntN(3000)), "upload": rarely(10, 500), "lacks": rarely(20, 1+r.IntN(2)), "tenant": r.IntN(2), "sender": r.IntN(2),
 	}}
+
 	if r.IntN(4) > 0 {
 		s.For = sim.Between(r, time.Millisecond, sim.Pick(r, 100*time.Millisecond, 3*time.Second))
 	}
+
 	if r.IntN(4) > 0 && (p.Plan["once"] > 1 || r.IntN(2) == 0) {
 		k := 1 + r.IntN(6)
-		s.With["once"], s.With["id"], s.With["route"], s.With["tenant"] = k, k%3, k%4/3, k%2 // repetitions are alike
+		s.With["once"], s.With["id"], s.With["route"], s.With["tenant"] = k, k%3, k%4/3, k%2 // requests with the same key are alike
 		s.With["sender"] = k % 2
 		s.With["other"] = rarely(2, 1+r.IntN(others))
 		s.With["id"] = (s.With["id"] + one(10)) % 3
@@ -116,6 +124,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 			s.With["kilobytes"] = 17 << 10
 		}
 	}
+
 	if struck > 0 && r.IntN(4) == 0 || struck == 0 && r.IntN(20) == 0 {
 		s.With["moment"], s.With["blow"], s.With["flush"] = 1+r.IntN(int(moments)-1), r.IntN(len(blows)), r.IntN(2)
 	}
@@ -131,8 +140,8 @@ type replica struct {
 	m       *Middleware
 	server  *server
 	begun   time.Time
-	drained time.Time // refuses requests
-	over    time.Time // does not answer any more; mended by the next
+	drained time.Time // since when it refuses requests
+	over    time.Time // since when it does not respond any more
 }
 
 // A simulation is one run of a program.
@@ -144,10 +153,10 @@ type simulation struct {
 	replicas []*replica
 	host     host
 	opts     []Option
-	all      sync.WaitGroup // of requests
-	calm     bool           // the network is
+	all      sync.WaitGroup // requests under way
+	calm     bool           // the network has no more faults
 
-	keys, leases, once sim.Exclusion // of resources by contexts and by leases, and of Idempotency-Keys
+	keys, leases, once sim.Exclusion // of resources, by contexts and by leases, and of identities
 
 	mu         sync.Mutex
 	emptied    time.Time // when a node last lost its memory
@@ -156,11 +165,11 @@ type simulation struct {
 	troubles   []trouble
 	identities map[string]*identity
 	waiting    map[string][]*wait
-	tokens     map[string]uint64 // by resource, the greatest
-	named      map[string]string // keys by resource, and resources by key
+	tokens     map[string]uint64 // the greatest token of each resource
+	named      map[string]string // keys of resources and identities, and the reverse
 }
 
-// A trouble keeps a node, or with -1 a replica from all nodes, from answering.
+// A trouble is a time in which a node may not answer. If node is -1, a replica is cut off from all nodes.
 type trouble struct {
 	node     int
 	from, to time.Time
@@ -173,7 +182,7 @@ func (s *simulation) ttl() time.Duration {
 	return max(2*time.Second, time.Duration(s.Is("ttl"))*time.Millisecond)
 }
 
-// ms is a number of the plan as a time.
+// ms returns a number of the plan, in milliseconds.
 func (s *simulation) ms(name string) time.Duration {
 	return time.Duration(s.Is(name)) * time.Millisecond
 }
@@ -181,28 +190,33 @@ func (s *simulation) ms(name string) time.Duration {
 func simulate(t *sim.Trial) {
 	s := &simulation{Trial: t, world: &world{T: t.T}, nodes: testutil.NewNodes(t, 1+t.Is("nodes")), host: hosts[t.Is("host")],
 		identities: map[string]*identity{}, waiting: map[string][]*wait{}, tokens: map[string]uint64{}, named: map[string]string{}}
+
 	s.opts = s.options()
 	first := locktest.NewOn(t, s.nodes, core.TTL(s.ttl()), core.WithClockWindow(s.ttl()/10), core.WithRestartGuard(true))
 	s.operator = first.Locker
 	for i := range 1 + t.Is("replicas") {
 		s.replicas = append(s.replicas, s.start(first, i, 0))
 	}
+
 	end := time.Second
 	for _, step := range t.Steps {
 		end = max(end, step.At)
 	}
 	t.Follow(end, s.step)
+
 	sim.Heal(s.nodes)
 	s.calm = true
 	for _, p := range s.replicas {
 		p.Link.OnRequest(nil)
 	}
+
 	s.all.Wait()
-	time.Sleep(s.ttl() + 30*time.Second) // what was cut off and killed is back; leases of the dead and quarantines are over
+	// By then all replicas are back, and the leases of dead replicas and the quarantines are over.
+	time.Sleep(s.ttl() + 30*time.Second)
 	s.atLast()
 }
 
-// start starts a replica, or the next in its place.
+// start starts a replica, or its next generation.
 func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 	p := &replica{of: s, name: fmt.Sprintf("%d.%d", i, generation), service: service, begun: time.Now()}
 	if s.Is("services") > 0 && i%2 > 0 {
@@ -212,18 +226,20 @@ func (s *simulation) start(first *locktest.Locker, i, generation int) *replica {
 	if !s.calm {
 		s.Network(p.Link, uint64(10*generation+i))
 	}
+
 	p.m = must(New(p.Locker.Locker, p.service, s.opts...))
 	handler := s.around(p, s.host.handler(p.m, s.inside(p.m)))
 	if s.Is("arrived") > 0 {
 		handler = Arrived(handler)
 	}
+
 	h := &http.Server{Handler: handler, WriteTimeout: s.ms("write timeout"), ReadTimeout: s.ms("read timeout")}
 	h.RegisterOnShutdown(p.m.Drain)
 	p.server = s.world.serveWith(h)
 	return p
 }
 
-// inside is the handler within a Lock. Some requests meet another one there.
+// inside returns the handler inside a Lock. Requests that are nested meet another Lock there.
 func (s *simulation) inside(m *Middleware) http.HandlerFunc {
 	within := m.LockHandler(http.HandlerFunc(s.handle))
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -238,7 +254,7 @@ func (s *simulation) inside(m *Middleware) http.HandlerFunc {
 	}
 }
 
-// step does one step.
+// step does a step of the program.
 func (s *simulation) step(step sim.Step) {
 	if step.Do == "request" {
 		q := s.newRequest(step, s.replicas[step.Who%len(s.replicas)])
@@ -272,14 +288,14 @@ func (s *simulation) step(step sim.Step) {
 	}
 }
 
-// when is a time that has been noted; zero = not yet.
+// when returns the time *t, which is zero if it is not set yet.
 func (s *simulation) when(t *time.Time) time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return *t
 }
 
-// begin notes a time once.
+// begin sets *t to the present time, unless it is set already. It reports whether it has set it.
 func (s *simulation) begin(t *time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,14 +306,14 @@ func (s *simulation) begin(t *time.Time) bool {
 	return true
 }
 
-// replace starts the next process in the place of one that goes.
+// replace starts the next generation of a replica that goes away.
 func (s *simulation) replace(at int, after time.Duration) {
 	old, generation := s.replicas[at], 0
 	fmt.Sscanf(old.name, "%d.%d", new(int), &generation)
 	s.replicas[at] = s.start(old.Locker, at, generation+1)
 	s.all.Go(func() {
 		time.Sleep(after + s.ttl())
-		old.kill() // whatever became of it
+		old.kill() // in case it still responds
 	})
 }
 
@@ -321,24 +337,24 @@ func (p *replica) cutOff(d time.Duration) {
 	time.AfterFunc(d, p.Link.Restore)
 }
 
-// shutDown shuts a replica down as the package document says.
+// shutDown shuts a replica down as the package documentation says, with or without Shutdown of the server.
 func (p *replica) shutDown(patience time.Duration) {
 	s := p.of
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	p.m.Drain()
 	if patience.Milliseconds()%2 == 0 {
-		_ = p.server.Shutdown(ctx) // for as long as it may
+		_ = p.server.Shutdown(ctx) // fails if the patience is not enough
 	}
 	err := p.m.Close(ctx)
 	s.closed(p, err, ctx.Err() != nil && patience < time.Minute)
 	s.Tracef("replica %s is shut down: %v", p.name, err)
 	s.begin(&p.over)
-	_ = p.Locker.Close(ctx) // is core's
+	_ = p.Locker.Close(ctx) // the tests of core judge it
 	p.server.Server.Close()
 }
 
-// refuseWrites has a node be out of memory for a while.
+// refuseWrites makes a node refuse writes for a while, as without memory.
 func (s *simulation) refuseWrites(node int, d time.Duration) {
 	s.note(node, d)
 	n := s.nodes[node]
@@ -346,7 +362,7 @@ func (s *simulation) refuseWrites(node int, d time.Duration) {
 	time.AfterFunc(d, func() { n.Refuse("SET", "") })
 }
 
-// revokeAny ends a lease by the hand of an operator.
+// revokeAny revokes a live lease of a request, as an operator does.
 func (s *simulation) revokeAny(which int) {
 	s.mu.Lock()
 	all := slices.Clone(s.requests)
@@ -362,13 +378,14 @@ func (s *simulation) revokeAny(which int) {
 	}
 }
 
-// job works on what requests work on, or completes it for a while.
+// job acquires the key of a resource, as a program other than the service does. It releases or completes the key.
 func (s *simulation) job(step sim.Step) {
 	id := strconv.Itoa(step.Who % 2)
 	lease, err := s.operator.Acquire(s.Context(), core.Key("order", id), core.MaxWait(3*time.Second), core.Retention(max(time.Second, step.For)))
 	if err != nil {
-		return // it is busy
+		return // the key is held or completed
 	}
+
 	s.Count("job")
 	s.keys.Enter(s.Trial, lease.Context(), "order "+id, "the job")
 	s.mu.Lock()
@@ -377,26 +394,29 @@ func (s *simulation) job(step sim.Step) {
 	}
 	s.tokens["order "+id] = lease.FencingToken()
 	s.mu.Unlock()
+
 	if time.Sleep(step.For); step.Do == "job" {
-		_ = lease.Release(s.Context()) // or it is lost
+		_ = lease.Release(s.Context()) // fails if the lease is lost
 		return
 	}
 	_ = lease.Complete(s.Context(), nil)
 }
 
-// strike has a node fail.
+// strike makes a node fail.
 func (s *simulation) strike(step sim.Step) {
 	node := step.Who % len(s.nodes)
 	lasts := step.For
 	switch step.Do {
 	case "restart empty", "flush", "promote", "restart":
-		lasts = s.ttl() + 6*time.Second // of a quarantine, which begins when the node is next asked: within five seconds
+		// A quarantine begins with the next request to the node, within five seconds.
+		lasts = s.ttl() + 6*time.Second
 		if s.ailing(node) {
 			lasts += 5 * time.Second // that request may be lost
 		}
 	case "drop replies":
 		lasts = time.Second
 	}
+
 	s.note(node, lasts)
 	s.Strike(s.nodes, step)
 	if step.Do == "restart empty" || step.Do == "flush" {
@@ -404,25 +424,25 @@ func (s *simulation) strike(step sim.Step) {
 	}
 }
 
-// ailing reports whether a node has not got over something.
+// ailing reports whether a trouble of a node has not ended yet.
 func (s *simulation) ailing(node int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.troubles, func(t trouble) bool { return t.node == node && t.to.After(time.Now()) })
 }
 
-// note notes a trouble, and what it takes until requests go to the node again.
+// note adds a trouble of the duration d. It includes two seconds until requests go to the node again.
 func (s *simulation) note(node int, d time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.troubles = append(s.troubles, trouble{node, time.Now(), time.Now().Add(d + 2*time.Second)})
 }
 
-// atLast sends what must succeed now that all is well, and closes the replicas.
+// atLast sends requests that must succeed, because all is well now, and closes the replicas.
 func (s *simulation) atLast() {
 	s.followed()
 	for i, p := range s.replicas {
-		if !s.when(&p.drained).IsZero() { // by a blow
+		if !s.when(&p.drained).IsZero() { // a blow has drained it
 			s.replace(i, 0)
 			p = s.replicas[i]
 		}
@@ -431,6 +451,7 @@ func (s *simulation) atLast() {
 			q.send()
 		}
 	}
+
 	for _, first := range s.repeatable() {
 		again := s.newRequest(first.Step, first.replica)
 		again.With = map[string]int{"last": 1}
@@ -444,6 +465,7 @@ func (s *simulation) atLast() {
 		}
 		again.send()
 	}
+
 	s.all.Wait()
 	for _, p := range s.replicas {
 		p.shutDown(time.Minute)
@@ -462,7 +484,7 @@ const (
 	keyKinds
 )
 
-// options are those of the plan.
+// options returns the options of the plan.
 func (s *simulation) options() []Option {
 	by := [keyKinds]Option{
 		ByParam("id"), ByJSON("order", "id"), ByFunc(header("X-Order")),
@@ -493,7 +515,7 @@ func (s *simulation) options() []Option {
 	return opts
 }
 
-// sender is what names the senders of requests.
+// sender returns the function that names the senders of requests.
 func (s *simulation) sender() func(*http.Request) (string, error) {
 	if s.Is("senders") > 0 {
 		return header("X-Sender")
@@ -501,7 +523,7 @@ func (s *simulation) sender() func(*http.Request) (string, error) {
 	return NoSender
 }
 
-// limits are the options that bound what requests take.
+// limits returns the options for waiting and for refusals.
 func (s *simulation) limits() (opts []Option) {
 	if s.ms("wait") != defaults.maxWait {
 		opts = append(opts, WithMaxWait(s.ms("wait")))
@@ -527,12 +549,12 @@ const (
 	smallMemory = 900
 )
 
-// header makes a part of a key of a request header.
+// header returns a function for an option. It returns a header of the request.
 func header(name string) func(r *http.Request) (string, error) {
 	return func(r *http.Request) (string, error) { return r.Header.Get(name), nil }
 }
 
-// number is the request that a handler serves, by what its client has sent.
+// request returns the request that a handler serves.
 func (s *simulation) request(r *http.Request) *request {
 	n, _ := strconv.Atoi(r.Header.Get("X-Request"))
 	s.mu.Lock()
@@ -540,7 +562,7 @@ func (s *simulation) request(r *http.Request) *request {
 	return s.requests[n]
 }
 
-// mustReach is what a hundred programs reach: all refusals, ends, faults, and blows at any moment.
+// mustReach has the events that a hundred programs reach together: refusals, ends, faults and blows.
 var mustReach = []string{
 	"answered HTTP/1.0", "answered HTTP/1.1", "answered HTTP/2.0", "passed", "recorded", "replayed", "record_open",
 	"busy", "done", "queue_full", "overloaded", "draining", "unavailable", "client_gone", "lost", "key_missing", "body_broken",

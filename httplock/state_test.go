@@ -15,26 +15,26 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// follows is what the rules say of a state and of what happens to it.
+// follows returns the state that follows s by the rules if h happens.
 func follows(h trigger, s state) state {
 	switch {
-	case s >= stateSent: // is final
+	case s >= stateSent: // these states are final
 		return s
-	case h == onBypass && s != stateStreaming: // nobody knows what the client has
+	case h == onBypass && s != stateStreaming: // the middleware does not know what the client has got
 		return stateBroken
-	case s == stateStreaming && (h == onLeaseLost || h == onCutShort): // the client has a part, and must see that
+	case s == stateStreaming && (h == onLeaseLost || h == onCutShort): // the client must see that a part is missing
 		return stateBroken
-	case h == onLeaseLost: // the client has nothing
+	case h == onLeaseLost: // the client has got nothing
 		return stateRefused
-	case h == onCutShort: // whoever recovers the panic answers
+	case h == onCutShort: // a Recovery further out responds
 		return stateDropped
-	case h == onReturn && s == stateOversized: // a part is gone
+	case h == onReturn && s == stateOversized: // a part of the response was not kept
 		return stateRefused
 	case h == onReturn:
 		return stateSent
 	case h == onBegin && s == stateOpen:
 		return stateBuffered
-	case h == onBegin: // has been
+	case h == onBegin: // the response has begun before
 		return s
 	case (h == onFlush || h == onStreamLimit) && s == stateBuffered, h == onFlush && s == stateStreaming:
 		return stateStreaming
@@ -44,7 +44,7 @@ func follows(h trigger, s state) state {
 	return stateImpossible
 }
 
-// The table says of every state and happening what the rules say.
+// The table of transitions follows the rules in every state.
 func TestLife(t *testing.T) {
 	for h := range trigger(len(transitions)) {
 		for s := range stateImpossible {
@@ -55,11 +55,11 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// A script is a handler that brings its answer to a state, and then has something happen to it.
+// A script is a handler that brings its response to a state, and then makes something happen to it.
 type script struct {
 	state     state
 	happening trigger
-	panics    bool // after the loss
+	panics    bool // it panics after the loss
 	engine    *gin.Engine
 }
 
@@ -76,6 +76,7 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 	case stateOversized:
 		w.Write(bytes.Repeat([]byte("x"), maxBuffered+1))
 	}
+
 	switch s.happening {
 	case onBegin:
 		w.Write([]byte("more"))
@@ -98,7 +99,7 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// Every cell of the table, as a client sees it: by every host, over every protocol.
+// Clients see the result of every transition in the table, with every host and over every protocol.
 func TestLifeAsClientsSeeIt(t *testing.T) {
 	race.SkipSweep(t)
 	for st := range stateSent {
@@ -125,14 +126,16 @@ func seen(w *world, s *script) {
 		if s.once() {
 			header = []string{"Idempotency-Key", `"` + of + `"`}
 		}
-		st, whole := s.state, protocol == "HTTP/1.0" || host.hides // it is kept back
+
+		st, whole := s.state, protocol == "HTTP/1.0" || host.hides // the response is kept back
 		if whole && st == stateStreaming {
 			st = stateBuffered
 		}
 		happening, panics := s.happening, s.panics
-		if host.inside && happening == onCutShort { // which the handler does not show
+		if host.inside && happening == onCutShort { // the middleware does not see the panic
 			happening = onReturn
 		}
+
 		end := st.next(happening)
 		if whole && end == stateStreaming {
 			end = stateBuffered
@@ -140,6 +143,7 @@ func seen(w *world, s *script) {
 		if end < stateSent {
 			end = end.next(onReturn)
 		}
+
 		got := server.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
 		own := got.header.Get("X-Own") != ""
 		switch {
@@ -147,7 +151,7 @@ func seen(w *world, s *script) {
 			w.Errorf("%s: %d %.20q %v, want a whole answer", of, got.status, got.body, got.err)
 		case end == stateBroken && got.err == nil:
 			w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
-		case end == stateRefused && panics && host.plain && !host.inside: // the panic goes on to net/http
+		case end == stateRefused && panics && host.plain && !host.inside: // the panic reaches net/http
 			if got.err == nil {
 				w.Errorf("%s: %d %.20q, want a broken connection", of, got.status, got.body)
 			}
@@ -159,14 +163,14 @@ func seen(w *world, s *script) {
 	})
 }
 
-// swallowed: what such a Recovery makes of http.ErrAbortHandler is an empty answer, with or without the middleware. gin's own
-// does so from 1.12 on.
+// swallowed reports whether the Recovery of a host turns http.ErrAbortHandler into an empty response, with or without
+// the middleware. gin's own Recovery does so from 1.12 on.
 func swallowed(h host) bool {
 	abort := func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 	return !h.plain && call(h.handler(nil, abort), "PUT", "/orders/1", "").status == 200
 }
 
-// What is written past the middleware breaks the connection, with or without a loss, and is not recorded.
+// If bytes are written past the middleware, the connection is broken, with or without a loss, and nothing is recorded.
 func TestBypassed(t *testing.T) {
 	for _, how := range []string{"", "write", "lose"} {
 		bubbleOf(t, how, 1, func(w *world) {
@@ -174,6 +178,7 @@ func TestBypassed(t *testing.T) {
 			runs := 0
 			r := gin.New()
 			r.Use(recovery)
+
 			r.PUT("/other", func(c *gin.Context) { c.String(200, "hello") })
 			r.PUT(hostPath, m.Lock, func(c *gin.Context) {
 				runs++
@@ -186,6 +191,7 @@ func TestBypassed(t *testing.T) {
 				c.Request.URL.Path = "/other"
 				r.HandleContext(c)
 			})
+
 			s := w.serve(r)
 			for _, protocol := range protocols {
 				for range 2 {
@@ -193,9 +199,10 @@ func TestBypassed(t *testing.T) {
 					if got.err == nil {
 						w.Errorf("%s: a clean answer: %d %q", protocol, got.status, got.body)
 					}
-					time.Sleep(time.Second) // of the bubble: the client may be first to know
+					time.Sleep(time.Second) // the client may know of the end first
 				}
 			}
+
 			if runs != 6 || w.events.count(EventMisconfigured) != 6 {
 				w.Errorf("%d runs, counted %d times", runs, w.events.count(EventMisconfigured))
 			}

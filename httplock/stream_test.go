@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A delegate passes on what http.ResponseController asks for by methods, and not by Unwrap.
+// A delegate supports http.ResponseController by methods instead of Unwrap.
 type delegate struct{ http.ResponseWriter }
 
 func (d delegate) SetWriteDeadline(t time.Time) error {
@@ -39,12 +39,12 @@ func (d ginDelegate) SetWriteDeadline(t time.Time) error {
 }
 func (d ginDelegate) FlushError() error { return delegate{d.ResponseWriter}.FlushError() }
 
-// A liar has methods that do nothing and say that all went well.
+// A liar has a method that does nothing and returns no error.
 type liar struct{ gin.ResponseWriter }
 
 func (liar) SetWriteDeadline(time.Time) error { return nil }
 
-// wrapped puts a writer around that of the handlers after it.
+// wrapped returns a middleware that wraps the writer for the handlers after it.
 func wrapped(wrap func(gin.ResponseWriter) gin.ResponseWriter) gin.HandlerFunc {
 	return func(c *gin.Context) {
 		defer func(w gin.ResponseWriter) { c.Writer = w }(c.Writer)
@@ -53,7 +53,7 @@ func wrapped(wrap func(gin.ResponseWriter) gin.ResponseWriter) gin.HandlerFunc {
 	}
 }
 
-// lifts is a middleware that gives each request a write deadline, and lifts it afterwards, as it must with keep-alive.
+// lifts is a middleware that sets a write deadline for each request, and lifts it afterwards, as keep-alive requires.
 func lifts(c *gin.Context) {
 	control := http.NewResponseController(c.Writer)
 	_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
@@ -61,12 +61,12 @@ func lifts(c *gin.Context) {
 	c.Next()
 }
 
-// An unwrapping writer is one as chi's and echo's, through which one can look.
+// An unwrapping writer has the method Unwrap, as those of chi and echo.
 type unwrapping struct{ http.ResponseWriter }
 
 func (u unwrapping) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
-// A buffered writer sends everything at the end, as those do that compress or make an ETag.
+// A buffered writer keeps the whole response, as middleware does that compresses it or computes an ETag.
 type buffered struct {
 	unwrapping
 	all []byte
@@ -79,17 +79,19 @@ func (b *buffered) Write(p []byte) (int, error) {
 
 func (b *buffered) Flush() {}
 
-// surroundings are what is around a Lock whose stream loses its lease.
+// surroundings returns functions, by name, that put middleware and writers around a Lock.
 func surroundings() map[string]func(lock gin.HandlerFunc, h gin.HandlerFunc) http.Handler {
 	gins := func(around ...gin.HandlerFunc) func(lock, h gin.HandlerFunc) http.Handler {
 		return func(lock, h gin.HandlerFunc) http.Handler { return mount(append(around, lock, h)...) }
 	}
+
 	recovers := gin.RecoveryWithWriter(io.Discard)
 	delegates := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return ginDelegate{w} })
 	lies := wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return liar{w} })
 	around := func(wrap func(http.Handler) http.Handler) func(lock, h gin.HandlerFunc) http.Handler {
 		return func(lock, h gin.HandlerFunc) http.Handler { return wrap(mount(recovers, lock, h)) }
 	}
+
 	return map[string]func(lock, h gin.HandlerFunc) http.Handler{
 		"plain":                               gins(),
 		"Recovery outside":                    gins(recovers),
@@ -142,15 +144,15 @@ func surroundings() map[string]func(lock gin.HandlerFunc, h gin.HandlerFunc) htt
 	}
 }
 
-// half is a handler that has sent half of its answer when its lease is lost.
+// half is a handler that sends half of its response, and then loses its lease.
 func half(c *gin.Context) {
 	c.String(200, "half")
 	c.Writer.Flush()
 	expire(c.Request.Context())
 }
 
-// A stream whose lease is lost never ends as if it were whole, whatever is around the Lock: no deadline that is lifted, no
-// panic that is swallowed, and no method that does not do what its name says makes a clean success of it.
+// A stream whose lease is lost never looks complete to the client, whatever is around the Lock: middleware that lifts a
+// deadline or swallows a panic, or a writer with a method that does nothing.
 func TestLossInAStream(t *testing.T) {
 	for name, around := range surroundings() {
 		bubbleOf(t, name, 1, func(w *world) {
@@ -160,13 +162,13 @@ func TestLossInAStream(t *testing.T) {
 				if got.whole() || got.err == nil && got.status != 503 {
 					w.Errorf("%s: a clean %d %q after a loss", protocol, got.status, got.body)
 				}
-				time.Sleep(time.Minute) // the key is free
+				time.Sleep(time.Minute) // until the key is free
 			}
 		})
 	}
 }
 
-// The same over TCP, in real time, with and without TLS.
+// The same holds over TCP, with and without TLS. This test runs in real time.
 func TestLossInAStreamOverTCP(t *testing.T) {
 	t.Parallel()
 	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
@@ -178,6 +180,7 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 				half(c)
 			}
 		})
+
 		for _, secure := range []bool{false, true} {
 			s := started(loses, secure)
 			for _, http2 := range []bool{false, true} {
@@ -185,6 +188,7 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 				put := func(path string) reply {
 					return replyOf(client.Do(must(http.NewRequestWithContext(t.Context(), "PUT", s.URL+path, nil))))
 				}
+
 				if got := put("/refunds/1"); !got.whole() || (got.proto == "HTTP/2.0") != http2 {
 					t.Errorf("%s, TLS %v, HTTP/2 %v: %+v without a loss", name, secure, http2, got)
 				}
@@ -198,7 +202,7 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 	}
 }
 
-// started is a server over TCP that speaks HTTP/1.1 and HTTP/2.
+// started starts a server over TCP that speaks HTTP/1.1 and HTTP/2.
 func started(h http.Handler, secure bool) *httptest.Server {
 	s := httptest.NewUnstartedServer(h)
 	s.Config.ErrorLog, s.EnableHTTP2 = log.New(io.Discard, "", 0), true
@@ -213,7 +217,7 @@ func started(h http.Handler, secure bool) *httptest.Server {
 	return s
 }
 
-// clientOf is a client that speaks one protocol only.
+// clientOf returns a client that speaks one protocol only.
 func clientOf(s *httptest.Server, secure, http2 bool) *http.Client {
 	transport := s.Client().Transport.(*http.Transport).Clone()
 	transport.Protocols = new(http.Protocols)
@@ -222,12 +226,12 @@ func clientOf(s *httptest.Server, secure, http2 bool) *http.Client {
 	transport.Protocols.SetUnencryptedHTTP2(http2 && !secure)
 	transport.ForceAttemptHTTP2 = http2 && secure
 	if secure && !http2 {
-		transport.TLSClientConfig.NextProtos = nil // a server that is offered HTTP/2 speaks it
+		transport.TLSClientConfig.NextProtos = nil // the server speaks HTTP/2 if the client offers it
 	}
 	return &http.Client{Transport: transport}
 }
 
-// A client that does not read does not hold up those who break its stream: what is still buffered is not sent.
+// A stream can be broken at once even if its client does not read: bytes that are still buffered are not sent.
 func TestBreakingWaitsForNobody(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.holding(), ByParam("id"))
@@ -241,16 +245,17 @@ func TestBreakingWaitsForNobody(t *testing.T) {
 			c.String(200, strings.Repeat("x", 3000))
 			expire(c.Request.Context())
 		}))
+
 		conn := must(s.dial())
 		defer conn.Close()
 		fmt.Fprintf(conn, "PUT /orders/1 HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n")
-		must(conn.Read(make([]byte, 4096))) // its beginning, and nothing after that
+		must(conn.Read(make([]byte, 4096))) // the client reads the beginning of the stream, and nothing more
 		<-over
 	})
 }
 
-// A conversation of server-sent events, in answer to a POST: it goes out while the handler writes it, one at a time per
-// conversation, and it ends as broken if the lease is lost.
+// Server-sent events in response to a POST are sent while the handler writes them. The stream is broken if the lease is
+// lost.
 func TestStreamedAnswerToAPost(t *testing.T) {
 	for _, lose := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprintf("lose %v", lose), 1, func(w *world) {
@@ -259,12 +264,13 @@ func TestStreamedAnswerToAPost(t *testing.T) {
 				for i := range 5 {
 					c.SSEvent("word", i)
 					c.Writer.Flush()
-					time.Sleep(time.Second) // of the bubble
+					time.Sleep(time.Second) // in the time of the bubble
 				}
 				if lose {
 					expire(c.Request.Context())
 				}
 			})
+
 			s := w.serve(h)
 			for _, protocol := range protocols[1:] {
 				began := time.Now()
@@ -278,7 +284,7 @@ func TestStreamedAnswerToAPost(t *testing.T) {
 	}
 }
 
-// A loss resets one stream of an HTTP/2 connection, and the others go on.
+// A loss resets its own stream of an HTTP/2 connection. The other streams go on.
 func TestLossInOneOfManyStreams(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.holding(), ByParam("id"))
@@ -286,7 +292,7 @@ func TestLossInOneOfManyStreams(t *testing.T) {
 			for range 5 {
 				c.String(200, "event")
 				c.Writer.Flush()
-				time.Sleep(time.Second) // of the bubble
+				time.Sleep(time.Second) // in the time of the bubble
 			}
 			if c.Param("id") == "1" {
 				expire(c.Request.Context())
@@ -294,12 +300,14 @@ func TestLossInOneOfManyStreams(t *testing.T) {
 			}
 			time.Sleep(3 * time.Second)
 		}))
+
 		var all []func() reply
 		for id := range 4 {
 			all = append(all, background(func() reply {
 				return s.do(context.Background(), "HTTP/2.0", "PUT", fmt.Sprint("/orders/", id), "")
 			}))
 		}
+
 		for id, got := range all {
 			if got := got(); got.whole() == (id == 1) {
 				w.Errorf("%d: %d %q %v", id, got.status, got.body, got.err)
@@ -308,27 +316,31 @@ func TestLossInOneOfManyStreams(t *testing.T) {
 	})
 }
 
-// Requests that a client has sent behind one whose stream is broken neither run nor are answered.
+// If a stream is broken, requests that the client has sent after it on the same connection neither run nor get a
+// response.
 func TestLossInAPipeline(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		runs := 0
 		m := middleware(w, w.holding(), ByParam("id"))
 		s := w.serve(mount(gin.RecoveryWithWriter(io.Discard), m.Lock, func(c *gin.Context) { runs++; half(c) }))
+
 		conn := must(s.dial())
 		defer conn.Close()
 		one := "PUT /orders/%d HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n"
 		go fmt.Fprintf(conn, one+one, 1, 2)
+
 		in := bufio.NewReader(conn)
 		res := must(http.ReadResponse(in, nil))
 		body, err := io.ReadAll(res.Body)
 		rest, _ := io.ReadAll(in)
+
 		if err == nil || string(body) != "half" || len(rest) > 0 || runs != 1 {
 			w.Errorf("%q %v, then %q; %d runs", body, err, rest, runs)
 		}
 	})
 }
 
-// The server's own writer is found behind whatever can be looked through, and nothing else is taken for it.
+// connectionOf finds the server's own writer behind writers with Unwrap, and takes no other writer for it.
 func TestConnections(t *testing.T) {
 	for name, c := range map[string]struct {
 		wrap func(http.ResponseWriter) http.ResponseWriter

@@ -15,9 +15,10 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-func init() { logging.Disable() } // go-redis prints each failed dial
+func init() { logging.Disable() } // go-redis would print each failed dial
 
-// A world is nodes, and the ticks that schedulers of several replicas ran; the zero time is a run by hand.
+// A world has the nodes, and records the ticks that the schedulers of all replicas ran. The zero time stands for a run
+// by hand.
 type world struct {
 	t     *testing.T
 	first *locktest.Locker
@@ -42,7 +43,7 @@ type replica struct {
 	scheduler gocron.Scheduler
 }
 
-// replica starts one.
+// replica starts a replica.
 func (w *world) replica(schedule cronlock.Schedule, scheduler []gocron.SchedulerOption, opts ...Option) *replica {
 	w.t.Helper()
 	r := w.idleReplica(scheduler...)
@@ -54,7 +55,7 @@ func (w *world) replica(schedule cronlock.Schedule, scheduler []gocron.Scheduler
 	return r
 }
 
-// idleReplica starts one without a job, whose scheduler is not started.
+// idleReplica returns a replica without a job. Its scheduler is not started.
 func (w *world) idleReplica(opts ...gocron.SchedulerOption) *replica {
 	w.t.Helper()
 	r := &replica{}
@@ -87,7 +88,7 @@ func (w *world) work(ctx context.Context) error {
 	return nil
 }
 
-// ran returns the ticks so far, in order of their starts.
+// ran returns the ticks so far, in the order of their starts.
 func (w *world) ran() []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,10 +18,11 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// RunNow of a scheduler that does not run, and runs of the engine meanwhile, block nothing.
+// While the scheduler is stopped, RunNow and the calls that the engine requests do not block.
 func TestStoppedScheduler(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)
+
 		till(30 * time.Second)
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Fatal(err)
@@ -29,7 +30,8 @@ func TestStoppedScheduler(t *testing.T) {
 		if err := r.RunNow(); err != nil {
 			t.Fatal(err)
 		}
-		till(3*time.Minute + 30*time.Second) // the engine calls for three ticks
+		till(3*time.Minute + 30*time.Second) // the engine requests calls for three ticks
+
 		r.scheduler.Start()
 		till(5*time.Minute + 30*time.Second)
 		ran := w.ran()
@@ -39,7 +41,7 @@ func TestStoppedScheduler(t *testing.T) {
 	})
 }
 
-// A run by hand that ends with the scheduler's context does not hold up StopJobs.
+// StopJobs ends the context of a run by hand, and does not wait forever for the run.
 func TestStopJobsDuringARun(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Hour), nil)
@@ -52,14 +54,17 @@ func TestStopJobsDuringARun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		till(31 * time.Minute) // the engine has found that nothing is due
 		if err := j.RunNow(); err != nil {
 			t.Fatal(err)
 		}
+
 		<-runs
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Error(err)
 		}
+
 		synctest.Wait()
 		if n := len(r.scheduler.Jobs()); n != 2 {
 			t.Errorf("gocron keeps %d jobs", n)
@@ -67,7 +72,8 @@ func TestStopJobsDuringARun(t *testing.T) {
 	})
 }
 
-// A schedule without further instants does not make gocron loop, after the last one and from the beginning.
+// A schedule that has no more instants does not make gocron loop, neither after its last instant nor if it had none
+// when the job was added.
 func TestScheduleEnds(t *testing.T) {
 	bubble(t, 0, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.At(at(time.Minute)), nil, Tags("nightly", "billing"))
@@ -87,7 +93,7 @@ func TestScheduleEnds(t *testing.T) {
 	})
 }
 
-// A scheduler with an elector of its own does not ask for locks: the job does not run, and says why.
+// A scheduler with its own elector does not ask for locks. The job then does not run, and listeners get the reason.
 func TestElectorOfTheScheduler(t *testing.T) {
 	bubble(t, 30*time.Minute, func(t *testing.T, w *world) {
 		var told atomic.Value
@@ -105,7 +111,7 @@ type always struct{}
 
 func (always) IsLeader(context.Context) error { return nil }
 
-// Add names what is wrong, and adds nothing.
+// If Add fails, its error names the fault, and nothing is added.
 func TestAddRefuses(t *testing.T) {
 	if _, err := Add(nil, nil, "job", nil, nil); err == nil || !strings.Contains(err.Error(), "the scheduler is nil\n") {
 		t.Errorf("without scheduler and service: %v", err)
@@ -115,6 +121,7 @@ func TestAddRefuses(t *testing.T) {
 		if _, err := Add(r.scheduler, r.service, "other", cronlock.Crontab("61 * * * *", time.UTC), w.work); err == nil || len(r.scheduler.Jobs()) != 1 {
 			t.Errorf("a bad job: %v, and gocron has %d jobs", err, len(r.scheduler.Jobs()))
 		}
+
 		if err := r.scheduler.Shutdown(); err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +137,7 @@ func TestAddRefuses(t *testing.T) {
 	})
 }
 
-// listedID is the id of the job that gocron lists.
+// listedID returns the id of the first job that gocron lists under the name "job". That may be a call of the job.
 func (r *replica) listedID(t *testing.T) uuid.UUID {
 	t.Helper()
 	for _, j := range r.scheduler.Jobs() {
@@ -142,8 +149,8 @@ func (r *replica) listedID(t *testing.T) uuid.UUID {
 	return uuid.Nil
 }
 
-// A job that the user removes from the scheduler, by its id or by a tag, starts nothing any more, by tick or by hand, and its
-// name is free. The rest of the service goes on.
+// A job that the user removes from the scheduler, by its id, by a tag or by a shutdown, has no more runs, neither for
+// ticks nor by hand, and its name is free. The service goes on.
 func TestRemovedFromTheScheduler(t *testing.T) {
 	for name, remove := range map[string]func(t *testing.T, r *replica){
 		"RemoveJob": func(t *testing.T, r *replica) {
@@ -162,14 +169,17 @@ func TestRemovedFromTheScheduler(t *testing.T) {
 			bubble(t, time.Second, func(t *testing.T, w *world) {
 				r := w.replica(cronlock.Every(time.Minute), nil, Tags("nightly"))
 				till(90 * time.Second)
+
 				before := len(w.ran())
 				remove(t, r)
+
 				if err := r.RunNow(); !errors.Is(err, core.ErrClosed) {
 					t.Errorf("RunNow: %v", err)
 				}
 				if _, err := r.service.Add("job", cronlock.At(at(time.Hour)), w.work); err != nil {
 					t.Errorf("the name is taken: %v", err)
 				}
+
 				till(10 * time.Minute)
 				if after := len(w.ran()); before == 0 || after != before {
 					t.Errorf("%d runs before, %d after", before, after)
@@ -179,10 +189,10 @@ func TestRemovedFromTheScheduler(t *testing.T) {
 	}
 }
 
-// Nobody but the scheduler knows that a job was removed there: the engine finds out at its next look, before it starts
-// anything, also while a call waits in the scheduler's queue.
+// gocron does not report that a job was removed from the scheduler. The engine notices it at its next poll, before it
+// starts anything, even if a call waits in the scheduler's queue.
 func TestRemovedWhileACallWaits(t *testing.T) {
-	for range 4 { // what is removed is sometimes the job, and sometimes its call
+	for range 4 { // listedID returns sometimes the job, and sometimes its call
 		t.Run("", removedWhileACallWaits)
 	}
 }
@@ -200,6 +210,7 @@ func removedWhileACallWaits(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
+
 		till(3 * time.Minute)
 		if err := r.RunNow(); err != nil {
 			t.Fatal(err)
@@ -208,18 +219,21 @@ func removedWhileACallWaits(t *testing.T) {
 		if err := r.scheduler.RemoveJob(r.listedID(t)); err != nil {
 			t.Fatal(err)
 		}
+
 		till(30 * time.Minute)
 		w.want()
 	})
 }
 
-// Jobs that wait for a slot of the scheduler's limit have one call in its queue each, and all run when the slot is free.
+// If jobs wait because of the scheduler's limit, each of them has at most one call in the queue, and all run when the
+// limit allows it.
 func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in cases
 	race.SkipSweep(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 61*time.Second, func(t *testing.T, w *world) {
 				r := w.replica(cronlock.Every(4*time.Hour), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait)})
+
 				began := make(chan struct{})
 				if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(ctx context.Context) error {
 					close(began)
@@ -232,6 +246,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 					t.Fatal(err)
 				}
 				<-began
+
 				const jobs = 20
 				var ran [jobs]atomic.Int32
 				for i := range jobs {
@@ -242,6 +257,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 						t.Fatal(err)
 					}
 				}
+
 				for _, after := range []time.Duration{3 * time.Minute, time.Hour, 2 * time.Hour} {
 					till(after)
 					if n := r.scheduler.JobsWaitingInQueue(); n > jobs+1 {
@@ -251,6 +267,7 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 						t.Errorf("gocron has %d jobs after %v", n, after)
 					}
 				}
+
 				till(3*time.Hour + 5*time.Minute)
 				for i := range ran {
 					if ran[i].Load() == 0 {
@@ -262,11 +279,13 @@ func TestJobsThatWaitForASlot(t *testing.T) { //nolint:gocognit // cases in case
 	}
 }
 
-// Runs by hand that LimitModeReschedule drops leave nothing behind, and a tick whose call it drops runs when there is room.
+// If LimitModeReschedule drops runs by hand, they leave nothing behind in gocron. If it drops the call for a tick, the
+// tick runs when the limit allows it.
 func TestDroppedCalls(t *testing.T) {
 	bubble(t, 61*time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(2*time.Minute), []gocron.SchedulerOption{gocron.WithLimitConcurrentJobs(1, gocron.LimitModeReschedule)},
 			Policy(cronlock.WithGrace(time.Hour)))
+
 		began := make(chan struct{})
 		if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(context.Context) error {
 			close(began)
@@ -276,6 +295,7 @@ func TestDroppedCalls(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-began
+
 		before := len(w.ran())
 		for range 50 {
 			if err := r.RunNow(); err != nil {
@@ -283,14 +303,17 @@ func TestDroppedCalls(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
+
 		till(10 * time.Minute)
 		if n := len(r.scheduler.Jobs()); n > 5 || len(w.ran()) != before {
 			t.Errorf("gocron has %d jobs; %d runs", n, len(w.ran())-before)
 		}
+
 		till(11*time.Minute + 30*time.Second)
 		if ran := w.ran(); len(ran) <= before || !ran[len(ran)-1].Equal(at(10*time.Minute)) {
 			t.Errorf("ran %v", ran)
 		}
+
 		till(13*time.Minute + 30*time.Second)
 		if n := len(r.scheduler.Jobs()); n != 2 {
 			t.Errorf("gocron keeps %d jobs", n)
@@ -298,7 +321,7 @@ func TestDroppedCalls(t *testing.T) {
 	})
 }
 
-// While the scheduler stops, which takes as long as a run, nothing takes its jobs for removed.
+// Jobs of a scheduler that is stopped do not count as removed.
 func TestStopJobsRemovesNothing(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)

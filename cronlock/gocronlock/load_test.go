@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// bubbleAlone is bubble in a subtest, beside no other test, for one that counts goroutines.
+// bubbleAlone is bubble in a subtest and without parallel tests, for tests that count goroutines.
 func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testing.T, w *world)) {
 	t.Run(name, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -26,7 +26,7 @@ func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testi
 	})
 }
 
-// add adds more jobs to a replica, and returns what counts their runs.
+// add adds jobs to a replica, and returns the number of their runs.
 func (r *replica) add(t *testing.T, jobs int, schedule cronlock.Schedule, opts ...Option) *atomic.Int32 {
 	t.Helper()
 	var ran atomic.Int32
@@ -42,8 +42,8 @@ func (r *replica) add(t *testing.T, jobs int, schedule cronlock.Schedule, opts .
 	return &ran
 }
 
-// A scheduler that stands still for hours, because it was never started or was stopped, gathers neither jobs nor goroutines,
-// and runs the jobs when it is started.
+// A scheduler that does not run for hours, because it was never started or was stopped, accumulates neither jobs nor
+// goroutines. When it is started, it runs the jobs.
 func TestSchedulerStandsStill(t *testing.T) {
 	race.SkipSweep(t)
 	const jobs = 10
@@ -82,11 +82,12 @@ func TestSchedulerStandsStill(t *testing.T) {
 	}
 }
 
-// However often RunNow is called, at most one call waits for the scheduler. No job is left in it, and ticks go on.
+// Many calls of RunNow leave no jobs in gocron except the listed one, and ticks go on.
 func TestManyRunsByHand(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Minute), nil)
 		till(30 * time.Second)
+
 		most := 0
 		for range 500 {
 			if err := r.RunNow(); err != nil {
@@ -94,7 +95,9 @@ func TestManyRunsByHand(t *testing.T) {
 			}
 			most = max(most, len(r.scheduler.Jobs()))
 		}
+
 		till(5*time.Minute + 30*time.Second)
+
 		ticks, byHand := 0, 0
 		for _, tick := range w.ran() {
 			if tick.IsZero() {
@@ -103,6 +106,7 @@ func TestManyRunsByHand(t *testing.T) {
 				ticks++
 			}
 		}
+
 		if n := len(r.scheduler.Jobs()); n != 1 || ticks < 5 || byHand == 0 {
 			t.Errorf("gocron keeps %d jobs; %d ticks, %d runs by hand", n, ticks, byHand)
 		}
@@ -110,7 +114,7 @@ func TestManyRunsByHand(t *testing.T) {
 	})
 }
 
-// If the scheduler does not take calls, many calls of RunNow leave one that waits.
+// While the scheduler is stopped, many calls of RunNow leave one call that waits.
 func TestRunsByHandThatWait(t *testing.T) {
 	bubble(t, time.Second, func(t *testing.T, w *world) {
 		r := w.replica(cronlock.Every(time.Hour), nil)
@@ -118,6 +122,7 @@ func TestRunsByHandThatWait(t *testing.T) {
 		if err := r.scheduler.StopJobs(); err != nil {
 			t.Fatal(err)
 		}
+
 		before := len(w.ran())
 		for range 100 {
 			if err := r.RunNow(); err != nil {
@@ -125,9 +130,11 @@ func TestRunsByHandThatWait(t *testing.T) {
 			}
 			time.Sleep(10 * time.Second)
 		}
+
 		if n := len(r.scheduler.Jobs()); n != 2 {
 			t.Errorf("gocron has %d jobs, want the job and one call", n)
 		}
+
 		r.scheduler.Start()
 		time.Sleep(30 * time.Second)
 		if n := len(w.ran()) - before; n != 1 {
@@ -136,13 +143,14 @@ func TestRunsByHandThatWait(t *testing.T) {
 	})
 }
 
-// Jobs that wait for hours for a slot of the scheduler's limit gather no goroutines.
+// Jobs that wait for hours because of the scheduler's limit do not accumulate goroutines.
 func TestGoroutinesOfJobsThatWait(t *testing.T) {
 	race.SkipSweep(t)
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
 		bubbleAlone(t, name, 61*time.Second, func(t *testing.T, w *world) {
 			r := w.idleReplica(gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait))
 			r.scheduler.Start()
+
 			began := make(chan struct{})
 			if _, err := Add(r.scheduler, r.service, "long", cronlock.At(at(time.Minute)), func(ctx context.Context) error {
 				close(began)
@@ -151,10 +159,12 @@ func TestGoroutinesOfJobsThatWait(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
+
 			<-began
 			ran := r.add(t, 20, schedule, Policy(cronlock.WithGrace(4*time.Hour)))
 			till(3 * time.Minute)
 			goroutines := runtime.NumGoroutine()
+
 			till(2 * time.Hour)
 			if n := runtime.NumGoroutine(); n > 2*goroutines || ran.Load() > 0 {
 				t.Errorf("%d goroutines, %d before; %d runs", n, goroutines, ran.Load())

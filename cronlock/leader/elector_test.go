@@ -15,8 +15,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// An Elector says what it knows about itself without a request, whatever state the nodes are in, and a leader that hears
-// nothing stops by its own clock.
+// An Elector answers questions about its own process without a request, in any state of the nodes. A leader that gets
+// no replies stops leading by its own clock.
 func TestAnswersLocally(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -24,10 +24,12 @@ func TestAnswersLocally(t *testing.T) {
 		w.nodes[1].Hang()
 		w.nodes[2].Down()
 		defer w.each((*testutil.Node).Up)
+
 		start := time.Now()
 		cancelled, cancel := context.WithCancel(w.Context())
 		cancel()
 		isErr(w.T, "the leader, just after the nodes went", l.IsLeader(cancelled), nil)
+
 		term := l.mustTerm(w.T)
 		if term.FencingToken == 0 || term.Group != "group" || term.Since.After(start) {
 			w.Errorf("its term is %+v", term)
@@ -37,18 +39,22 @@ func TestAnswersLocally(t *testing.T) {
 			w.Errorf("the leader about itself: %+v, %v, want %+v", h, err, want)
 		}
 		isErr(w.T, "its health", l.Check(cancelled), nil)
+
 		isErr(w.T, "the follower", f.IsLeader(cancelled), leader.ErrNotLeader)
 		_, err = f.Term()
 		isErr(w.T, "the follower's term", err, leader.ErrNotLeader)
 		isErr(w.T, "the follower's health", f.Check(cancelled), nil)
+
 		if d := time.Since(start); d != 0 {
 			w.Errorf("the answers took %v", d)
 		}
+
 		await(w.T, ttl, "the leader has stopped", func() bool { return !l.leads() })
 	})
 }
 
-// Groups know nothing of each other, whatever they are called. By default a leader is shown under the name of its host.
+// Groups are independent of each other, whatever their names are. The default name of a candidate is the name of its
+// host.
 func TestGroupsApart(t *testing.T) {
 	host, _ := os.Hostname()
 	bubble(t, 1, func(w *world) {
@@ -81,8 +87,8 @@ func TestNewNamesEveryFault(t *testing.T) {
 	}
 }
 
-// Options of the Locker that are for other calls do not end terms, nor keep candidates from waiting. Electors of one Locker
-// are candidates of their own.
+// MaxWait, MaxHold and other options of the Locker do not end terms, and do not keep candidates from waiting. Two
+// Electors on one Locker are separate candidates.
 func TestOptionsOfTheLocker(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
@@ -90,6 +96,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 			core.Retention(time.Millisecond), core.WithLogger(log.Logger()))
 		a, b := w.candidateOn("0", first), w.candidateOn("1", first)
 		l := w.leader(taking, a, b)
+
 		term := l.mustTerm(w.T)
 		if each := w.requests(time.Minute); each > 3.5 {
 			w.Errorf("%.1f requests to a node each second", each)
@@ -97,6 +104,7 @@ func TestOptionsOfTheLocker(t *testing.T) {
 		if got := l.mustTerm(w.T); got.FencingToken != term.FencingToken {
 			w.Error("the term did not last")
 		}
+
 		w.known(l, a, b)
 		log.Want(w.T, 0, "no leader can be elected")
 		l.Resign()
@@ -104,24 +112,27 @@ func TestOptionsOfTheLocker(t *testing.T) {
 	})
 }
 
-// When the Locker is closed under it, an Elector loses its term, says so, and has ended.
+// If the Locker of an Elector is closed, the Elector loses its term, logs that, and ends.
 func TestLockerIsClosed(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
 		locks := w.first.Replica(core.WithLogger(log.Logger()))
 		a, b := w.candidateOn("a", locks), w.candidateOn("b", locks)
 		w.leader(taking, a, b)
+
 		ctx, cancel := context.WithTimeout(w.Context(), time.Second)
 		defer cancel()
 		if err := locks.Close(ctx); err == nil {
 			w.Error("the Locker's Close waited for nothing")
 		}
+
 		synctest.Wait()
 		if len(leaders(a, b)) > 0 {
 			w.Error("somebody leads without a Locker")
 		}
+
 		time.Sleep(taking)
-		log.Want(w.T, 2, "the Locker is closed") // once for each
+		log.Want(w.T, 2, "the Locker is closed") // once for each Elector
 		for _, c := range []*candidate{a, b} {
 			isErr(w.T, "its health", c.Check(w.Context()), core.ErrClosed)
 			start := time.Now()
@@ -129,29 +140,34 @@ func TestLockerIsClosed(t *testing.T) {
 				w.Errorf("Close, after %v: %v", time.Since(start), err)
 			}
 		}
-		w.leader(taking, w.candidate("next")) // the key was given back
+
+		w.leader(taking, w.candidate("next")) // the key was released
 	})
 }
 
-// A process that has never reached a quorum fails the probe after a TTL, and logs once that nobody can be elected.
+// In a process that has never reached a quorum, Check fails after a TTL, and one log line says that no leader can be
+// elected.
 func TestWithoutNodes(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
 		locks := w.first.Replica(core.WithLogger(log.Logger()))
 		w.each((*testutil.Node).Down)
 		c := w.candidateOn("c", locks)
-		await(w.T, ttl+5*time.Second, "the probe fails", func() bool { return c.Check(w.Context()) != nil }) // the first round that fails has to time out, and the last one
+		// The limit includes the timeouts of the first and the last failed round.
+		await(w.T, ttl+5*time.Second, "the probe fails", func() bool { return c.Check(w.Context()) != nil })
 		isErr(w.T, "without nodes", c.Check(w.Context()), core.ErrUnavailable)
+
 		time.Sleep(5 * time.Minute)
 		isErr(w.T, "leading without nodes", c.IsLeader(w.Context()), leader.ErrNotLeader)
 		log.Want(w.T, 1, "no leader can be elected")
+
 		w.each((*testutil.Node).Up)
 		await(w.T, 5*time.Second, "the probe passes", func() bool { return c.Check(w.Context()) == nil })
 		w.leader(taking, c)
 	})
 }
 
-// known demands that all of them say that l leads.
+// known checks that all candidates say that l leads.
 func (w *world) known(l *candidate, all ...*candidate) {
 	w.Helper()
 	term := l.mustTerm(w.T)
@@ -163,13 +179,16 @@ func (w *world) known(l *candidate, all ...*candidate) {
 	}
 }
 
-// A leader that resigns is shown to others, and not by itself, until its work has ended; one that dies until its lease has.
+// Other candidates show a leader that has resigned until its work has ended; the leader itself does not. They show a
+// dead leader until its lease has ended.
 func TestLeaderThatHasGone(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
+
 		_, leave := w.enter(l)
 		l.Resign()
 		time.Sleep(time.Minute)
+
 		if h, err := f.Leader(w.Context()); err != nil || h.Candidate != l.name {
 			w.Errorf("while it finishes its work: %+v, %v", h, err)
 		}
@@ -177,8 +196,10 @@ func TestLeaderThatHasGone(t *testing.T) {
 		if isErr(w.T, "by itself", err, leader.ErrNoLeader); h != (leader.Holder{}) {
 			w.Errorf("%+v", h)
 		}
+
 		leave()
 		await(w.T, taking, "the other one leads", f.leads)
+
 		newcomer := w.candidate("new")
 		w.known(f, l, newcomer)
 		isErr(w.T, "Close", newcomer.Close(w.Context()), nil)
@@ -199,11 +220,12 @@ func TestLeaderThatHasGone(t *testing.T) {
 	})
 }
 
-// A leader whose nodes do not agree on the token of its term is shown all the same.
+// If the nodes do not agree on the token of a term, the leader is shown without its term.
 func TestNodesDisagreeOnTheTerm(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		key := w.first.KeyPrefix() + "{0}r:" + core.Key("cron-leader", "group")
+
 		for i, n := range w.nodes {
 			stored, _ := n.Exec("GET", key)
 			text, granted := stored.(string)
@@ -211,7 +233,7 @@ func TestNodesDisagreeOnTheTerm(t *testing.T) {
 			if err != nil {
 				w.Fatal(err)
 			}
-			if !granted { // so far
+			if !granted { // this node has not granted the key yet
 				continue
 			}
 			r.Counter += 1 + int64(i)
@@ -219,6 +241,7 @@ func TestNodesDisagreeOnTheTerm(t *testing.T) {
 				w.Fatal(err)
 			}
 		}
+
 		if h, err := f.Leader(w.Context()); h != (leader.Holder{Candidate: l.name}) || err != nil {
 			w.Errorf("%+v leads, %v", h, err)
 		}

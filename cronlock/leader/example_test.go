@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
-// A service of which one process at a time does the work. The others stand by.
+// One process of the service at a time does the work. The others stand by.
 func Example() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
@@ -42,7 +42,7 @@ func serve(ctx context.Context, token uint64) {
 	<-ctx.Done()
 }
 
-// Work in pieces: a leader that resigns finishes the piece that it has begun.
+// A leader works in pieces. If it resigns, it finishes the piece that it has begun.
 func ExampleElector_Enter() {
 	var e *leader.Elector // made by leader.New
 	for range time.Tick(time.Minute) {
@@ -59,7 +59,7 @@ func ExampleElector_Enter() {
 
 var _ gocron.Elector = (*leader.Elector)(nil)
 
-// gocron takes an Elector as it is: only the leader's scheduler runs its jobs.
+// An Elector can be passed to gocron. Only the scheduler of the leader runs its jobs.
 func ExampleElector_IsLeader() {
 	var locker *core.Locker // made by core.Open
 	e, err := leader.New(locker, "billing")
@@ -71,7 +71,7 @@ func ExampleElector_IsLeader() {
 		return
 	}
 	_, err = scheduler.NewJob(gocron.DurationJob(time.Minute), gocron.NewTask(func(ctx context.Context) error {
-		work, leave, err := e.Enter(ctx) // so that the run ends with the term, and Resign waits for it
+		work, leave, err := e.Enter(ctx) // work ends with the term; after Resign, the term waits for leave
 		if err != nil {
 			return err
 		}
@@ -86,7 +86,7 @@ func ExampleElector_IsLeader() {
 
 func sweep(context.Context) error { return nil }
 
-// Pages about the election: which process leads, whether this one can, and a way to hand the leadership over.
+// These pages show which process leads and whether this process is healthy, and hand the leadership over.
 func ExampleElector_Leader() {
 	var e *leader.Elector // made by leader.New
 	http.HandleFunc("GET /leader", func(w http.ResponseWriter, r *http.Request) {

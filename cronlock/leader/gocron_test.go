@@ -14,13 +14,14 @@ import (
 
 var _ gocron.Elector = (*leader.Elector)(nil)
 
-// gocron takes an Elector: one process runs its jobs, and the next one when it resigns. A task that enters a term is refused
-// where the process does not lead.
+// An Elector can be passed to gocron: one process runs the jobs, and another process when it has resigned. If a process
+// does not lead, Enter in a task is refused.
 func TestGocron(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		ran, refused := map[*candidate]*atomic.Int32{l: {}, f: {}}, make(chan error, 1)
-		time.Sleep(137 * time.Millisecond) // gocron runs a tick twice at whose very instant it is started
+		time.Sleep(137 * time.Millisecond) // if gocron is started at the very instant of a tick, it runs the tick twice
+
 		schedule := func(c *candidate, def gocron.JobDefinition, opts ...gocron.SchedulerOption) {
 			s, err := gocron.NewScheduler(opts...)
 			if err != nil {
@@ -42,6 +43,7 @@ func TestGocron(t *testing.T) {
 			}
 			s.Start()
 		}
+
 		for c := range ran {
 			schedule(c, gocron.CronJob("* * * * * *", true), gocron.WithDistributedElector(c))
 		}
@@ -49,12 +51,14 @@ func TestGocron(t *testing.T) {
 		if n := ran[l].Load(); n < 10 || n > 11 || ran[f].Load() != 0 {
 			w.Errorf("%d runs on the leader, %d on the follower", n, ran[f].Load())
 		}
+
 		l.Resign()
 		before := ran[l].Load()
 		time.Sleep(10*time.Second + 500*time.Millisecond)
 		if n := ran[f].Load(); n < 9 || ran[l].Load() != before {
 			w.Errorf("%d runs on the next leader, %d on the one that resigned", n, ran[l].Load()-before)
 		}
+
 		schedule(l, gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()))
 		isErr(w.T, "the task", testutil.Receive(w.T, refused), leader.ErrNotLeader)
 	})

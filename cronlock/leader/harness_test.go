@@ -15,23 +15,23 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-func init() { logging.Disable() } // go-redis prints each failed dial
+func init() { logging.Disable() } // go-redis would print each failed dial
 
-// ttl is that of the Lockers of these tests. taking is how long candidates take to see that the key is free, and away how
-// long a process that resigned leaves the field to others.
+// ttl is the TTL of the Lockers in these tests. taking is the longest time that candidates take to notice that the key
+// is free. away is the time for which a process that has resigned does not stand for election.
 const ttl, taking, away = 10 * time.Second, 2 * time.Second, 3 * time.Second
 
-// key is that of the leadership of the group.
+// key is the key of the group's leadership.
 var key = core.Key("cron-leader", "group")
 
-// A world is a set of nodes and the candidates on it, in a bubble of synctest.
+// A world has the nodes of the candidates in a bubble.
 type world struct {
 	*testing.T
 	nodes []*testutil.Node
 	first *locktest.Locker
 }
 
-// bubble runs f in a bubble, beside those of other tests.
+// bubble runs f in a bubble, in parallel with other tests.
 func bubble(t *testing.T, nodes int, f func(w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -42,33 +42,33 @@ func bubble(t *testing.T, nodes int, f func(w *world)) {
 	})
 }
 
-// each is done to all nodes.
+// each calls f for all nodes.
 func (w *world) each(f func(*testutil.Node)) {
 	for _, n := range w.nodes {
 		f(n)
 	}
 }
 
-// A candidate is an Elector with a process of its own.
+// A candidate is an Elector with its Locker.
 type candidate struct {
 	*leader.Elector
 	name  string
 	locks *locktest.Locker
 }
 
-// candidate starts one.
+// candidate starts a candidate in a process of its own.
 func (w *world) candidate(name string) *candidate {
 	w.Helper()
 	return w.candidateOn(name, w.first.Replica())
 }
 
-// candidateOn is candidate on a given Locker.
+// candidateOn starts a candidate on a given Locker.
 func (w *world) candidateOn(name string, locks *locktest.Locker) *candidate {
 	w.Helper()
 	return w.electedDoes(name, locks, func(*candidate) {})
 }
 
-// electedDoes starts a candidate on a Locker whose OnElected does f, and lasts as long as its term.
+// electedDoes starts a candidate on a given Locker. Its OnElected calls f, and returns when the term ends.
 func (w *world) electedDoes(name string, locks *locktest.Locker, f func(*candidate)) *candidate {
 	w.Helper()
 	c, ready := &candidate{name: name, locks: locks}, make(chan struct{})
@@ -94,7 +94,7 @@ func (w *world) electedDoes(name string, locks *locktest.Locker, f func(*candida
 
 func (c *candidate) leads() bool { return c.IsLeader(context.Background()) == nil }
 
-// mustTerm is that of one that leads.
+// mustTerm returns the term of a candidate that leads.
 func (c *candidate) mustTerm(t *testing.T) leader.Term {
 	t.Helper()
 	term, err := c.Term()
@@ -104,7 +104,7 @@ func (c *candidate) mustTerm(t *testing.T) leader.Term {
 	return term
 }
 
-// leaders returns who leads now.
+// leaders returns the candidates that lead now.
 func leaders(all ...*candidate) (who []*candidate) {
 	for _, c := range all {
 		if c.leads() {
@@ -114,7 +114,8 @@ func leaders(all ...*candidate) (who []*candidate) {
 	return who
 }
 
-// await waits, in fake time, until is holds, and says how long that took. It fails the test after the limit.
+// await waits, in the time of the bubble, until is returns true, and returns how long that took. After the limit it
+// fails the test.
 func await(t *testing.T, limit time.Duration, what string, is func() bool) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -127,7 +128,7 @@ func await(t *testing.T, limit time.Duration, what string, is func() bool) time.
 	return time.Since(start)
 }
 
-// leader waits until one of them leads, the only one.
+// leader waits until one of the candidates leads, and returns it. It fails the test if several lead.
 func (w *world) leader(limit time.Duration, all ...*candidate) *candidate {
 	w.Helper()
 	await(w.T, limit, "somebody leads", func() bool { return len(leaders(all...)) > 0 })
@@ -138,7 +139,7 @@ func (w *world) leader(limit time.Duration, all ...*candidate) *candidate {
 	return who[0]
 }
 
-// pair starts two candidates, and says which of them leads.
+// pair starts two candidates. It returns the leader and the follower.
 func (w *world) pair() (l, f *candidate) {
 	w.Helper()
 	all := []*candidate{w.candidate("0"), w.candidate("1")}
@@ -146,7 +147,7 @@ func (w *world) pair() (l, f *candidate) {
 	return l, others(l, all...)[0]
 }
 
-// others returns all but one.
+// others returns all candidates except one.
 func others(but *candidate, all ...*candidate) (rest []*candidate) {
 	for _, c := range all {
 		if c != but {
@@ -156,18 +157,18 @@ func others(but *candidate, all ...*candidate) (rest []*candidate) {
 	return rest
 }
 
-// enter is Enter of one that leads.
+// enter calls Enter of a candidate that leads.
 func (w *world) enter(c *candidate) (work context.Context, leave func()) {
 	w.Helper()
 	work, leave, err := c.Enter(w.Context())
 	if err != nil {
 		w.Fatal(err)
 	}
-	w.Cleanup(leave) // or a test that fails would wait for its work
+	w.Cleanup(leave) // without this, Close of a failed test would wait for the work
 	return work, leave
 }
 
-// isErr demands that err matches all of the wanted.
+// isErr checks that err matches all wanted errors.
 func isErr(t *testing.T, what string, err error, wanted ...error) {
 	t.Helper()
 	for _, want := range wanted {

@@ -9,28 +9,32 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// oneWay is how long a message takes to a node, or from it, once candidates are in line.
+// oneWay is the time that a message takes to or from a node when the candidates are in line.
 const oneWay = 10 * time.Millisecond
 
-// line starts n candidates; the first leads, and the others wait in this order. Who is elected from then on is told.
+// line starts n candidates. The first one leads, and the others wait in their order. Candidates that are elected later
+// are sent to the channel elected.
 func (w *world) line(n int) (all []*candidate, elected chan *candidate) {
 	w.Helper()
-	lease, err := w.first.Acquire(w.Context(), "scripts") // the first run of a script takes a round trip more
+	lease, err := w.first.Acquire(w.Context(), "scripts") // the first run of a script takes another round trip
 	if err != nil {
 		w.Fatal(err)
 	}
 	lease.Release(w.Context())
+
 	elected = make(chan *candidate, n)
 	for i := range n {
 		c := w.electedDoes(fmt.Sprint(i), w.first.Replica(), func(c *candidate) { elected <- c })
 		all = append(all, c)
-		time.Sleep(time.Second) // candidates are in the order of their clocks
+		time.Sleep(time.Second) // waiters are queued by the time of their clocks
 	}
+
 	testutil.Receive(w.T, elected)
 	w.each(func(n *testutil.Node) { n.Slow(oneWay); n.SlowReplies(oneWay) })
+
 	var looks sync.WaitGroup
 	for _, c := range all {
-		for range 5 { // at once, so that nobody has to dial later, which takes a round trip more
+		for range 5 { // at once, so that enough connections are open: a later dial would take another round trip
 			looks.Go(func() {
 				if _, err := c.locks.Inspect(w.Context(), "scripts"); err != nil {
 					w.Error(err)
@@ -39,18 +43,21 @@ func (w *world) line(n int) (all []*candidate, elected chan *candidate) {
 		}
 	}
 	looks.Wait()
+
 	time.Sleep(ttl)
 	return all, elected
 }
 
-// The next in line leads within two round trips of the release: the nodes tell it, and it asks.
+// The next candidate in line leads within two round trips after the release: the nodes notify it, and it asks for the
+// key.
 func TestSuccession(t *testing.T) {
 	for _, nodes := range []int{1, 3, 5} {
 		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
 			bubble(t, nodes, func(w *world) {
 				all, elected := w.line(5)
 				for i, c := range all[:4] {
-					// Between the seconds at which candidates began: what is asked together takes some milliseconds more.
+					// Half a second after the seconds at which the candidates began. Requests that are sent together
+					// take some milliseconds more.
 					time.Sleep(1500 * time.Millisecond)
 					w.succeeds(all[i+1], elected, func() error {
 						if i%2 == 0 {
@@ -65,7 +72,7 @@ func TestSuccession(t *testing.T) {
 	}
 }
 
-// succeeds demands that next is elected two round trips after the leader leaves.
+// succeeds checks that next is elected within two round trips after the leader leaves.
 func (w *world) succeeds(next *candidate, elected chan *candidate, leave func() error) {
 	w.Helper()
 	start := time.Now()
@@ -79,7 +86,7 @@ func (w *world) succeeds(next *candidate, elected chan *candidate, leave func() 
 	}
 }
 
-// A follower that is closed goes at once, also while nodes do not answer, and holds up no other.
+// Close of a follower returns at once, even if nodes do not answer, and the follower does not delay other candidates.
 func TestFollowerCloses(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		all, elected := w.line(4)
@@ -96,7 +103,7 @@ func TestFollowerCloses(t *testing.T) {
 	})
 }
 
-// requests are those that one node had since the last call, per second.
+// requests returns the number of requests to a node per second, measured over the given time.
 func (w *world) requests(over time.Duration) float64 {
 	w.Helper()
 	calls := func() (n int) {
@@ -110,8 +117,8 @@ func (w *world) requests(over time.Duration) float64 {
 	return float64(calls()-before) / float64(len(w.nodes)) / over.Seconds()
 }
 
-// A leader renews its lease, and does nothing else; what goes beyond that is for the restart guard. Followers do nothing but
-// ask now and then.
+// A leader sends only the renewals of its lease and the requests of the restart guard. A follower sends only a few
+// requests.
 func TestRequests(t *testing.T) {
 	for followers, most := range map[int]float64{0: 0.6, 10: 16} {
 		t.Run(fmt.Sprintf("%d followers", followers), func(t *testing.T) {

@@ -18,7 +18,8 @@ import (
 
 type contextKey struct{}
 
-// The context of work has the caller's values, and ends with the caller's, with leave and with the term.
+// The context of Enter has the values of the caller's context, and ends with the caller's context and with leave.
+// Another process leads only when all work has left.
 func TestEnter(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
@@ -27,43 +28,52 @@ func TestEnter(t *testing.T) {
 		if leave(); ctx != w.Context() {
 			w.Error("the context of one that is refused is not its own")
 		}
-		if f.Resign(); !l.leads() { // there is nothing to give up
+
+		if f.Resign(); !l.leads() { // a follower has nothing to give up
 			w.Error("the leader has stopped leading")
 		}
+
 		why := errors.New("the caller has gone")
 		caller, end := context.WithCancelCause(context.WithValue(w.Context(), contextKey{}, 1))
+
 		first, leaveFirst, err := l.Enter(caller)
 		isErr(w.T, "the leader", err, nil)
 		second, leaveSecond := w.enter(l)
 		if first.Value(contextKey{}) != 1 {
 			w.Error("the caller's values are lost")
 		}
+
 		end(why)
 		if isErr(w.T, "the end of the caller", context.Cause(first), why); first.Err() == nil || second.Err() != nil {
 			w.Errorf("contexts: %v, %v", first.Err(), second.Err())
 		}
+
 		leaveFirst()
-		leaveFirst() // a second call lets nobody else out
+		leaveFirst() // a second call does not count for other work
+
 		l.Resign()
 		time.Sleep(time.Minute)
 		if f.leads() {
 			w.Error("the other one leads while work is inside")
 		}
+
 		leaveSecond()
 		isErr(w.T, "the context of work that has left", second.Err(), context.Canceled)
 		await(w.T, taking, "the other one leads", f.leads)
 	})
 }
 
-// A Close that cannot wait tells work to stop, and leaves the leadership to nobody before it has. After that another
-// process leads, and this one never again.
+// When the context of Close ends, Close ends the context of the work. No other process leads before the work has ended.
+// Then another process leads, and the closed one never leads again.
 func TestClose(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
 		work, leave := w.enter(l)
+
 		why := errors.New("no time")
 		ctx, cancel := context.WithTimeoutCause(w.Context(), time.Second, why)
 		defer cancel()
+
 		start := time.Now()
 		if err := l.Close(ctx); !errors.Is(err, why) || time.Since(start) != time.Second {
 			w.Errorf("after %v: %v", time.Since(start), err)
@@ -72,10 +82,12 @@ func TestClose(t *testing.T) {
 			w.Error("the work goes on")
 		}
 		isErr(w.T, "the work's end", context.Cause(work), leader.ErrNotLeader)
+
 		time.Sleep(3 * ttl)
 		if f.leads() || l.leads() {
 			w.Error("somebody leads, although the work has not ended")
 		}
+
 		time.AfterFunc(time.Second, leave)
 		isErr(w.T, "the second Close", l.Close(w.Context()), nil)
 		for range 20 { // there is nothing left to wait for
@@ -83,6 +95,7 @@ func TestClose(t *testing.T) {
 		}
 		await(w.T, taking, "the other one leads", f.leads)
 		isErr(w.T, "its health", l.Check(w.Context()), core.ErrClosed)
+
 		isErr(w.T, "Close of the other", f.Close(w.Context()), nil)
 		time.Sleep(5 * ttl)
 		if n := len(leaders(l, f)); n > 0 {
@@ -91,26 +104,30 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// Work that goes on for longer than a TTL after its process resigned keeps the group without a leader: both candidates fail
-// the probe and log that, until the work has ended. Nobody says so of work that ends sooner.
+// Work that goes on for longer than a TTL after its process has resigned keeps the group without a leader. Check of
+// both candidates then fails until the work has ended, and both log that. Work that ends sooner is not reported.
 func TestStuckAfterResign(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var log logbook.Book
 		l, f := w.candidateOn("l", w.first.Replica(core.WithLogger(log.Logger()))), (*candidate)(nil)
 		w.leader(taking, l)
 		f = w.candidateOn("f", w.first.Replica(core.WithLogger(log.Logger())))
+
 		_, leave := w.enter(l)
 		l.Resign()
 		time.Sleep(ttl - time.Second)
 		isErr(w.T, "while its work may still end", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
+
 		time.Sleep(2 * ttl)
 		for name, c := range map[string]*candidate{"the process that resigned": l, "the other one": f} {
 			if err := c.Check(w.Context()); err == nil || c.leads() {
 				w.Errorf("%s: its health is %v; it leads: %v", name, err, c.leads())
 			}
 		}
+
 		log.Want(w.T, 1, "work of the term has not ended since this process resigned", "group=group")
 		log.Want(w.T, 1, "the leader has resigned, and work of its term has not ended", "group=group")
+
 		leave()
 		await(w.T, taking, "the other one leads", f.leads)
 		isErr(w.T, "when its work has ended", errors.Join(l.Check(w.Context()), f.Check(w.Context())), nil)
@@ -126,7 +143,7 @@ func TestStuckAfterResign(t *testing.T) {
 	})
 }
 
-// A process that does not lead says within two seconds that another one leads again.
+// A process that does not lead notices within two seconds that another process leads again, and its Check passes.
 func TestCheckAfterStuckWorkHasEnded(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l := w.candidate("l")
@@ -148,7 +165,8 @@ func TestCheckAfterStuckWorkHasEnded(t *testing.T) {
 	})
 }
 
-// Close in work of the term, or in OnElected, would wait for itself: it is refused, and closes nothing.
+// Close is refused inside work of the term and inside OnElected, because it would wait for itself. It then closes
+// nothing.
 func TestCloseInsideItsWork(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		elected, refused := make(chan *leader.Elector, 1), make(chan error, 1)
@@ -158,8 +176,10 @@ func TestCloseInsideItsWork(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
+
 		elected <- e
 		isErr(w.T, "Close in OnElected", testutil.Receive(w.T, refused), core.ErrInvalid)
+
 		work, leave, err := e.Enter(w.Context())
 		isErr(w.T, "Enter", err, nil)
 		isErr(w.T, "Close in work", e.Close(context.WithoutCancel(work)), core.ErrInvalid)
@@ -169,7 +189,8 @@ func TestCloseInsideItsWork(t *testing.T) {
 	})
 }
 
-// Code of the user's that panics, blocks or is slow ends no campaign, and keeps nobody from leading or from resigning.
+// If a function of the user panics, blocks, is slow or ends its goroutine, the candidate can still be elected and
+// resign.
 func TestCallbackMisbehavesAtAnElection(t *testing.T) {
 	type callbacks struct {
 		elected, event, line func()
@@ -182,7 +203,7 @@ func TestCallbackMisbehavesAtAnElection(t *testing.T) {
 	for where, at := range sites {
 		for _, how := range []string{"panics", "blocks", "is slow", "ends its goroutine"} {
 			if where == "OnElected" && how == "blocks" {
-				continue // it is the work of the term, for which the term waits
+				continue // the term waits for its OnElected
 			}
 			t.Run(where+" "+how, func(t *testing.T) {
 				bubble(t, 3, func(w *world) {
@@ -191,17 +212,21 @@ func TestCallbackMisbehavesAtAnElection(t *testing.T) {
 						"panics": func() { panic("callback") }, "blocks": func() { <-until },
 						"is slow": func() { time.Sleep(2 * time.Second) }, "ends its goroutine": runtime.Goexit,
 					}[how]
+
 					c := at(misbehave)
 					locks := w.first.Replica(core.WithLogger(slog.New(lineHandler{c.line})), core.WithObserver(core.Observer{
 						Event: func(context.Context, core.Event) { c.event() },
 					}))
+
 					e := w.electedDoes("c", locks, func(*candidate) { c.elected() })
+
 					for range 3 {
 						await(w.T, taking, "it leads", e.leads)
 						e.Resign()
 						time.Sleep(away)
 					}
 					await(w.T, taking, "it leads", e.leads)
+
 					close(until)
 				})
 			})
@@ -217,7 +242,7 @@ func (h lineHandler) Handle(context.Context, slog.Record) error { h.line(); retu
 func (h lineHandler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h lineHandler) WithGroup(string) slog.Handler             { return h }
 
-// atGrant calls f when the leadership was granted, before Acquire returns.
+// atGrant returns an option that calls f when the leadership has been granted, before Acquire returns.
 func atGrant(f func()) core.Option {
 	return core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 		if op.Kind != core.OpAcquire || op.Name != "group" {
@@ -231,7 +256,7 @@ func atGrant(f func()) core.Option {
 	}})
 }
 
-// An Elector that is closed just when the nodes have granted it the leadership does not take it up.
+// An Elector that is closed at the moment when the nodes grant the leadership does not lead, and releases the key.
 func TestCloseAtTheMomentOfElection(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		var c *candidate
@@ -243,12 +268,12 @@ func TestCloseAtTheMomentOfElection(t *testing.T) {
 		})), func(*candidate) { w.Error("elected after Close") })
 		close(ready)
 		isErr(w.T, "Close", testutil.Receive(w.T, closed), nil)
-		w.leader(taking, w.candidate("next")) // the key was given back
+		w.leader(taking, w.candidate("next")) // the key was released
 	})
 }
 
-// At its first look at the clock after the end of its validity a leader knows that its term is over, even if nothing else
-// in the process had time to notice, as after a pause. An OnElected that has returned ended no term.
+// When the validity of its lease has ended, a leader knows at the first call that its term is over, even if no
+// goroutine has had time to notice it, as after a pause of the process. A term does not end when OnElected returns.
 func TestFirstLookOfALateLeader(t *testing.T) {
 	for i := range 6 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
@@ -259,15 +284,18 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 					w.Fatal(err)
 				}
 				defer e.Close(w.Context())
+
 				notice := testutil.Receive(w.T, elected)
 				time.Sleep(ttl)
 				work, leave, err := e.Enter(w.Context())
 				isErr(w.T, "Enter", err, nil)
 				defer leave()
+
 				lease, _ := core.FromContext(notice)
 				w.each((*testutil.Node).Down)
-				synctest.Wait() // a renewal that was answered before counts
+				synctest.Wait() // a renewal that was answered before that counts
 				time.Sleep(time.Until(lease.ValidUntil()))
+
 				leads, worked, told := e.IsLeader(w.Context()), work.Err(), notice.Err()
 				isErr(w.T, "at the end of its validity", leads, leader.ErrNotLeader)
 				if worked == nil || told == nil {
@@ -275,6 +303,7 @@ func TestFirstLookOfALateLeader(t *testing.T) {
 				}
 				isErr(w.T, "the work's end", context.Cause(work), core.ErrLost)
 				isErr(w.T, "the end of OnElected's context", context.Cause(notice), core.ErrLost)
+
 				_, _, err = e.Enter(w.Context())
 				isErr(w.T, "Enter", err, leader.ErrNotLeader)
 				w.each((*testutil.Node).Up)
