@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// Tasks of one key run with hardly a pause between them, whatever they take and however many they are.
+// Tasks of one key run with hardly a pause between them, for any duration and number of tasks.
 func TestHotKey(t *testing.T) {
 	race.SkipSweep(t)
 	for _, c := range []struct {
@@ -49,8 +49,8 @@ func TestHotKey(t *testing.T) {
 	}
 }
 
-// Tasks with keys of their own, enqueued behind those of a hot key, wait for them no longer than without queuelock, where
-// workers run the hot ones side by side.
+// Tasks with keys of their own may be enqueued behind tasks of a hot key. They are done no later than without
+// queuelock, where workers run the hot tasks side by side.
 func TestOthersBesideAHotKey(t *testing.T) {
 	race.SkipSweep(t)
 	for _, hot := range []int{60, 300} {
@@ -67,7 +67,8 @@ func TestOthersBesideAHotKey(t *testing.T) {
 	}
 }
 
-// othersTake returns how long it takes until the tasks behind so many of a hot key are done: with queuelock or, bare, without.
+// othersTake returns how long the tasks behind the given number of hot tasks take. If bare, the servers run without
+// queuelock.
 func (r *rig) othersTake(hot int, bare bool) time.Duration {
 	r.t.Helper()
 	const others = 200
@@ -92,21 +93,22 @@ func (r *rig) othersTake(hot int, bare bool) time.Duration {
 	return time.Since(start)
 }
 
-// defaults has a server use asynq's, but for its number of workers.
+// defaults returns an adjustment to asynq's default intervals and the given number of workers.
 func defaults(workers int) func(*asynq.Config) {
 	return func(cfg *asynq.Config) {
 		cfg.Concurrency, cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = workers, 0, 0
 	}
 }
 
-// The package document names two settings with which a hot key does keep other tasks waiting, and what helps.
+// The package document names two settings with which a hot key makes other tasks wait, strict priority and last
+// attempts. In both cases a separate server for the hot key helps.
 func TestOthersThatWaitBehindAHotKey(t *testing.T) {
 	race.SkipSweep(t)
 	const hot, others, hold = 200, 20, 100 * time.Millisecond
 	strict := func(cfg *asynq.Config) { cfg.StrictPriority = true }
 	for name, c := range map[string]struct {
 		adjust func(*asynq.Config)
-		retry  asynq.Option // of the tasks of the hot key
+		retry  asynq.Option // of the hot key's tasks
 		apart  bool         // the hot key has a server of its own
 		waits  bool
 	}{

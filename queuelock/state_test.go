@@ -36,7 +36,8 @@ func follows(h trigger, s state) state {
 		return archived
 	case h == onTimeUp:
 		return impossible
-	case s == persisting && (h == onHeld || h == onUnreachable || h == onClosed || h == onLeaseLost): // rule 3: it goes on waiting
+	// Rule 3: it goes on waiting.
+	case s == persisting && (h == onHeld || h == onUnreachable || h == onClosed || h == onLeaseLost):
 		return persisting
 	case s == trying && h == onHeld: // rule 3: it waits once
 		return waiting
@@ -120,7 +121,8 @@ func TestLifeOfDeliveries(t *testing.T) {
 		{trying, onGranted, func(*scene) {}, 0},
 		{trying, onHeld, func(s *scene) { s.take(1) }, 20 * time.Second}, // also waiting, onHeld
 		{trying, onNoPlace, func(s *scene) { s.take(1); s.d.server = s.m().newServer(1) }, 0},
-		{trying, onUnreachable, func(s *scene) { s.hang() }, 3 * time.Second}, // also stranded, onUnreachable; core gives up after a TTL
+		// Also stranded, onUnreachable. core gives up after a TTL.
+		{trying, onUnreachable, func(s *scene) { s.hang() }, 3 * time.Second},
 		{trying, onClosed, func(s *scene) { s.close() }, 0},
 		{trying, onCompleted, func(s *scene) { s.complete(s.d.keys[0]) }, 0},
 		{trying, onKeyInvalid, func(s *scene) { s.complete(entity) }, 0},
@@ -146,7 +148,8 @@ func TestLifeOfDeliveries(t *testing.T) {
 		{stranded, onKeyInvalid, func(s *scene) { s.complete(entity); s.after(2*time.Second, s.hide()) }, 0},
 		{stranded, onContextEnd, func(s *scene) { s.hang(); s.after(time.Second, s.cancel) }, time.Second},
 		{persisting, onGranted, func(*scene) {}, 0},
-		{persisting, onHeld, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second}, // longer than half of its time
+		// This is longer than half of its time.
+		{persisting, onHeld, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second},
 		{persisting, onUnreachable, func(s *scene) { s.after(30*time.Second, s.hang()) }, 0},
 		{persisting, onClosed, func(s *scene) { s.close() }, 39 * time.Second},
 		{persisting, onTimeUp, func(s *scene) { s.take(1) }, 39 * time.Second},
