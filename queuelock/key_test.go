@@ -97,7 +97,7 @@ func TestByPayloadField(t *testing.T) {
 	for _, c := range []struct {
 		path    []string
 		payload string
-		want    string // with "!" an error that says so
+		want    string // after "!": a part of the error
 	}{
 		{[]string{"id"}, `{"id":42}`, core.Key("id", "42")},
 		{[]string{"id"}, `{"id":"42"}`, core.Key("id", "42")},

@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Cronspecs mean what they mean in asynq, where no clock changes. With seconds they mean what they mean in robfig/cron.
+// Cronspecs mean the same as in asynq, except when clocks change. Cronspecs with seconds mean the same as in
+// robfig/cron.
 func TestCronspecs(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
 	seconds := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
@@ -37,7 +38,7 @@ func TestCronspecs(t *testing.T) {
 	}
 }
 
-// Those that count from a start count from 1970.
+// Cronspecs with @every count from 1970.
 func TestCronspecsThatCount(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
 	for spec, period := range map[string]time.Duration{"@every 30s": 30 * time.Second, "@every 1m30s": 90 * time.Second, "@every 7s": 7 * time.Second, "@every 2.5s": 2500 * time.Millisecond} {
@@ -97,7 +98,7 @@ func TestSchedulerMisuse(t *testing.T) {
 	})
 }
 
-// Shutdown waits for what is being enqueued, and leaves the rest to others.
+// Shutdown waits for a tick that is being enqueued, and leaves later ticks to other replicas.
 func TestShutdownOfAScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		at := r.untilNext(half, time.Second)
@@ -120,7 +121,8 @@ func TestShutdownOfAScheduler(t *testing.T) {
 	})
 }
 
-// Ticks are instants of the wall clock. A monotonic reading would hide that the clock was set, as long as no tick has come.
+// Ticks are instants of the wall clock. With a monotonic reading, a Scheduler would not notice before the next tick
+// that the clock was set.
 func TestSchedulerReadsTheWallClock(t *testing.T) {
 	s := must(must(New(testLocker(t))).NewScheduler(asynq.NewClientFromRedisClient(&dryRunRedis{}), "billing", time.UTC))
 	defer s.Shutdown()
