@@ -35,7 +35,7 @@ func TestNoLeaks(t *testing.T) {
 	})
 }
 
-// What was planted is found, and the guard record is not.
+// leaks finds the keys that were planted, but not the guard record.
 func TestLeaks(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -70,7 +70,7 @@ func TestLeaks(t *testing.T) {
 	})
 }
 
-// The expiry that leaks advises ends nothing early, whatever is in the key. What lockctl cannot read has none.
+// The expiry that leaks advises ends no lease and no record early. A key that lockctl cannot read gets no advice.
 func TestAdviceOfLeaks(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -105,7 +105,7 @@ func TestAdviceOfLeaks(t *testing.T) {
 	})
 }
 
-// A key that SCAN returns twice is one.
+// A key that SCAN returns twice is reported once.
 func TestLeaksThatSCANReturnsTwice(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {
 		d.exec(0, "SET", "lockkit:theirs", "x")
@@ -116,7 +116,7 @@ func TestLeaksThatSCANReturnsTwice(t *testing.T) {
 	})
 }
 
-// twice has SCAN return each key twice, as Redis may while a table grows.
+// twice makes SCAN return each key twice, as Redis may while a table grows.
 type twice struct{}
 
 func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -134,7 +134,7 @@ func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What was not read may have leaks.
+// A node that was not read may have leaks, and leaks says so.
 func TestLeaksOfSilentNodes(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.nodes[0].Down()
@@ -149,7 +149,7 @@ func TestLeaksOfSilentNodes(t *testing.T) {
 	})
 }
 
-// refusesAnotherToken checks that a call is refused, and says who holds the key.
+// refusesAnotherToken checks that a call is refused with an error that names the holder.
 func (d *desk) refusesAnotherToken(args ...string) {
 	d.t.Helper()
 	got := d.ctl(args...)
@@ -188,7 +188,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A node that is away does not keep a key with its holder.
+// A key can be taken from its holder while one node is down.
 func TestReleaseWithANodeDown(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l, other := d.service(), d.service()
@@ -226,7 +226,7 @@ func TestForgetRecord(t *testing.T) {
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // until all nodes have it
+		synctest.Wait() // until all nodes have the record
 		token := fmt.Sprint(lease.FencingToken())
 		got := d.ctl("forget-record", "k", "--token", "1")
 		if got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "its completion record has token "+token) {
@@ -236,13 +236,14 @@ func TestForgetRecord(t *testing.T) {
 		if j.Key != "k" || j.Token != lease.FencingToken() {
 			t.Errorf("%+v", j)
 		}
-		d.acquire(l, "k") // it is not done
+		d.acquire(l, "k") // the key is no longer completed
 		if got := d.ctl("forget-record", "k", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "not forgotten") {
 			t.Errorf("%+v", got)
 		}
 		d.nodes[0].Down()
 		got = d.ctl("forget-record", "k", "--token", token)
-		if got.code != exitProblem || strings.Contains(got.err, "no quorum") { // two of three are one, and it takes all
+		// Two of three nodes are a quorum, but all nodes must forget the record.
+		if got.code != exitProblem || strings.Contains(got.err, "no quorum") {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, got.err, "not forgotten by all nodes, which it takes: node 0 (", "call again when more nodes answer")

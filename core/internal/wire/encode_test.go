@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Requests are encoded exactly like this: a change here changes the protocol between releases. Numbers are written as
-// text between braces, and texts with their length: "5:hello".
+// argumentLists has the exact encodings of requests: a change here changes the protocol between releases. Numbers are
+// written as text between braces, and texts with their length: "5:hello".
 var argumentLists = map[string]string{
 	"acquire":                     "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {0}",
 	"acquire, carrying":           "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {17} 0: {0} 7:\x00\x00\x04hint {0}",
