@@ -55,7 +55,7 @@ order:6  partial  -  -  -  -  1/3`)
 	})
 }
 
-// What is known is listed, and what is not is said.
+// ls lists the locks that it could read, and names the nodes that it could not read.
 func TestLsWithNodesInTrouble(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.acquire(d.service(), "k")
@@ -82,7 +82,8 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 	})
 }
 
-// Who may not look is sent to the rights, and not to doctor, which finds nothing wrong with those of a service.
+// If the operator's user may not read, the error names the missing rights. It does not point to doctor, because doctor
+// finds no fault in the rights of a service.
 func TestLsWithoutTheRight(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.holds("k")
@@ -109,7 +110,7 @@ func TestLsWithoutTheRight(t *testing.T) {
 	})
 }
 
-// Broken nodes are when lockctl is needed: a service does not start with a replica among its nodes.
+// lockctl works while one of the nodes is a replica, although no service can start then.
 func TestCommandsWithAReplicaAmongTheNodes(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -139,7 +140,7 @@ func TestCommandsWithAReplicaAmongTheNodes(t *testing.T) {
 	})
 }
 
-// Ten thousand keys are read in few requests: with 40 ms for each that is well below ten seconds.
+// Ten thousand keys are read in few requests. At 40 ms for each request, that takes well below ten seconds.
 func TestLsOfManyKeys(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.holds("k-0")
@@ -154,7 +155,7 @@ func TestLsOfManyKeys(t *testing.T) {
 		var requests atomic.Int32
 		for _, n := range d.nodes {
 			n.OnRequest(func(args []string) testutil.Action {
-				if args[0] == "SCAN" || args[0] == "TIME" { // a step of names, and a step of reading them
+				if args[0] == "SCAN" || args[0] == "TIME" { // one for a batch of names, and one for a batch of values
 					requests.Add(1)
 				}
 				return testutil.Action{}

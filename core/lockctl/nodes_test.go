@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// everyCommand runs the commands on a node that may fail over, where a key is held.
+// everyCommand runs lockctl's commands on a node that may fail over, on which a service holds a key.
 func everyCommand(t *testing.T, url, addr string) {
 	t.Helper()
 	env := map[string]string{"LOCKKIT_NODES": url}

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Every command on three real servers, of which one is down in the end.
+// Every command runs on three real servers. One of them is killed on the way.
 func TestOnRealServers(t *testing.T) {
 	t.Parallel()
 	servers := testutil.NewServers(t, 3)
@@ -36,7 +36,7 @@ func TestOnRealServers(t *testing.T) {
 			}
 		}
 	}
-	// A busy machine may take its time: the lease is long, and lockctl's own timeout follows from its TTL.
+	// On a busy machine, requests may be slow. So the lease is long, and lockctl's own timeout follows from its TTL.
 	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.Note("billing-7f9")}
 	want(well("provision", "--max-ttl", "1m"), "3 nodes: every one votes.")
 	func() {
@@ -107,7 +107,8 @@ func TestOnRealServers(t *testing.T) {
 		want(got.err, c.err)
 	}
 	releaseForReal(t, env, lease, servers[1], func() *core.Locker {
-		l, err := core.Open(urls, opts...) // the old holder's process finds out at its next renewal
+		// The process of the old holder learns of the release at its next renewal.
+		l, err := core.Open(urls, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +117,7 @@ func TestOnRealServers(t *testing.T) {
 	}())
 }
 
-// releaseForReal takes a key from its holder while a server is down, and forgets what others completed.
+// releaseForReal takes a key from its holder while a server is down, and drops completion records of another process.
 func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down *testutil.Server, others *core.Locker) {
 	t.Helper()
 	token := strconv.FormatUint(lease.FencingToken(), 10)
