@@ -219,13 +219,13 @@ func TestOnRequest(t *testing.T) {
 	}
 }
 
-// onRequest is an action, and what it makes of an INCR.
+// onRequest is an action and its effect on an INCR.
 type onRequest struct {
 	name    string
 	action  Action
 	timeout bool
 	result  int64
-	final   string // of the counter, at last
+	final   string // the final value of the counter
 	took    time.Duration
 }
 

@@ -38,7 +38,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 		if got := look(n); got != want {
 			t.Errorf("restored %s, want %s", got, want)
 		}
-		mustExec(t, n, "HSET", "hash", "f", "later") // what is restored is a copy
+		mustExec(t, n, "HSET", "hash", "f", "later") // the snapshot must not change
 		mustExec(t, n, "RPUSH", "list", "later")
 		mustExec(t, n, "SADD", "set", "later")
 	}
@@ -49,7 +49,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 	}
 }
 
-// Expiries in a snapshot are instants, so what was over meanwhile stays away.
+// Expiries in a snapshot are instants. A key whose expiry has passed meanwhile is not restored.
 func TestSnapshotKeepsExpiries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNodes(t, 1)[0]
@@ -81,7 +81,7 @@ func TestSnapshotKeepsExpiries(t *testing.T) {
 func TestNodeRunsOnFromItsSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNodes(t, 1)[0]
-		n.RestartFrom(n.Snapshot()) // of nothing
+		n.RestartFrom(n.Snapshot()) // an empty snapshot
 		mustExec(t, n, "SET", "k", "old")
 		old := n.Snapshot()
 		mustExec(t, n, "SET", "k", "new")

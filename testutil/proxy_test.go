@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// echo is a server that answers every line with itself and counts them.
+// echo is a server that answers each line with the same line, and counts the lines.
 type echo struct {
 	addr  string
 	lines atomic.Int64
@@ -60,7 +60,7 @@ type caller struct {
 	in *bufio.Reader
 }
 
-// dial connects and makes one call, so that the link stands.
+// dial connects and makes one call, so that the connection is established.
 func dial(t *testing.T, p *Proxy) *caller {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())

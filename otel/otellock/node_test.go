@@ -172,7 +172,7 @@ func TestVotesOfANode(t *testing.T) {
 	for _, c := range []struct {
 		before []said
 		last   said
-		want   string // the value; empty: nothing is known
+		want   string // the value; empty: unknown
 	}{
 		{nil, said{core.OpRenew, core.VerdictGranted}, "1"},
 		{nil, said{core.OpAcquire, core.VerdictHeld}, "1"},
