@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// once returns a client of n that sends every command exactly one time.
+// once returns a client of n that sends every command exactly once.
 func once(n *Node) *redis.Client {
 	return n.ClientWith(func(o *redis.Options) {
 		o.MaxRetries = -1
@@ -159,7 +159,7 @@ func TestRestartsAndPromote(t *testing.T) {
 	for _, tc := range []struct {
 		name                                   string
 		do                                     func(*Node)
-		data, scripts, runID, replid, connects bool // what is kept
+		data, scripts, runID, replid, connects bool // whether they are kept
 	}{
 		{"RestartEmpty", (*Node).RestartEmpty, false, false, false, false, false},
 		{"Restart", (*Node).Restart, true, false, false, false, false},

@@ -70,7 +70,7 @@ func TestLeavesMoreThanEntered(t *testing.T) {
 	new(Gate).Leave()
 }
 
-// comeAndGo enters and leaves, until that is refused.
+// comeAndGo enters and leaves, until it is refused.
 func comeAndGo(g *Gate) {
 	for range 20 {
 		if !g.Enter() {
@@ -81,7 +81,7 @@ func comeAndGo(g *Gate) {
 	}
 }
 
-// Whoever waits is told exactly once, whatever comes together.
+// A waiter is notified exactly once, whatever calls come at the same time.
 func TestGateConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// step is one recorded call, so that a history can be altered before it is
-// recorded.
+// step is one recorded call, so that a history can be altered before it is recorded.
 type step struct {
 	what   string
 	key    string
@@ -42,7 +41,7 @@ func play(steps []step) *History {
 	return &h
 }
 
-// legal makes up what a correct lock lets four holders of one key see.
+// legal makes up a history of one key with four holders, as a correct lock could produce it.
 func legal(r *rand.Rand, key string) []step {
 	var (
 		steps  []step
@@ -89,7 +88,7 @@ func legal(r *rand.Rand, key string) []step {
 			}
 			now++
 			add("forget", "", 0, now, false)
-			clear(waiting) // they were told that the key is done
+			clear(waiting) // these attempts have ended, because the key is done
 		case 1:
 			add("lost", name, token, now, false)
 		default:
@@ -113,8 +112,8 @@ func interleave(r *rand.Rand, a, b []step) []step {
 	return out
 }
 
-// indices returns where a step of the given kinds is followed by one of the
-// kind next, if next is not empty.
+// indices returns the indices of the steps of the given kinds. If next is not empty, a step of the kind next must
+// follow.
 func indices(steps []step, next string, kinds ...string) (found []int) {
 	for i, s := range steps {
 		follows := next == "" || slices.ContainsFunc(steps[i+1:], func(o step) bool { return o.what == next })
@@ -125,8 +124,8 @@ func indices(steps []step, next string, kinds ...string) (found []int) {
 	return found
 }
 
-// mutations turn a legal history of one key into an illegal one. They return
-// the rules of which one has to be reported, or nil if they do not apply.
+// mutations turn a legal history of one key into an illegal one. They return rules, of which one must be reported, or
+// nil if they do not apply.
 var mutations = map[string]func(r *rand.Rand, s []step) ([]step, []string){
 	"end forgotten": func(r *rand.Rand, s []step) ([]step, []string) {
 		is := indices(s, "granted", "ended", "lost")

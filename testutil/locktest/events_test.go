@@ -67,7 +67,8 @@ func TestEventsThatNeverCome(t *testing.T) {
 	})
 }
 
-// Record sees what a lock does wrong: here two holders, after all nodes have forgotten the first.
+// Record shows the faults of a lock. Here two processes hold a key at once, because unguarded nodes have forgotten the
+// first lease.
 func TestRecordSeesOverlaps(t *testing.T) {
 	for name, wrong := range map[string]bool{"guarded": false, "unguarded": true} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +122,7 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// A fatal records that a test was ended.
+// A fatal records whether a test was ended.
 type fatal struct {
 	testing.TB
 	was bool
