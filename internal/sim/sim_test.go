@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// A program that fails for two of its steps and one number is shrunk to those.
+// A program that fails because of two steps and a number is shrunk to these.
 func TestShrink(t *testing.T) {
 	p := Program{Plan: map[string]int{"replicas": 4, "grace": 7}}
 	for i := range 60 {
@@ -40,7 +40,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// Steps happen at their times, whatever is not over by the end does not.
+// Steps happen at their times. Steps that are due after the end do not happen.
 func TestFollow(t *testing.T) {
 	c := Campaign{
 		Draw: func(*rand.Rand) Program {
@@ -60,7 +60,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Two who hold a key are a violation, unless the context of the first has ended, or the first has left.
+// Two holders of a key at once are a violation, unless the context of the first one has ended, or the first one has
+// left.
 func TestExclusion(t *testing.T) {
 	trial := &Trial{T: t, reached: Counts{}}
 	var e Exclusion

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Left open under bursts, the playground does not grow, and the page answers: for as long as LOCKKIT_LEFT_OPEN says
-// (make playground-hour).
+// A playground that is left open under bursts does not grow, and its page goes on answering. LOCKKIT_LEFT_OPEN sets how
+// long it is left open (make playground-hour).
 func TestLeftOpen(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("LOCKKIT_LEFT_OPEN"))
 	if err != nil {
@@ -24,7 +24,7 @@ func TestLeftOpen(t *testing.T) {
 }
 
 func leftOpen(t *testing.T, path string, long time.Duration) {
-	const most = 150 // MB, and the page's heap, too
+	const most = 150 // MB, for the server and for the page's heap
 	p := started(t, "127.0.0.1:0", "PATH="+path)
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
