@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// idle is a playground without nodes and replicas.
+// idle returns a playground without nodes and replicas.
 func idle(t *testing.T) *playground {
 	t.Helper()
 	p := &playground{board: newBoard()}
@@ -30,7 +30,7 @@ func idle(t *testing.T) *playground {
 	return p
 }
 
-// What is not from this machine, or not from the page itself, does nothing.
+// A request from another machine, or from a page of another site, does nothing.
 func TestRefusals(t *testing.T) {
 	h := idle(t).handler(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8321})
 	const body = `{"do":"reset"}`
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Links to the page work, from wherever they are.
+// Links to the page work, from any site.
 func TestLink(t *testing.T) {
 	h := idle(t).handler(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8321})
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
@@ -137,7 +137,7 @@ func get(t *testing.T, url string) *http.Response {
 	return res
 }
 
-// Who follows is told the past, then the state and what happens.
+// A reader of the events gets the state and the past events, and then new events.
 func TestEvents(t *testing.T) {
 	p := idle(t)
 	_, url := served(t, p)
@@ -173,12 +173,12 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// Who does not read is dropped, and not waited for.
+// A reader that does not read is dropped. Events do not wait for it.
 func TestReadersThatDoNotRead(t *testing.T) {
 	p := idle(t)
 	c, url := served(t, p)
 	c.slowest = 100 * time.Millisecond
-	get(t, url+"/events") // and the body is left alone
+	get(t, url+"/events") // without reading the body
 	testutil.Await(t, "it follows", func() bool { return c.readers.Load() == 1 })
 	text := strings.Repeat("x", 1<<20)
 	testutil.Await(t, "it is dropped", func() bool {
@@ -214,7 +214,7 @@ func TestHistoryDownload(t *testing.T) {
 	}
 }
 
-// The store is for replicas: what a page elsewhere can send, it does not take.
+// The store is for replicas. It takes no request that a page of another site can send.
 func TestStoreTakesJSONOnly(t *testing.T) {
 	p := idle(t)
 	for kind, want := range map[string]int{"text/plain": http.StatusBadRequest, "application/json": http.StatusOK} {
@@ -229,7 +229,7 @@ func TestStoreTakesJSONOnly(t *testing.T) {
 	}
 }
 
-// A read with a greater token fences writes with smaller ones, and what is lost is counted.
+// A read with a greater token fences off writes with smaller tokens. Lost updates are counted.
 func TestStore(t *testing.T) {
 	var told []string
 	s := &store{tell: func(e Event) { told = append(told, e.Kind+" "+e.Text) }, fencing: true, fenced: map[string]*number{}, naive: map[string]*number{}}
