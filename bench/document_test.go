@@ -41,5 +41,5 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// squeezed is a text without the padding of its tables.
+// squeezed returns a text without the padding of its tables.
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }

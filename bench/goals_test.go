@@ -39,8 +39,8 @@ func TestGoals(t *testing.T) {
 	s.goals = append(s.goals, rateGoals(1, goalGoroutines, rs)...)
 	s.goals = append(s.goals, latencyGoals(1, 1, rs)...)
 	s.goals = append(s.goals, serverGoals(1, goalGoroutines, rs)...)
-	s.goals = append(s.goals, rateGoals(1, 1, rs)...)    // of other numbers of goroutines
-	s.goals = append(s.goals, latencyGoals(1, 2, rs)...) // there are no goals
+	s.goals = append(s.goals, rateGoals(1, 1, rs)...)    // other numbers of goroutines
+	s.goals = append(s.goals, latencyGoals(1, 2, rs)...) // have no goals
 	var got strings.Builder
 	for _, g := range s.goals {
 		got.WriteString(strings.Join([]string{g.want, g.of(lockkitOpen), g.of(lockkitNew), g.verdict()}, " | ") + "\n")

@@ -24,7 +24,7 @@ func TestPeers(t *testing.T) {
 				return l
 			}
 			mine, theirs := open(), open()
-			for range 2 { // what is unlocked can be locked again
+			for range 2 { // an unlocked key can be locked again
 				unlock, err := mine.lock(ctx, "key")
 				if err != nil {
 					t.Fatal(err)

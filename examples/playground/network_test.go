@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A connection that was cut off is reset when that is mended: nobody knows what it has lost.
+// A connection that was cut off is reset when the cut ends, because it may have lost data.
 func TestMendResets(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

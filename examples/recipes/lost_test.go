@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// work is what a handler of yours does: it has to return when its context ends.
+// work is the work of your handler. It must return when its context ends.
 func work(ctx context.Context) error {
 	select {
 	case <-time.After(time.Hour):

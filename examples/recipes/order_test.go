@@ -43,7 +43,7 @@ func (s *customers) Apply(_ context.Context, c Change) (int, error) {
 	return len(s.applied[c.Customer]), nil
 }
 
-// The changes of each customer are applied in order, on two servers, though they are enqueued in the opposite order.
+// The changes of each customer are applied in order on two servers, although they are enqueued in the opposite order.
 func TestInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = 12
