@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The document begins with ratios, shows the columns and rows of its digests, and ends with the goals that were missed and
-// the method.
+// The document begins with ratios, and shows the columns and rows of its digests. It ends with the goals that were
+// missed and the method.
 func TestDocument(t *testing.T) {
 	rates := section{title: "Uncontended lock and unlock"}
 	table1 := table{head: []string{"goroutines", "peer", "pairs/s", "min–max", "to redsync", "to rueidislock", "p50", "p99"}, text: 1}
