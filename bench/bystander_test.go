@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// The bystander measures the longest time for which the clock went on beyond its looks.
+// The result is the longest time for which the machine stood still between two looks of the bystander.
 func TestBystander(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()

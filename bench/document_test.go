@@ -21,6 +21,7 @@ func TestDocument(t *testing.T) {
 		{what: "another goal", want: "≥ 0.5×", got: []figure{{lockkitOpen, "0.74×", true}}},
 	}
 	printed := section{title: "Push to all, queue", text: "only printed"}
+
 	got := document(run{config: full, took: time.Minute}, 2, []section{rates, printed}, "benchmarks")
 	at := 0
 	for _, want := range []string{

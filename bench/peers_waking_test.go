@@ -18,6 +18,7 @@ func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
 		t.Cleanup(l.close)
 		return l
 	}
+
 	mine, theirs := open(), open()
 	unlock, err := mine.lock(ctx, "key")
 	if err != nil {
@@ -31,11 +32,13 @@ func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
 		}
 		got <- err
 	}()
+
 	select {
 	case err := <-got:
 		t.Fatalf("a held key: %v", err)
 	case <-time.After(50 * time.Millisecond): // it waits by then, unless the machine is busy
 	}
+
 	if err := errors.Join(unlock(ctx), <-got); err != nil {
 		t.Error(err)
 	}

@@ -59,6 +59,7 @@ func TestHandOver(t *testing.T) {
 					if err != nil {
 						return err
 					}
+
 					var wait Wait
 					awaited := make(chan error, 1)
 					go func() { awaited <- others[0].call(ctx, "Await", "key", &wait) }()
@@ -68,6 +69,7 @@ func TestHandOver(t *testing.T) {
 						return nil
 					case <-time.After(50 * time.Millisecond):
 					}
+
 					released := clock()
 					if err := unlock(ctx); err != nil {
 						return err

@@ -34,6 +34,7 @@ func BenchmarkRequest(b *testing.B) {
 			}
 		})
 	}
+
 	locker, err := core.New([]redis.UniversalClient{server.Client()})
 	if err != nil {
 		b.Fatal(err)
@@ -45,6 +46,7 @@ func BenchmarkRequest(b *testing.B) {
 	}
 	client := server.Client()
 	locks := redsync.New(goredis.NewPool(client))
+
 	run("bare", func(c *gin.Context) { c.Next() })
 	run("httplock", m.Lock)
 	run("redsync", func(c *gin.Context) {

@@ -99,6 +99,7 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		r.begun(r.enqueue(order(1)))
 		second := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Timeout(40*time.Second))
 		r.pass(time.Minute)
+
 		got, err := r.inspector.GetTaskInfo(second.Queue, second.ID)
 		if err != nil || got.State != asynq.TaskStateArchived || !strings.HasPrefix(got.LastErr, `queuelock: not run: lockkit: acquire "5:order/1:1": held by another holder`) {
 			t.Fatalf("%+v, %v", got, err)
@@ -106,6 +107,7 @@ func TestLastAttemptArchivedUnrun(t *testing.T) {
 		if len(user.handled) != 1 || r.count(EventArchived) != 1 || r.logs.Count("level=ERROR", "queuelock: a task could not be run") != 1 {
 			t.Errorf("told %+v, events %v\n%s", &user, r.events.Counts(), r.logs.Lines())
 		}
+
 		r.pass(time.Minute)
 		must0(t, r.inspector.RunTask(second.Queue, second.ID))
 		r.pass(2 * time.Minute) // the handler ignores its deadline
@@ -126,6 +128,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 			first := r.serve(other, r.works(time.Minute))
 			info := r.enqueue(order(1), asynq.MaxRetry(0), asynq.Queue("other"))
 			r.pass(5 * time.Second)
+
 			if closed {
 				must0(t, first.locker.Close(t.Context()))
 			}
@@ -134,6 +137,7 @@ func TestShutdownWhileWaiting(t *testing.T) {
 			if s := r.state(info); s != "pending" {
 				t.Fatalf("is %s", s)
 			}
+
 			r.serve(other, r.works(time.Minute))
 			r.pass(150 * time.Second)
 			if r.ledger.done[info.ID] != 1 || r.ledger.overlaps > 0 {

@@ -38,6 +38,7 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 			}
 			return nil
 		}))
+
 		r.begun(r.enqueue(order(1), asynq.TaskID("cools")))
 		for range 2 {
 			r.enqueue(order(1))
@@ -46,10 +47,12 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 		if n := r.events.Running(core.OpAcquire); n != 2 {
 			t.Fatalf("%d wait in place", n)
 		}
+
 		r.pass(time.Minute)
 		if n := r.events.Running(core.OpAcquire); n != 0 || r.count(EventCooldown) != 1 {
 			t.Errorf("%d wait in place for a key that rests, %v", n, r.events.Counts())
 		}
+
 		before := r.count(EventContended)
 		info := r.enqueue(order(1), asynq.Timeout(4*time.Hour)) // its timeout would allow it to wait
 		r.pass(time.Minute)

@@ -40,6 +40,7 @@ func TestMembersAggregatedTwice(t *testing.T) {
 					return asynq.NewTask("task", []byte(strings.Join(members, ",")))
 				})
 			}
+
 			srv := r.serve(setup{adjust: adjust, locker: l}, func(ctx context.Context, task *asynq.Task) error {
 				for m := range strings.SplitSeq(string(task.Payload()), ",") {
 					do := func(ctx context.Context, _ string, run func(context.Context) error) error { return run(ctx) }
@@ -55,10 +56,12 @@ func TestMembersAggregatedTwice(t *testing.T) {
 				}
 				return nil
 			})
+
 			// This command deletes the set.
 			srv.link.OnRequest(once(func(cmd redis.Cmder) bool {
 				return strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(cmd.Args()[2]) == "2" && strings.HasSuffix(fmt.Sprint(cmd.Args()[4]), ":aggregation_sets")
 			}))
+
 			r.enqueue(asynq.NewTask("task", []byte("a")), asynq.Group("g"))
 			r.enqueue(asynq.NewTask("task", []byte("b")), asynq.Group("g"))
 			r.pass(5 * time.Minute)
@@ -66,6 +69,7 @@ func TestMembersAggregatedTwice(t *testing.T) {
 				r.enqueue(asynq.NewTask("task", fmt.Append(nil, i)), asynq.Group("g"))
 				r.pass(2 * time.Minute)
 			}
+
 			want := 2
 			if byOnce {
 				want = 1

@@ -65,6 +65,7 @@ func TestApplicationEndsContexts(t *testing.T) {
 			r.pass(10 * time.Second)
 			end()
 			r.pass(10 * time.Second)
+
 			check := func(when string) {
 				for _, info := range tasks {
 					got := must(r.inspector.GetTaskInfo(info.Queue, info.ID))
@@ -73,9 +74,11 @@ func TestApplicationEndsContexts(t *testing.T) {
 					}
 				}
 			}
+
 			check("while the server runs")
 			p.Shutdown()
 			check("after the server has shut down")
+
 			free()
 			r.serve(setup{opts: []Option{field("order")}}, r.works(time.Second))
 			r.pass(time.Minute)

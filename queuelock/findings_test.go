@@ -49,9 +49,11 @@ func TestDropMeetsItsOwnLease(t *testing.T) {
 			time.AfterFunc(away, r.hang())
 			return errors.New("failed")
 		})
+
 		r.serve(setup{adjust: again}, func(ctx context.Context, task *asynq.Task) error {
 			return dropping(ctx, l, "report", func(ctx context.Context) error { return work(ctx, task) })
 		})
+
 		info := r.enqueue(order(1))
 		r.pass(10 * time.Second)
 		other := r.enqueue(order(1))
@@ -97,12 +99,14 @@ func TestDropWhenVotesAreSplit(t *testing.T) {
 				})
 			})
 		}
+
 		r.pass(3 * time.Second)
 		for i := range keys {
 			for site := range 3 {
 				r.enqueue(asynq.NewTask("task", fmt.Append(nil, i)), asynq.Queue(fmt.Sprint("site", site)))
 			}
 		}
+
 		r.pass(3 * time.Minute)
 		if len(r.ledger.done) != keys || r.ledger.overlaps > 0 {
 			t.Errorf("%d of %d keys had a run, %d overlaps", len(r.ledger.done), keys, r.ledger.overlaps)

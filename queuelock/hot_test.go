@@ -36,10 +36,12 @@ func TestHotKey(t *testing.T) {
 					return r.ledger.run("hot", func() error { time.Sleep(c.work); return nil })
 				})
 			}
+
 			ideal := time.Duration(c.tasks) * c.work
 			for r.ledger.count(&r.ledger.done, "hot") < c.tasks && time.Since(start) < 10*ideal {
 				r.pass(10 * time.Millisecond)
 			}
+
 			ratio := float64(time.Since(start)) / float64(ideal)
 			t.Logf("%.2f of the time one after the other, %d given back", ratio, r.count(EventContended))
 			if n := r.ledger.count(&r.ledger.done, "hot"); n < c.tasks || ratio > 2 || r.ledger.overlaps > 0 {
@@ -78,6 +80,7 @@ func (r *rig) othersTake(hot int, bare bool) time.Duration {
 	for i := range others {
 		r.enqueue(order(i + 1))
 	}
+
 	start := time.Now()
 	for range 2 {
 		r.serve(setup{bare: bare, opts: []Option{field("order")}, adjust: defaults(10)}, func(_ context.Context, task *asynq.Task) error {
@@ -87,6 +90,7 @@ func (r *rig) othersTake(hot int, bare bool) time.Duration {
 			return r.ledger.run("others", func() error { time.Sleep(20 * time.Millisecond); return nil })
 		})
 	}
+
 	for r.ledger.count(&r.ledger.done, "others") < others {
 		r.pass(time.Millisecond)
 	}

@@ -81,6 +81,7 @@ func TestSuspectDuplicates(t *testing.T) {
 				r.enqueue(asynq.NewTask(c.then, nil), c.id)
 				r.pass(10 * time.Second)
 			}
+
 			want := 0
 			if c.warn != "" {
 				want = 1

@@ -45,6 +45,7 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 		var served []string
 		var began, ended []time.Time
 		var servers []*process
+
 		for _, queue := range []string{"a", "b"} {
 			servers = append(servers, r.serve(setup{opts: []Option{field("order"), WithWaiters(8)}, adjust: only(queue)}, func(ctx context.Context, _ *asynq.Task) error {
 				id := taskID(ctx)[len("lockkit:1:"):]
@@ -58,6 +59,7 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 				return nil
 			}))
 		}
+
 		for _, n := range r.nodes {
 			n.Slow(oneWay)
 			n.SlowReplies(oneWay)
@@ -65,6 +67,7 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 		for _, s := range servers {
 			s.warm(t)
 		}
+
 		var want strings.Builder
 		for i := range tasks {
 			id := fmt.Sprint(i)
@@ -72,10 +75,12 @@ func TestWaitsInPlaceInOrder(t *testing.T) {
 			r.enqueue(order(1), ID(id), asynq.Queue([]string{"a", "b"}[i%2]))
 			r.pass(7 * time.Second) // asynq looks for tasks every 3 s
 		}
+
 		r.pass(2 * time.Minute)
 		if got := strings.Join(served, ""); got != want.String() || len(ended) != tasks {
 			t.Fatalf("served in the order %s, %d have ended", got, len(ended))
 		}
+
 		const twoTrips = 4*oneWay + 5*time.Millisecond // with the pause between two batches for a node
 		for i := 2; i < tasks; i++ {                   // the first completion also loads its script
 			took := began[i].Sub(ended[i-1])

@@ -27,6 +27,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 		ids := []string{"a", "a/1:b", "a/1:b/0:", "ab", "a/b", "1:a", "0:", "b", "b/1:c", long, long + "x", "sha256:" + strings.Repeat("0", 64)}
 		queues := []string{"default", "default/1:a", "a"}
 		adjust := func(c *asynq.Config) { c.Queues = map[string]int{queues[0]: 1, queues[1]: 1, queues[2]: 1} }
+
 		r.serve(setup{adjust: adjust}, func(ctx context.Context, _ *asynq.Task) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -39,6 +40,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 			tasks[run.Identity] = name
 			return nil
 		})
+
 		for _, queue := range queues {
 			for _, id := range ids {
 				r.enqueue(asynq.NewTask("task", nil), asynq.TaskID(id), asynq.Queue(queue))
@@ -46,6 +48,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 			}
 			r.enqueue(asynq.NewTask("task", nil), asynq.Queue(queue))
 		}
+
 		r.pass(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
@@ -124,6 +127,7 @@ func TestByPayloadField(t *testing.T) {
 		} else if got != c.want || err != nil {
 			t.Errorf("%v of %s: %q, %v", c.path, c.payload, got, err)
 		}
+
 		none := c.want == "!missing" // Optional accepts a missing field
 		switch got, err := Optional(ByPayloadField(c.path...))(t.Context(), asynq.NewTask("task", []byte(c.payload))); {
 		case none && (got != "" || err != nil), !none && got != strings.TrimPrefix(c.want, "!") && err == nil:
@@ -151,6 +155,7 @@ func TestMisuse(t *testing.T) {
 		var user told
 		m := r.middleware(r.locker())
 		wantFaults(t, m.Middleware(asynq.NotFoundHandler()).ProcessTask(t.Context(), order(1)), "test handlers without the middleware")
+
 		stripped := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			return m.Middleware(asynq.NotFoundHandler()).ProcessTask(context.WithoutCancel(ctx), task)
 		})
@@ -160,6 +165,7 @@ func TestMisuse(t *testing.T) {
 			return m.Middleware(r.works(0)).ProcessTask(ctx, task)
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(0))
+
 		r.pass(10 * time.Second)
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "two middlewares") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))

@@ -27,6 +27,7 @@ func TestOneServerCutOff(t *testing.T) {
 			}
 			start := time.Now()
 			r.serve(setup{adjust: defaults(10)}, work)
+
 			var took atomic.Int64
 			other := r.locks.Replica(core.TTL(10 * time.Second))
 			cut(other.Link)
@@ -34,6 +35,7 @@ func TestOneServerCutOff(t *testing.T) {
 				defaults(10)(cfg)
 				cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
 			}, locker: other.Locker}, work)
+
 			r.doneWithin(tasks*9/10, start, 5*time.Second) // the good server alone takes 2.1 s
 			if n := took.Load(); n > tasks/10 {
 				t.Errorf("the server without locks took %d tasks in %v", n, time.Since(start))

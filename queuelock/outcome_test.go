@@ -122,6 +122,7 @@ func TestHandlerContext(t *testing.T) {
 			told <- ended{ctx.Err(), context.Cause(ctx)}
 			return nil
 		})
+
 		r.enqueue(order(1), ID("t"), asynq.Timeout(20*time.Second))
 		if got := <-told; got.err != context.DeadlineExceeded || got.cause != context.DeadlineExceeded {
 			t.Errorf("%+v", got)

@@ -28,6 +28,7 @@ func TestMemoryOfATask(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			r := onRedis(t)
 			r.serve(setup{opts: c.opts}, func(context.Context, *asynq.Task) error { return nil })
+
 			var before [3]int
 			const first, tasks = 100, 1000
 			r.complete(0, first) // makes the connections and loads the scripts
@@ -35,10 +36,12 @@ func TestMemoryOfATask(t *testing.T) {
 				before[i] = r.memory(i)
 			}
 			r.complete(first, first+tasks)
+
 			// Valkey 8.1 keeps keys and values together.
 			if strings.Contains(r.servers[0].Client().Info(t.Context(), "server").Val(), "valkey_version:8.1.") {
 				c.least -= c.least * 2 / 5
 			}
+
 			for i := range before {
 				each := (r.memory(i) - before[i]) / tasks
 				t.Logf("node %d: %d bytes for each task", i, each)
@@ -46,6 +49,7 @@ func TestMemoryOfATask(t *testing.T) {
 					t.Errorf("node %d: %d bytes for each task, want %d to %d", i, each, c.least, c.most)
 				}
 			}
+
 			node := r.servers[0].Client()
 			for _, key := range node.Keys(t.Context(), "*5:queue/4:task*").Val() {
 				if rest, err := node.PTTL(t.Context(), key).Result(); err != nil || rest < 10*time.Hour-5*time.Minute || rest > 10*time.Hour {

@@ -23,11 +23,13 @@ func TestSchedulersEnqueueOnce(t *testing.T) {
 			}
 			var arrived moments
 			arrived.watch(r)
+
 			const period, ticks = 3 * time.Minute, 3
 			at := r.untilNext(period, time.Minute)
 			for _, off := range offs {
 				r.replica(off, period)
 			}
+
 			r.pass(ticks * period)
 			r.wantOnce(ticksFrom(at.Add(-1), period, ticks))
 			if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.Count("level=ERROR") > 0 {

@@ -61,6 +61,7 @@ func TestSchedulerMisuse(t *testing.T) {
 		wantFaults(t, err, "the local time zone may differ between replicas")
 		_, err = m.NewScheduler(r.client, "caf\xe9", time.UTC)
 		wantFaults(t, err, "not valid UTF-8")
+
 		p := r.idleReplica()
 		task := asynq.NewTask("task", nil)
 		for spec, want := range map[string]string{
@@ -70,12 +71,14 @@ func TestSchedulerMisuse(t *testing.T) {
 		} {
 			wantFaults(t, p.Register("entry", spec, task), "cronspec", want)
 		}
+
 		wantFaults(t, p.Register("", "* * *", asynq.NewTask("", nil), ID("t"), nil), "cronspec", "name is empty", "no type", theID, "option is nil")
 		wantFaults(t, p.Register("caf\xe9", "* * * * *", nil), "not valid UTF-8", "task is nil")
 		wantFaults(t, p.Register("entry", "* * * * *", task, asynq.Unique(time.Hour), asynq.Group("g"), asynq.Retention(time.Hour-1)), "Unique", `Group("g")`, "Retention", "1h0m0s")
 		if err := p.Register("entry", "* * * * *", task, asynq.Retention(time.Hour), asynq.Queue("other")); err != nil {
 			t.Error(err)
 		}
+
 		wantFaults(t, p.Register("entry", "@daily", task), `entry "entry"`, "another entry")
 		for want, c := range map[string]struct {
 			task *asynq.Task
@@ -93,6 +96,7 @@ func TestSchedulerMisuse(t *testing.T) {
 			err := p.Register("refused", "* * * * *", c.task, c.opt)
 			wantFaults(t, err, map[bool]string{false: want, true: "queue name must contain"}[strings.HasPrefix(want, "the options")])
 		}
+
 		p.Shutdown()
 		wantFaults(t, p.Register("other", "@daily", task), "shut down")
 	})

@@ -285,6 +285,7 @@ func (o *simOracle) returns(d *simDelivery, err error, abrupt bool) {
 	now := time.Now()
 	d.returned, d.abrupt, d.returnedAt, d.ended = err, abrupt, now, d.work.Err() != nil
 	o.s.Tracef("%s: returns %v", d.who, err)
+
 	for _, key := range d.keys {
 		delete(o.holders[key], d)
 		lost := d.lostAt[key]
@@ -295,12 +296,14 @@ func (o *simOracle) returns(d *simDelivery, err error, abrupt bool) {
 			o.wrong(d, "holds %s %v after its context has ended", key, now.Sub(d.ctxEnd()))
 		}
 	}
+
 	switch over := now.After(d.ctxEnd()); {
 	case over && !d.ended:
 		o.wrong(d, "its context has not ended, and asynq's has")
 	case over && len(d.lostAt) == 0 && d.p.grace > 0 && (d.work.Err() != d.ctx.Err() || context.Cause(d.work) != d.ctx.Err()):
 		o.wrong(d, "its context ended with %v (%v), and asynq's with %v", d.work.Err(), context.Cause(d.work), d.ctx.Err())
 	}
+
 	d.lost = errors.Is(context.Cause(d.work), core.ErrLost) || !d.lossAt.IsZero() && d.lossAt.Before(now)
 	if !abrupt && (err == nil || errors.Is(err, asynq.RevokeTask)) {
 		o.done[d.keys[0]] = o.done[d.keys[0]] || !d.p.dead

@@ -361,6 +361,7 @@ func (p *simProcess) operation(ctx context.Context, op core.Op) (context.Context
 	if d == nil {
 		return ctx, nil
 	}
+
 	switch op.Kind {
 	case core.OpAcquire:
 		p.reach("acquire", d)

@@ -71,15 +71,18 @@ func drawSim(r *rand.Rand) sim.Program {
 		"grace": sim.Pick(r, 0, 1, 1, 2, 2, 2, 3, 3), "retention": r.IntN(len(simRetentions)), "poll": sim.Pick(r, 0, 0, 1, 2),
 		"ticks": r.IntN(2), "queues": r.IntN(2), "optional": r.IntN(2), "base": r.IntN(2),
 	}}
+
 	for n := 30 + r.IntN(5); n > 0; n-- {
 		p.Steps = append(p.Steps, drawTask(r, p.Plan["keys"]))
 	}
 	if r.IntN(2) == 0 {
 		p.Plan["skew"] = r.IntN(4000)
 	}
+
 	if r.IntN(4) == 0 {
 		return p // a quiet program: no failure is excused
 	}
+
 	if r.IntN(3) == 0 {
 		p.Plan["delay"], p.Plan["late"], p.Plan["lost"] = r.IntN(60), r.IntN(30), r.IntN(8)
 	}
@@ -89,6 +92,7 @@ func drawSim(r *rand.Rand) sim.Program {
 	if r.IntN(20) == 0 {
 		p.Plan["poll"], p.Plan["workers"] = len(simPolls)-1, 1 // as often as the limiter allows
 	}
+
 	for _, what := range sim.Some(r, slices.Concat(simFaults, simAims)) {
 		for n := 1 + r.IntN(3); n > 0 && r.IntN(3) > 0; n-- {
 			p.Steps = append(p.Steps, drawFault(r, what))

@@ -370,6 +370,7 @@ func (o *simOracle) succeeded(d *simDelivery, told error) (events []core.EventKi
 	if d.ctxEnd().After(d.returnedAt) {
 		most = least
 	}
+
 	switch {
 	case d.remembered && !d.begunCompletion && d.p.closed:
 		events = append(events, EventUnrecorded)
@@ -394,6 +395,7 @@ func (o *simOracle) succeeded(d *simDelivery, told error) (events []core.EventKi
 			fault = fmt.Sprintf("its completion was tried for %v, not %v", took, least)
 		}
 	}
+
 	if told != d.returned && !errors.Is(told, d.returned) {
 		fault = "not what the handler has returned"
 	}

@@ -165,9 +165,11 @@ func TestLifeOfDeliveries(t *testing.T) {
 			s := r.scene(c.state == persisting)
 			defer s.cancel()
 			c.arrange(s)
+
 			start := time.Now()
 			held, err := s.d.acquire(s.ctx)
 			want := transitions[c.what][c.state]
+
 			// If the delivery goes on from that state, the final state is expected.
 			switch {
 			case c.what == onClosed && want == persisting:
@@ -179,6 +181,7 @@ func TestLifeOfDeliveries(t *testing.T) {
 			case want == persisting:
 				want = running
 			}
+
 			if took := time.Since(start); s.d.state != want || (err == nil) != (want == running) || c.took > 0 && !between(took, c.took-100*time.Millisecond, c.took+500*time.Millisecond) {
 				t.Errorf("state %d, want %d, after %v: %v", s.d.state, want, took, err)
 			}
@@ -238,9 +241,11 @@ func TestLifeOfHandlers(t *testing.T) {
 					}
 					return c.returns
 				}))
+
 				if s.d.state != in {
 					t.Errorf("state %d after the handler, want %d", s.d.state, in)
 				}
+
 				told := s.d.finish(s.ctx, held, got)
 				if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
 					t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)

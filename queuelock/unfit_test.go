@@ -38,6 +38,7 @@ func TestUnfit(t *testing.T) {
 				r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, r.works(0))
 				info := r.enqueue(order(1), ID("t"), asynq.MaxRetry(retries))
 				r.pass(time.Minute)
+
 				got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
 				if err != nil || got.State != asynq.TaskStateArchived || got.Retried != retries || !strings.HasPrefix(got.LastErr, "queuelock: not run: ") || !strings.Contains(got.LastErr, c.err) {
 					t.Fatalf("%+v, %v", got, err)

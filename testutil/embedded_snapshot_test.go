@@ -16,6 +16,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 	} {
 		mustExec(t, n, c...)
 	}
+
 	look := func(n *Node) string {
 		var all []any
 		for _, c := range [][]any{
@@ -26,6 +27,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 		}
 		return fmt.Sprint(all)
 	}
+
 	want, s := look(n), n.Snapshot()
 	for _, c := range [][]any{
 		{"SET", "string", "later"}, {"HSET", "hash", "f", "later"}, {"RPUSH", "list", "later"},
@@ -33,6 +35,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 	} {
 		mustExec(t, n, c...)
 	}
+
 	for _, restore := range []func(*Snapshot){n.RestartFrom, n.PromoteFrom, n.RestartFrom} {
 		restore(s)
 		if got := look(n); got != want {
@@ -42,6 +45,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 		mustExec(t, n, "RPUSH", "list", "later")
 		mustExec(t, n, "SADD", "set", "later")
 	}
+
 	other := NewNodes(t, 1)[0]
 	other.RestartFrom(s)
 	if got := look(other); got != want {

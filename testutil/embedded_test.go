@@ -96,6 +96,7 @@ func TestScriptSeesClockAndReplicationInBubble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		now := time.Now()
 		if reply[0] != intString(now.Unix()) || reply[1] != intString(int64(now.Nanosecond()/1000)) {
 			t.Errorf("TIME is %v.%v; want the bubble's %v", reply[0], reply[1], now)
@@ -109,6 +110,7 @@ func TestScriptSeesClockAndReplicationInBubble(t *testing.T) {
 		if reply[3] != "me" || reply[4] != "7" || reply[5] != int64(1) {
 			t.Errorf("reply %v", reply[3:])
 		}
+
 		for _, step := range []struct {
 			wait time.Duration
 			want int64

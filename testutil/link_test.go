@@ -46,6 +46,7 @@ func TestLinkCut(t *testing.T) {
 			t.Errorf("keys %v", keys)
 		}
 		set(t, other, nil, 0)
+
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		heeding := n.ClientWith(func(o *redis.Options) { o.MaxRetries, o.ContextTimeoutEnabled = -1, true })
@@ -53,6 +54,7 @@ func TestLinkCut(t *testing.T) {
 		if took := timed(func() { heeding.Get(ctx, "k") }); took != time.Second {
 			t.Errorf("a request whose context ended after 1s took %v", took)
 		}
+
 		k.Restore()
 		k.Restore()
 		n.Flush()
@@ -113,6 +115,7 @@ func TestLinkCutSubscriptions(t *testing.T) {
 		if got := heard(t, s); got != "a: 1" {
 			t.Errorf("heard %q", got)
 		}
+
 		k.Cut()
 		if got := publish(t, other, "a", "2"); got != 1 {
 			t.Errorf("the node knows %d subscribers, and cannot know that one is cut off", got)
@@ -126,12 +129,14 @@ func TestLinkCutSubscriptions(t *testing.T) {
 		if took != time.Minute {
 			t.Errorf("took %v", took)
 		}
+
 		k.Restore()
 		s = listen(t, c, "a")
 		publish(t, other, "a", "3")
 		if got := heard(t, s); got != "a: 3" {
 			t.Errorf("heard %q", got)
 		}
+
 		k.Kill()
 		if _, err := s.ReceiveTimeout(t.Context(), time.Minute); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("of a dead process: %v", err)
@@ -209,6 +214,7 @@ func TestLinkOnRequest(t *testing.T) {
 					seen = append(seen, cmd.Name())
 					return tc.action
 				})
+
 				var result int64
 				var err error
 				took := timed(func() { result, err = c.Incr(t.Context(), "n").Result() })
@@ -221,6 +227,7 @@ func TestLinkOnRequest(t *testing.T) {
 				if !slices.Equal(seen, []string{"incr"}) {
 					t.Errorf("seen %v", seen)
 				}
+
 				k.OnRequest(nil)
 				set(t, c, nil, 0)
 			})

@@ -56,17 +56,20 @@ func TestStartNodes(t *testing.T) {
 			for i, url := range ns.URLs() {
 				answersAlone(t, ns.Kind, url, i)
 			}
+
 			if err := ns.RestartEmpty(0); err != nil {
 				t.Fatal(err)
 			}
 			remembers(t, ns.URLs()[0], false)
 			remembers(t, ns.URLs()[1], true)
+
 			ns.Kill(1)
 			c := redis.NewClient(&redis.Options{Addr: ns.Addrs[1], MaxRetries: -1, DisableIdentity: true})
 			defer c.Close()
 			if c.Ping(t.Context()).Err() == nil {
 				t.Error("a node that was killed answers")
 			}
+
 			if err := ns.RestartEmpty(1); err != nil {
 				t.Fatal(err)
 			}

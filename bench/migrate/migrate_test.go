@@ -236,6 +236,7 @@ func TestGocron(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		scheduler.Start()
 		testutil.Receive(t, ran)
 		if err := scheduler.Shutdown(); err != nil {

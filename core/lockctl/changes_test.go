@@ -57,10 +57,12 @@ func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 						for _, n := range d.nodes {
 							n.SlowReplies(50 * time.Millisecond)
 						}
+
 						args := append([]string{name}, c.args...)
 						if c.args != nil {
 							args = append(args, fmt.Sprint(tokens[c.args[0]]))
 						}
+
 						ctx := t.Context()
 						if interrupted {
 							var cancel context.CancelFunc
@@ -69,6 +71,7 @@ func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 						} else {
 							args = append(args, "--timeout", after.String())
 						}
+
 						got := d.start(ctx, new(bytes.Buffer), args...)
 						if got.code != exitOK && !strings.Contains(got.err, c.what+" may have been done") {
 							t.Errorf("%v: exit %d, %s%s", args, got.code, got.out, got.err)

@@ -130,6 +130,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	if err := strict.Client().ConfigSet(t.Context(), "requirepass", "another").Err(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, urls := range []string{
 		"redis://:topsecret@127.0.0.1:1", // no server listens
 		"redis://user:topsecret@" + strict.Addr(),
@@ -200,12 +201,14 @@ func TestProvisionAndReady(t *testing.T) {
 		if got := decoded[readyJSON](t, d.well("ready", "-o", "json")); !got.Ready {
 			t.Errorf("%+v", got)
 		}
+
 		d.release(d.acquire(d.service(), "k"))
 		d.nodes[0].RestartEmpty()
 		if got := d.ctl("provision"); got.code != exitProblem || !strings.Contains(got.err, "node 0 ("+d.nodes[0].Name()+")") {
 			t.Errorf("%+v", got)
 		}
 		d.well("ready")
+
 		d.nodes[1].Down()
 		if got := d.ctl("ready"); got.code != exitProblem || got.out != "" {
 			t.Errorf("%+v", got)
@@ -235,12 +238,14 @@ func TestDoctor(t *testing.T) {
 		if !strings.Contains(out, "NODE  ADDRESS") || strings.Contains(out, "FAULT") {
 			t.Error(out)
 		}
+
 		d.nodes[1].Down()
 		d.nodes[2].SetEvictionPolicy("allkeys-lru", 1<<20)
 		got := d.ctl("doctor")
 		if got.code != exitProblem || got.err != "" || !strings.Contains(got.out, "FAULT   node 1 "+d.nodes[1].Name()+" ") {
 			t.Errorf("%+v", got)
 		}
+
 		var votes []string
 		for _, line := range strings.Split(got.out, "\n")[1:4] {
 			votes = append(votes, strings.Fields(line)[3])
@@ -248,6 +253,7 @@ func TestDoctor(t *testing.T) {
 		if want := []string{"yes", "no", "no"}; !slices.Equal(votes, want) {
 			t.Errorf("votes %q, want %q:\n%s", votes, want, got.out)
 		}
+
 		j := decoded[doctorJSON](t, d.ctl("doctor", "-o", "json").out)
 		var codes []string
 		for _, f := range j.Findings {

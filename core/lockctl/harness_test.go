@@ -161,11 +161,13 @@ func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, 
 		}
 		return clients, nil
 	}
+
 	code := a.run(ctx, args)
 	got := said{code, stdout.String(), stderr.String()}
 	if strings.Contains(got.out+got.err, "topsecret") {
 		d.t.Errorf("lockctl %v prints a password:\n%s%s", args, got.out, got.err)
 	}
+
 	for line := range strings.Lines(got.err) {
 		if !strings.HasPrefix(line, "lockctl: ") && !strings.HasPrefix(line, "time=") { // the log has its own lines
 			d.t.Errorf("lockctl %v: an error in several lines:\n%s", args, got.err)

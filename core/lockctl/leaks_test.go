@@ -45,11 +45,13 @@ func TestLeaks(t *testing.T) {
 		d.exec(0, "ZADD", "lockkit:{0}w:forever", 1, "P lockkit:{0}c:x y")
 		d.exec(2, "SET", "lockkit:theirs", "x", "PX", 60000)
 		d.exec(2, "SET", "elsewhere", "x")
+
 		got := d.ctl("leaks")
 		if got.code != exitProblem || got.err != "" || strings.Contains(got.out, "{0}g") {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, steady(got.out), "WHAT  NODE  ADDRESS  KEY IN REDIS  PEXPIRE", "\nno expiry  1  host", "\nnot lockkit's  2  host", "3 keys, no expiry: ", "PEXPIRE KEY", "1 key, not lockkit's: ")
+
 		j := decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out)
 		var found []string
 		for _, l := range j.Leaks {
@@ -60,6 +62,7 @@ func TestLeaks(t *testing.T) {
 		if !slices.Equal(found, want) {
 			t.Errorf("found %q, want %q", found, want)
 		}
+
 		for i := range 30 {
 			d.exec(2, "SET", fmt.Sprint("lockkit:theirs:", i), "x")
 		}
@@ -79,11 +82,13 @@ func TestAdviceOfLeaks(t *testing.T) {
 		}
 		d.acquire(l, "held")
 		synctest.Wait()
+
 		for i := range d.nodes {
 			d.exec(i, "PERSIST", "lockkit:{0}r:yearly")
 			d.exec(i, "PERSIST", "lockkit:{0}r:held")
 			d.exec(i, "SET", "lockkit:{0}r:newer", "\xffof a later version")
 		}
+
 		advice := map[string]int64{}
 		for _, leak := range decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out).Leaks {
 			advice[leak.RedisKey] = leak.ExpireMS
@@ -91,9 +96,11 @@ func TestAdviceOfLeaks(t *testing.T) {
 				d.exec(leak.Node, "PEXPIRE", leak.RedisKey, leak.ExpireMS)
 			}
 		}
+
 		if advice["lockkit:{0}r:newer"] != 0 || advice["lockkit:{0}r:held"] != minExpiry.Milliseconds() {
 			t.Errorf("%v", advice)
 		}
+
 		for _, wait := range []time.Duration{11 * 24 * time.Hour, 354 * 24 * time.Hour} {
 			for i := range d.nodes {
 				d.nodes[i].StepClock(wait)
@@ -228,6 +235,7 @@ func TestForgetRecord(t *testing.T) {
 		}
 		synctest.Wait() // until all nodes have the record
 		token := fmt.Sprint(lease.FencingToken())
+
 		got := d.ctl("forget-record", "k", "--token", "1")
 		if got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "its completion record has token "+token) {
 			t.Errorf("%+v", got)
@@ -236,10 +244,12 @@ func TestForgetRecord(t *testing.T) {
 		if j.Key != "k" || j.Token != lease.FencingToken() {
 			t.Errorf("%+v", j)
 		}
+
 		d.acquire(l, "k") // the key is no longer completed
 		if got := d.ctl("forget-record", "k", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "not forgotten") {
 			t.Errorf("%+v", got)
 		}
+
 		d.nodes[0].Down()
 		got = d.ctl("forget-record", "k", "--token", token)
 		// Two of three nodes are a quorum, but all nodes must forget the record.

@@ -27,6 +27,7 @@ func TestLs(t *testing.T) {
 		d.acquire(l, "order:6")
 		d.exec(0, "DEL", "lockkit:{0}r:order:6")
 		d.exec(2, "DEL", "lockkit:{0}r:order:6")
+
 		wantText(t, d.well("ls", "order:*"), `
 KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  NODES
 order:1  held  web-1/7 (billing)  946684800000000  2s  8s  3/3
@@ -38,6 +39,7 @@ order:6  partial  -  -  -  -  1/3`)
 		if out := d.well("ls", "nothing*"); out != "No lock under lockkit: that matches nothing* is held.\n" {
 			t.Error(out)
 		}
+
 		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
 		if len(got.Locks) != 4 || got.Locks[1].Key != "order:2" || got.Locks[1].Holder.Token == 0 || len(got.Locks[2].Nodes) != 1 || got.Silent != nil {
 			t.Errorf("%+v", got)
@@ -45,6 +47,7 @@ order:6  partial  -  -  -  -  1/3`)
 		if none := d.well("ls", "x*", "-o", "json"); !strings.Contains(none, `"locks": []`) {
 			t.Error(none)
 		}
+
 		d.env["LOCKKIT_PREFIX"] = "another:"
 		if out := d.well("ls"); !strings.HasPrefix(out, "No lock under another:") {
 			t.Error(out)
@@ -151,6 +154,7 @@ func TestLsOfManyKeys(t *testing.T) {
 				d.exec(i, "SET", fmt.Sprint("lockkit:{0}r:k-", k), held, "PX", 60_000)
 			}
 		}
+
 		scans := d.nodes[0].Calls()["SCAN"]
 		var requests atomic.Int32
 		for _, n := range d.nodes {
@@ -161,6 +165,7 @@ func TestLsOfManyKeys(t *testing.T) {
 				return testutil.Action{}
 			})
 		}
+
 		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
 		if len(got.Locks) != keys || got.Locks[0].State != "held" || len(got.Locks[keys-1].Nodes) != 3 {
 			t.Fatalf("%d keys", len(got.Locks))

@@ -66,6 +66,7 @@ func TestOnRealServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	over, stop := context.WithCancel(t.Context())
 	stop()
 	t.Cleanup(func() { locks.Close(over) })
@@ -126,6 +127,7 @@ func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down
 	}
 	out := ctl(t, env, "release", "order:42", "--token", token).out
 	wantParts(t, out, "order:42 is taken from its holder (billing-7f9, token "+token+"), and free in ", "node 1 ("+down.Addr()+") has not confirmed: ")
+
 	done, err := others.Acquire(t.Context(), "order:44")
 	if err != nil {
 		t.Fatal(err)
@@ -137,12 +139,14 @@ func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down
 	if got := ctl(t, env, "forget-record", "order:44", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "call again when more nodes answer") {
 		t.Errorf("a record that a node may have: %+v", got)
 	}
+
 	if err := down.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	if out := ctl(t, env, "show", "order:44").out; strings.Contains(out, "is completed") {
 		t.Error(out)
 	}
+
 	lease, err = others.Acquire(t.Context(), "order:43")
 	if err != nil {
 		t.Fatal(err)

@@ -157,6 +157,7 @@ func TestServiceChargesOnce(t *testing.T) {
 		}
 		return a
 	})
+
 	addr, err := queue.Listen()
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +169,7 @@ func TestServiceChargesOnce(t *testing.T) {
 		return status == http.StatusOK
 	})
 	p.await(t, "INFO charged task=")
+
 	p.stop(t)
 	mu.Lock()
 	defer mu.Unlock()
@@ -248,11 +250,13 @@ func start(t *testing.T, name string, env ...string) *program {
 	if out, err := exec.Command("go", "build", "-o", exe, "./"+name).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	p := &program{exec.Command(exe), make(chan string, 100), make(chan error, 1)}
 	if name == "core" {
 		p.cmd.Args = append(p.cmd.Args, "42")
 	}
 	p.cmd.Env = append(os.Environ(), env...)
+
 	r, w := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	if err := p.cmd.Start(); err != nil {
@@ -268,6 +272,7 @@ func start(t *testing.T, name string, env ...string) *program {
 			p.lines <- lines.Text()
 		}
 	}()
+
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
 		for range p.lines { // until the program has ended

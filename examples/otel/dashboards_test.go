@@ -174,6 +174,7 @@ func (u use) faults(s scrape) (faults []string) {
 	bad := func(format string, args ...any) {
 		faults = append(faults, u.where+": "+fmt.Sprintf(format, args...))
 	}
+
 	labels := s.labels()
 	used := map[string]bool{}
 	for _, m := range selector.FindAllStringSubmatch(u.expr, -1) {
@@ -193,6 +194,7 @@ func (u use) faults(s scrape) (faults []string) {
 			}
 		}
 	}
+
 	if len(used) == 0 {
 		bad("no metric in %s", u.expr)
 	}

@@ -70,6 +70,7 @@ func TestAlertScenes(t *testing.T) {
 	for _, s := range scenes {
 		targets[s.name] = s.start(t)
 	}
+
 	p := startPrometheus(t, hurried(t), targets)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -78,12 +79,14 @@ func TestAlertScenes(t *testing.T) {
 	}
 	defer all.Wait()
 	defer cancel()
+
 	eventually(t, 10*time.Minute, func() (faults []string) {
 		for _, s := range scenes {
 			faults = append(faults, s.missing(p)...)
 		}
 		return faults
 	})
+
 	for _, s := range scenes {
 		t.Logf("%s: raised %q", s.name, s.raised(t, p))
 		p.draw(t, s.name)

@@ -145,6 +145,7 @@ func TestEvents(t *testing.T) {
 		p.tell(Event{Kind: isGrant, Replica: "a"})
 	}
 	p.board.post([]byte(`{"now":1}`))
+
 	res := get(t, url+"/events")
 	if got := res.Header.Get("Content-Type"); got != "text/event-stream" {
 		t.Error(got)
@@ -158,6 +159,7 @@ func TestEvents(t *testing.T) {
 		}
 		return strings.TrimSpace(line)
 	}
+
 	past := []string{next(), next(), next(), next()}
 	if past[0] != "event: state" || past[1] != `data: {"now":1}` || past[3] != "event: events" {
 		t.Fatalf("%q", past)
@@ -167,6 +169,7 @@ func TestEvents(t *testing.T) {
 		t.Fatalf("%d events, %v", len(events), err)
 	}
 	next()
+
 	p.tell(Event{Kind: isDown, Node: new(3)})
 	if next() != "event: events" || !strings.Contains(next(), `"kind":"node_down","node":3`) {
 		t.Error("what happens then is not told")
@@ -237,10 +240,12 @@ func TestStore(t *testing.T) {
 	if !do(access{Token: 1}) || !do(access{Token: 2}) || do(access{Token: 1, Write: true, Value: 1}) || !do(access{Token: 2, Write: true, Value: 1}) {
 		t.Error("with fencing")
 	}
+
 	s.setFencing(false)
 	if !do(access{Token: 1, Write: true, Value: 1}) {
 		t.Error("without fencing a stale write is refused")
 	}
+
 	for range 2 {
 		do(access{Naive: true, Write: true, Value: 1})
 	}
@@ -251,6 +256,7 @@ func TestStore(t *testing.T) {
 	if got, want := strings.Join(told, ","), "write read,write read,write refused,write accepted,write stale,update ,update lost"; got != want {
 		t.Errorf("told %s, want %s", got, want)
 	}
+
 	s.settle()
 	if _, lostWith, _ := s.updates(); lostWith != 0 {
 		t.Errorf("%d lost after it was settled", lostWith)

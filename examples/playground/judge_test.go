@@ -91,17 +91,20 @@ func TestJudgeKeepsLittle(t *testing.T) {
 			j.check(at)
 		}
 	}
+
 	j.check(at)
 	v := j.verdict()
 	if !v.OK || len(j.holds) > kept+3 || len(j.writes) > kept+3 || v.Checked != 12*kept+1 {
 		t.Errorf("%+v; %d leases, %d writes kept", v, len(j.holds), len(j.writes))
 	}
+
 	rare.At, rare.Until, rare.Token = at, at+2000, 4 // smaller than long before
 	j.see("b", rare)
 	j.check(at + 1)
 	if j.verdict().OK {
 		t.Error("a token that went back passed")
 	}
+
 	j.reset()
 	stale := wrote(2, at+2, "refused")
 	stale.Key = "1"

@@ -39,6 +39,7 @@ func TestNothingIsLeft(t *testing.T) {
 			// The playground plays by itself, and may just have killed a replica. It starts that replica again.
 			testutil.Await(t, "4 processes run, and redis-servers, which overwrite their environment", func() bool { return len(marked(mark)) == 4 })
 			testutil.Await(t, "b is paused", func() bool { return pauses(t, p, "b") })
+
 			end(t, p.Cmd)
 			err := testutil.Receive(t, p.ended)
 			if name == "Ctrl-C" && strings.Contains(p.stderr.String(), "did not shut down") {

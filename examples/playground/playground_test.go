@@ -319,6 +319,7 @@ func TestScenarios(t *testing.T) {
 		becomes(t, p, name+" is over", func(s State) bool { return s.Scenario == "" })
 		return p.state()
 	}
+
 	off, on := true, false
 	if s := play("guard"); !s.Verdict.OK {
 		t.Errorf("guard, with the guard: %s", s.Verdict.Text)
@@ -326,15 +327,18 @@ func TestScenarios(t *testing.T) {
 	if s := play("fence"); !s.Verdict.OK || s.Counters.StaleRefused == 0 {
 		t.Errorf("fence, with fencing: %s; %d stale writes refused", s.Verdict.Text, s.Counters.StaleRefused)
 	}
+
 	mustDo(t, p, Command{Do: "unsafe", Fencing: &off})
 	if s := play("fence"); s.Verdict.OK || s.Counters.StaleAccepted == 0 {
 		t.Errorf("fence, without fencing: %+v", s)
 	}
+
 	mustDo(t, p, Command{Do: "unsafe", Guard: &off, Fencing: &on})
 	mustDo(t, p, Command{Do: "reset"})
 	becomes(t, p, "the replicas are up", func(s State) bool {
 		return s.Verdict.OK && s.Replicas[0].State == up && s.Replicas[1].State == up && s.Nodes[0].Guard == "off"
 	})
+
 	// The three nodes forget both the lease and the record of the latest tick. The verdict is the violation that is
 	// seen first.
 	s := play("guard")
@@ -342,6 +346,7 @@ func TestScenarios(t *testing.T) {
 		!twice && !strings.Contains(s.Verdict.Text, "overlapping leases") {
 		t.Errorf("guard, without the guard: %+v", s.Verdict)
 	}
+
 	mustDo(t, p, Command{Do: "unsafe", Guard: &on})
 	mustDo(t, p, Command{Do: "reset"})
 	if s := play("guard"); !s.Verdict.OK {

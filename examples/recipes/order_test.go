@@ -62,6 +62,7 @@ func TestInOrder(t *testing.T) {
 				}
 			}
 		}
+
 		locks := locktest.New(t)
 		var servers []*asynq.Server
 		for range 2 {
@@ -71,6 +72,7 @@ func TestInOrder(t *testing.T) {
 			}
 			servers = append(servers, serve(t, queue, ql, "change", InOrder(store)))
 		}
+
 		began := time.Now()
 		store.last.Wait()
 		for _, customer := range []string{"ann", "bob"} {

@@ -33,6 +33,7 @@ func TestStreamedConversation(t *testing.T) {
 		}()
 		return words
 	}
+
 	byID, routes, err := conversations(l.Locker, answer)
 	if err != nil {
 		t.Fatal(err)
@@ -43,6 +44,7 @@ func TestStreamedConversation(t *testing.T) {
 		routes.ServeHTTP(w, r)
 	}))
 	defer server.Close()
+
 	for question, whole := range map[string]bool{"why": true, "lose": false} {
 		res, err := server.Client().Post(server.URL+"/conversations/"+question, "application/x-www-form-urlencoded", strings.NewReader("question="+question))
 		if err != nil {

@@ -103,6 +103,7 @@ func requestsWhileAway(t *testing.T, n int) {
 			t.Errorf("%s: %d after %v, want %d within %v", url, status, took, want, within)
 		}
 	}
+
 	ask("/order", http.StatusOK, atOnce)
 	stays := make(chan bool)
 	go func() {
@@ -110,6 +111,7 @@ func requestsWhileAway(t *testing.T, n int) {
 		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
 	}()
 	<-o.inside
+
 	waits := make(chan bool)
 	go func() {
 		defer close(waits)
@@ -117,6 +119,7 @@ func requestsWhileAway(t *testing.T, n int) {
 		ask("/order", http.StatusConflict, fullWait) // it waits when the nodes go away
 	}()
 	ask("/order", http.StatusConflict, fullWait)
+
 	elsewhere := newOrder(t, l.Replica())
 	go func() {
 		time.Sleep(time.Second)
@@ -131,13 +134,16 @@ func requestsWhileAway(t *testing.T, n int) {
 			t.Errorf("at another replica: %d after %v", status, took)
 		}
 	}()
+
 	ask("/order", http.StatusConflict, fullWait) // the holder is in this process
 	<-waits
 	<-asks
 	<-stays
+
 	for range 3 {
 		ask("/order", http.StatusServiceUnavailable, fullWait)
 	}
+
 	time.Sleep(11 * time.Second)
 	ask("/order", http.StatusOK, span{0, time.Second})
 }
@@ -193,12 +199,14 @@ func TestTicksWhileRedisIsAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(25 * time.Second)
 		away(30 * time.Second)(l) // ticks fall due at 30, 40 and 50 s
 		time.Sleep(40 * time.Second)
 		if err := cron.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		close(starts)
 		var ticks []time.Duration
 		for s := range starts {
@@ -233,6 +241,7 @@ func TestReplicaKilledInATick(t *testing.T) {
 			}
 			return cron
 		}
+
 		dies := service(killed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }) // the tick of midnight
 		time.Sleep(25 * time.Second)                                                                // its leases have been renewed
 		lives := service(survivor, func(ctx context.Context) error {
@@ -240,17 +249,20 @@ func TestReplicaKilledInATick(t *testing.T) {
 			starts <- run
 			return nil
 		})
+
 		killed.Link.Kill()
 		struck := time.Now()
 		again := <-starts
 		if took := time.Since(struck); again.Job != "at least once" || again.Attempt != 2 || took < 6*time.Second || took > 11*time.Second {
 			t.Errorf("%+v after %v", again, took)
 		}
+
 		for range 2 {
 			if next := <-starts; next.Attempt != 1 || !next.Tick.After(again.Tick) {
 				t.Errorf("then %+v", next)
 			}
 		}
+
 		if err := errors.Join(lives.Close(t.Context()), dies.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
@@ -302,6 +314,7 @@ func TestStuckHolder(t *testing.T) {
 			}
 			return err != nil
 		}
+
 		if _, err := l.Acquire(ctx, "unbounded"); err != nil {
 			t.Fatal(err)
 		}
@@ -309,6 +322,7 @@ func TestStuckHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(time.Minute)
 		if !errors.Is(context.Cause(stuck.Context()), core.ErrLost) {
 			t.Error("MaxHold does not end the context")
@@ -317,6 +331,7 @@ func TestStuckHolder(t *testing.T) {
 		if taken("bounded") {
 			t.Error("the key of a bounded hold is taken 10 s after its end")
 		}
+
 		time.Sleep(time.Hour)
 		if !taken("unbounded") {
 			t.Error("the key of an unbounded hold is free")
@@ -417,22 +432,26 @@ func TestLeaderClosesDuringARun(t *testing.T) {
 			}
 			all = append(all, process{cron, e})
 		}
+
 		time.Sleep(30 * time.Second)
 		closing, other := all[0], all[1]
 		if other.elector.IsLeader(t.Context()) == nil {
 			closing, other = other, closing
 		}
+
 		closed := make(chan error, 1)
 		go func() { closed <- closing.cron.Close(t.Context()) }()
 		time.Sleep(time.Second)
 		if err := other.elector.IsLeader(t.Context()); err != nil {
 			t.Errorf("a second later: %v", err)
 		}
+
 		before := minutely.Load()
 		time.Sleep(10 * time.Minute)
 		if n := minutely.Load() - before; n != 10 || long.Load() != 1 {
 			t.Errorf("%d of 10 ticks ran elsewhere; the long run was started %d times", n, long.Load())
 		}
+
 		if err := <-closed; err != nil {
 			t.Error(err)
 		}
@@ -464,12 +483,14 @@ func TestNodesAreEmptiedDuringARun(t *testing.T) {
 			}
 			return cron
 		}
+
 		first := add(l)
 		time.Sleep(time.Minute) // the bubble begins at a tick
 		for _, n := range nodes {
 			n.RestartEmpty()
 			time.Sleep(time.Minute)
 		}
+
 		second := add(l.Replica())
 		time.Sleep(20 * time.Minute)
 		if starts.Load() != 1 {

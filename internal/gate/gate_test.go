@@ -13,21 +13,25 @@ func TestGate(t *testing.T) {
 	if !g.Enter() || !g.Join() {
 		t.Fatal("an open gate admits nobody")
 	}
+
 	g.Close()
 	g.Close()
 	if g.Enter() {
 		t.Error("entered through a closed gate")
 	}
+
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
 	if err := g.Wait(cancelled); err != cause {
 		t.Errorf("Wait: %v", err)
 	}
+
 	goOn, over := make(chan struct{}), make(chan struct{})
 	if !g.Go(func() { <-goOn; close(over) }) {
 		t.Fatal("who is inside cannot have one more come in")
 	}
+
 	g.Leave()
 	g.Leave()
 	select {
@@ -35,6 +39,7 @@ func TestGate(t *testing.T) {
 		t.Fatal("empty while somebody is inside")
 	default:
 	}
+
 	close(goOn)
 	if err := g.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -44,6 +49,7 @@ func TestGate(t *testing.T) {
 	default:
 		t.Error("empty before the goroutine has ended")
 	}
+
 	if g.Join() || g.Go(func() {}) || g.Enter() || g.Count() != 0 {
 		t.Error("admitted after the last has left")
 	}

@@ -31,10 +31,12 @@ func TestContexts(t *testing.T) {
 			if joint.Value(key{}) != "value" {
 				t.Error("it lacks a value of the first")
 			}
+
 			done := joint.Done()
 			if c.end(endFirst, endSecond, stop); c.cause != nil {
 				testutil.Receive(t, done) // without a call of Err
 			}
+
 			if err := joint.Err(); (err != nil) != (c.cause != nil) || !errors.Is(context.Cause(joint), c.cause) {
 				t.Errorf("%v, for %v; want %v", err, context.Cause(joint), c.cause)
 			}
@@ -48,6 +50,7 @@ func TestContexts(t *testing.T) {
 					t.Error("Done does not say so")
 				}
 			}
+
 			endFirst(errors.New("later"))
 			if c.cause != nil && !errors.Is(context.Cause(joint), c.cause) {
 				t.Errorf("the cause became %v", context.Cause(joint))
@@ -85,6 +88,7 @@ func TestDeadline(t *testing.T) {
 			if !limited || !at.Equal(want) {
 				t.Errorf("%s: %v, %v", name, at, limited)
 			}
+
 			<-child.Done()
 			if now := time.Now(); !now.Equal(want) || joint.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
 				t.Errorf("%s: ended at %v, not %v, with %v and %v", name, now, want, joint.Err(), child.Err())

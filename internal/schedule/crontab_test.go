@@ -106,6 +106,7 @@ func compare(t *testing.T, z *time.Location, from, to time.Time) {
 			}
 		}
 	}
+
 	rng := rand.New(rand.NewPCG(uint64(from.Unix()), 0))
 	for tab := range tabs {
 		next, asked := must(Crontab(tab, z)), from
@@ -247,6 +248,7 @@ func zones(t *testing.T, names ...string) (found []*time.Location) {
 		t.Fatal(err)
 	}
 	defer archive.Close()
+
 	seen := map[string]bool{}
 	for _, file := range archive.File {
 		if strings.HasSuffix(file.Name, "/") || len(names) > 0 && !slices.Contains(names, file.Name) {
@@ -265,6 +267,7 @@ func zones(t *testing.T, names ...string) (found []*time.Location) {
 			found = append(found, z)
 		}
 	}
+
 	if len(names) > 0 && len(found) != len(names) {
 		t.Fatalf("found %v of the zones %v", found, names)
 	}

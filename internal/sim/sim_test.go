@@ -16,12 +16,14 @@ func TestShrink(t *testing.T) {
 		p.Steps = append(p.Steps, Step{At: time.Duration(i) * time.Second, Do: fmt.Sprint("step ", i), Who: i, For: time.Minute, N: 5,
 			With: map[string]int{"once": i, "size": 2}})
 	}
+
 	tried := 0
 	got := Shrink(p, 1000, func(p Program) bool {
 		tried++
 		has := func(do string) bool { return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == do }) }
 		return has("step 17") && has("step 44") && p.Plan["replicas"] >= 2 && p.Steps[len(p.Steps)-1].With["once"] > 0
 	})
+
 	if len(got.Steps) != 2 || got.Steps[0].Do != "step 17" || got.Steps[1].Do != "step 44" {
 		t.Errorf("steps %v", got.Steps)
 	}
@@ -31,6 +33,7 @@ func TestShrink(t *testing.T) {
 	if got.Steps[0].With["once"] != 0 || got.Steps[1].String() != "     44s  step 44 44  once=44" {
 		t.Errorf("%v", got)
 	}
+
 	if len(p.Steps) != 60 || p.Plan["grace"] != 7 {
 		t.Error("the program itself was changed")
 	}

@@ -33,6 +33,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 	if err := decoder.Decode(&d); err != nil {
 		t.Fatal(err)
 	}
+
 	if d.UID == "" || len(d.UID) > 40 || d.SchemaVersion < 36 {
 		t.Errorf("uid %q, schema %d", d.UID, d.SchemaVersion)
 	}
@@ -43,6 +44,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 	if !known["datasource"] || !known["name"] || !known["job"] {
 		t.Errorf("variables %v", known)
 	}
+
 	taken := map[gridPos]int{}
 	ids := map[int]bool{}
 	for _, p := range d.Panels {
@@ -54,6 +56,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 		checkPanel(t, p)
 		checkQueries(t, p, known)
 	}
+
 	if len(ids) < 30 {
 		t.Errorf("%d panels", len(ids))
 	}

@@ -78,6 +78,7 @@ func TestRulesSurviveNoMutation(t *testing.T) {
 		}
 		all = some
 	}
+
 	lives, unread := survivors(t, tool, all)
 	known := slices.Concat(slices.Collect(maps.Values(equivalent))...)
 	for _, what := range lives {

@@ -28,6 +28,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 				t.Errorf("the oldest hold is %v old (%v), want %v", d, ok, want)
 			}
 		}
+
 		quick, err := locks.TryAcquire(t.Context(), "quick")
 		if err != nil {
 			t.Fatal(err)
@@ -40,6 +41,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 			lease.Release(t.Context())
 			time.Sleep(time.Millisecond)
 		}
+
 		age(10 * time.Minute)
 		next := w.acquire(locks, "next")
 		time.Sleep(20 * time.Second)
@@ -48,6 +50,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 		age(20 * time.Second)
 		next.Release(t.Context())
 		age(0)
+
 		lost := w.acquire(locks, "lost")
 		w.each((*testutil.Node).Down)
 		<-lost.Context().Done()
@@ -78,6 +81,7 @@ func TestHoldsEndInAnyOrder(t *testing.T) {
 				ends = append(ends, end)
 				time.Sleep(time.Second)
 			}
+
 			held := map[int]bool{0: true, 1: true, 2: true}
 			for _, i := range order {
 				ends[i](core.Outcome{Err: core.ErrReleased})
@@ -92,6 +96,7 @@ func TestHoldsEndInAnyOrder(t *testing.T) {
 			}
 		})
 	}
+
 	g := newGauge(t)
 	o := g.observer()
 	var all sync.WaitGroup

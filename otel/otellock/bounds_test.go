@@ -68,6 +68,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		core.OpAcquire: outcomes, core.OpHold: holds,
 		core.OpRenew: failures, core.OpRelease: failures, core.OpComplete: failures,
 	}
+
 	use := func(name string) {
 		for kind, outcomes := range ends {
 			for _, out := range outcomes {
@@ -79,11 +80,13 @@ func TestSeriesAreBounded(t *testing.T) {
 			o.Event(t.Context(), core.Event{Source: "cronlock", Name: name, Kind: core.EventKind(fmt.Sprint("kind-", i))})
 		}
 	}
+
 	const names = 400
 	for i := range names {
 		use(fmt.Sprintf("name-%d", i))
 	}
 	use("name-0")
+
 	points, series := g.points(), map[string]int{}
 	for point := range points {
 		metric, _, _ := strings.Cut(point, "{")
@@ -104,6 +107,7 @@ func TestSeriesAreBounded(t *testing.T) {
 			t.Errorf("%s is %v (%v), want %v", point, got, ok, want)
 		}
 	}
+
 	o.Event(t.Context(), core.Event{Source: "cronlock", Kind: "unnamed"})
 	if n := g.points()["events{event=unnamed,source=cronlock}"]; n != 1 {
 		t.Errorf("an event without a name was counted %v times as such", n)

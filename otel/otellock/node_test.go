@@ -254,6 +254,7 @@ func TestNodeThatWasReplaced(t *testing.T) {
 		if spare := w.points()["nodes.spare{}"]; spare != 0 {
 			t.Errorf("%v nodes to spare", spare)
 		}
+
 		all[2].Up()
 		first.Close(t.Context())
 		w.nodes = []*testutil.Node{all[0], all[1], all[3]}
@@ -266,6 +267,7 @@ func TestNodeThatWasReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer second.Close(t.Context())
+
 		time.Sleep(2 * time.Minute)
 		w.checkVoting(1, 1, 1)
 		points := w.points()
@@ -295,6 +297,7 @@ func TestNodesToSpare(t *testing.T) {
 			t.Errorf("%v nodes to spare (%v), want %q", got, ok, want)
 		}
 	}
+
 	say(1, 1, 0, core.VerdictGranted)
 	spare("") // a single node has none to spare
 	for node := range 3 {

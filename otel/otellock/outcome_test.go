@@ -134,6 +134,7 @@ func TestOutcomes(t *testing.T) {
 				c.do(w, w.locks(w.observer()), w.locks(core.Observer{}))
 				time.Sleep(time.Minute) // lets background work end
 				synctest.Wait()
+
 				want := append(slices.Clone(c.want), "waiters{name=jobs} 0")
 				if slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(s, "hold.") }) {
 					want = append(want, "leases{name=jobs} 0")

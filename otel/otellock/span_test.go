@@ -25,10 +25,12 @@ func TestSpanOfAWait(t *testing.T) {
 		_, holder := w.span("the holder")
 		lease := w.acquireIn(trace.ContextWithSpan(t.Context(), holder), others, "k")
 		time.AfterFunc(2*time.Second, func() { lease.Release(t.Context()) })
+
 		ctx, waiter := w.span("the waiter")
 		began := time.Now()
 		next := w.acquireIn(ctx, locks, "k")
 		took := time.Since(began)
+
 		spans := w.ended()
 		if len(spans) != 1 {
 			t.Fatalf("%d spans: only the acquisition that waited has one", len(spans))
@@ -40,6 +42,7 @@ func TestSpanOfAWait(t *testing.T) {
 		if !s.StartTime().Equal(began) || s.EndTime().Sub(s.StartTime()) != took {
 			t.Errorf("from %v for %v, want %v for %v", s.StartTime(), s.EndTime().Sub(s.StartTime()), began, took)
 		}
+
 		if n := attr(s, AttrAttempts); n == "" || n == "1" {
 			t.Errorf("%s attempts", n)
 		}
@@ -160,6 +163,7 @@ func TestEveryOperationHasASpanIfAsked(t *testing.T) {
 		}
 		again.Complete(ctx, nil)
 		synctest.Wait()
+
 		var names []string
 		for _, s := range w.ended() {
 			names = append(names, s.Name())
@@ -223,6 +227,7 @@ func TestLossShowsInTheHoldersTrace(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				c.lose(w, cancel, lease)
 				<-lease.Context().Done()
 				if c.atOnce {

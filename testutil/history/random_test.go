@@ -53,9 +53,11 @@ func legal(r *rand.Rand, key string) []step {
 	add := func(what, holder string, token uint64, at int, ok bool) {
 		steps = append(steps, step{what, key, holder, token, at, ok})
 	}
+
 	holders := []string{"a", "b", "c", "d"}
 	waiting := make(map[string]bool)
 	marked := r.IntN(4) > 0
+
 	for range 5 + r.IntN(20) {
 		for _, name := range holders {
 			if marked && !waiting[name] && r.IntN(2) == 0 {
@@ -64,6 +66,7 @@ func legal(r *rand.Rand, key string) []step {
 				now += r.IntN(2)
 			}
 		}
+
 		name := holders[r.IntN(len(holders))]
 		if marked && !waiting[name] {
 			add("attempt", name, 0, now, false)
@@ -78,6 +81,7 @@ func legal(r *rand.Rand, key string) []step {
 			fence = max(fence, by)
 			add("wrote", "", by, now, by == fence)
 		}
+
 		now += 1 + r.IntN(5)
 		switch r.IntN(4) {
 		case 0:

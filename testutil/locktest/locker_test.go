@@ -101,15 +101,18 @@ func TestPartition(t *testing.T) {
 		if err := lease.Lost(); err != nil {
 			t.Errorf("lost with a quorum: %v", err)
 		}
+
 		b.Link.Cut()
 		if err := a.Do(t.Context(), "k", func(context.Context) error { return lease.Lost() }); !errors.Is(err, core.ErrLost) {
 			t.Errorf("the first holder, when the second has the key: %v", err)
 		}
+
 		b.Link.Restore()
 		b.Links[0].Restore()
 		if err := b.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 			t.Errorf("mended: %v", err)
 		}
+
 		waits := make(chan error, 1)
 		held, err := a.TryAcquire(t.Context(), "k")
 		if err != nil {
@@ -119,6 +122,7 @@ func TestPartition(t *testing.T) {
 			waits <- b.Do(t.Context(), "k", func(context.Context) error { return nil })
 		}()
 		synctest.Wait()
+
 		b.Link.Kill() // also ends the subscription of the waiting process
 		if err := held.Release(t.Context()); err != nil {
 			t.Error(err)
@@ -156,12 +160,14 @@ func lose(t *testing.T, opts []core.Option, takes time.Duration) {
 		check(t, "the one who waits", err, nil)
 		next <- got
 	}()
+
 	began := time.Now()
 	b.Lose(lease.Context())
 	check(t, "lost", lease.Lost(), core.ErrLost)
 	if took := time.Since(began); took > takes {
 		t.Errorf("took %v", took)
 	}
+
 	got := testutil.Receive(t, next)
 	if got.FencingToken() <= lease.FencingToken() {
 		t.Errorf("token %d after %d", got.FencingToken(), lease.FencingToken())
@@ -169,6 +175,7 @@ func lose(t *testing.T, opts []core.Option, takes time.Duration) {
 	if took := time.Since(began); took > 11*time.Second {
 		t.Errorf("who waited got the key after %v", took)
 	}
+
 	check(t, "complete", lease.Complete(t.Context(), nil), core.ErrLost)
 	check(t, "release", lease.Release(t.Context()), core.ErrLost)
 	check(t, "release of the next", got.Release(t.Context()), nil)

@@ -43,6 +43,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
 		}
 	}
+
 	alone := request{round: &Round{op: wire.OpTouch}}
 	for _, queue := range [][]request{{alone, {round: &Round{}}}, {{round: &Round{}}, alone}, {alone, alone}} {
 		var f batch
@@ -50,6 +51,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("%d requests travel together, one of which is to be alone", len(f.requests))
 		}
 	}
+
 	var f batch
 	urgent := f.load([]request{{round: &Round{PayloadSize: 64 << 10}}}, 0)
 	if asking := f.load([]request{{round: &Round{}}}, 0); len(urgent) != 0 || len(asking) != 1 {
@@ -281,6 +283,7 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 		g.Nodes[0].Connections = 1
 		server.Hang()
 		defer server.Up()
+
 		end := func(n int, lease time.Duration) {
 			for range n {
 				var r Round
@@ -291,11 +294,13 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 				r.Abandon()
 			}
 		}
+
 		const long, short = 4 * MaxBatch * 10, 2000
 		end(long, time.Hour)
 		end(short, 5*time.Second)
 		time.Sleep(time.Minute) // the client may take some seconds to give up a request
 		synctest.Wait()
+
 		l := g.Buckets[0].lanes[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()

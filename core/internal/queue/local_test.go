@@ -124,6 +124,7 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 			t.Errorf("%d callers are left in line", n)
 		}
 	}
+
 	giveUp, gone := lineUp(t, q, "k", 2*maxPops)
 	giveUp()
 	for range 2 * maxPops {
@@ -132,6 +133,7 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 	if next := q.PassToNext("k"); next != nil {
 		t.Error("one that gave up has the turn")
 	}
+
 	q.PassOn("k")
 	if len(q.queues) != 0 {
 		t.Error("the line is kept though nobody has the turn")

@@ -221,6 +221,7 @@ func (d *differential) value(owner string) string {
 	if d.odd(10) {
 		v.MayHaveWaiter, v.Ended = true, one(d.r, 0, now-20, now-1000)
 	}
+
 	text := v.String()
 	if d.odd(10) {
 		return one(d.r, "hash", "text", text[:len(text)/2], text+"x", "\x04", "\x02"+text[1:], "\x04"+text[1:25]+"\xff"+strings.Repeat("y", d.r.IntN(60)), "\x01"+text[1:])
@@ -252,6 +253,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	if d.odd(5) {
 		focus = d.r.IntN(4)
 	}
+
 	switch focus {
 	case 0, 4:
 		a := Acquire{Settle: d.odd(15), ProposedToken: StampOf(time.UnixMicro(one(d.r, d.token(), d.us+2_500_001, d.us-2_500_001))), Carried: carried}
@@ -394,6 +396,7 @@ func (d *differential) compare(seed uint64, sides [2]*side, requests []Request, 
 			}
 		}
 	}
+
 	got, lives := sides[0].dump(d)
 	want, wantLives := sides[1].dump(d)
 	for i := range got {

@@ -85,6 +85,7 @@ func oneAtATime(t *testing.T, b backend) {
 		t.Fatal(err)
 	}
 	defer s.db.Close()
+
 	var latest uint64 // of the holder before; the lock protects it
 	var group sync.WaitGroup
 	for range contenders {
@@ -108,6 +109,7 @@ func oneAtATime(t *testing.T, b backend) {
 			}
 		})
 	}
+
 	group.Wait()
 	if value, err := s.read(t.Context(), "contended"); value != contenders*turns || err != nil {
 		t.Errorf("%d of %d updates, %v", value, contenders*turns, err)
@@ -226,6 +228,7 @@ func TestPostgresConnectionKilled(t *testing.T) {
 	if err == nil {
 		t.Error("the commit went through")
 	}
+
 	err = w.Do(t.Context(), "key", func(_ context.Context, token uint64) error {
 		second = token
 		return nil

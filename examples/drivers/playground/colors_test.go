@@ -17,6 +17,7 @@ func colours(t *testing.T, b *tab) {
 			return Object.fromEntries(['page', 'card', 'text', 'muted', 'edge', 'focus', 'good', 'good-page', 'bad', 'bad-page', 'warn', 'warn-page', 'a', 'on-a', 'b', 'on-b', 'c', 'on-c']
 				.map(name => [name, style.getPropertyValue('--' + name).trim()]));
 		})()`)
+
 		for _, pair := range [][2]string{{"text", "card"}, {"text", "page"}, {"muted", "card"}, {"muted", "page"}, {"good", "card"}, {"good", "good-page"},
 			{"bad", "card"}, {"bad", "bad-page"}, {"warn", "card"}, {"warn", "warn-page"}, {"on-a", "a"}, {"on-b", "b"}, {"on-c", "c"}} {
 			if got := contrast(c[pair[0]], c[pair[1]]); got < 4.5 {
@@ -28,6 +29,7 @@ func colours(t *testing.T, b *tab) {
 				t.Errorf("%s: %s on a card: %.2f", scheme, bar, got)
 			}
 		}
+
 		for vision, sees := range visions {
 			bars := []string{"a", "b", "c", "bad"}
 			for i, x := range bars {

@@ -28,6 +28,7 @@ func leftOpen(t *testing.T, path string, long time.Duration) {
 	p := started(t, "127.0.0.1:0", "PATH="+path)
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
+
 	var frames []time.Duration
 	begin, minute := time.Now(), time.Now()
 	for bursts := time.NewTicker(5 * time.Second); time.Since(begin) < long; <-bursts.C {
@@ -49,6 +50,7 @@ func leftOpen(t *testing.T, path string, long time.Duration) {
 			t.Errorf("more than %d MB", most)
 		}
 	}
+
 	slices.Sort(frames)
 	at := func(percent int) time.Duration { return frames[(len(frames)-1)*percent/100].Round(time.Millisecond) }
 	t.Logf("the next frame came after %v, p99 %v, at most %v", at(50), at(99), at(100))

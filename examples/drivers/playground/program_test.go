@@ -44,6 +44,7 @@ func started(t *testing.T, addr string, env ...string) *program {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	screen, terminal := openTerminal(t)
 	defer terminal.Close()
 	p := &program{t: t, said: make(chan string, 1), cmd: exec.Command(path, "-addr", addr)}
@@ -53,6 +54,7 @@ func started(t *testing.T, addr string, env ...string) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.stop() })
+
 	url := make(chan string, 1)
 	go func() {
 		defer screen.Close()
@@ -66,6 +68,7 @@ func started(t *testing.T, addr string, env ...string) *program {
 		p.said <- all.String()
 		close(url)
 	}()
+
 	select {
 	case p.url = <-url:
 	case <-time.After(patience):

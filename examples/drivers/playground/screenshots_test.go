@@ -37,6 +37,7 @@ func TestScreenshots(t *testing.T) {
 	b.press(`[data-do=burst_http]`)
 	b.await(counter("Updates with the lock") + ` > 200`)
 	b.await(green)
+
 	for _, c := range []struct {
 		name          string
 		width, height int64

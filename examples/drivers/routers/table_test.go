@@ -118,6 +118,7 @@ func TestTableOfAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
+
 	kinds := answers()
 	for name, router := range map[string]router{"chi": withChi, "echo": withEcho} {
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {

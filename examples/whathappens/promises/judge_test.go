@@ -137,6 +137,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 			if test.page != nil {
 				page = test.page(page)
 			}
+
 			found := notKept(scene.judge(s, parsePage(page), referee{ticks: !scene.forgets}))
 			if !slices.ContainsFunc(found, func(text string) bool {
 				return strings.Contains(text, test.want) && strings.HasPrefix(text, string(broken))
@@ -229,10 +230,12 @@ func TestTableCounts(t *testing.T) {
 		}
 		return all
 	}
+
 	table := newTable(plans)
 	if table.verdict() == nil {
 		t.Error("an empty table is no error")
 	}
+
 	table.add(results(notJudged))
 	if _, promises, total := table.sums(); promises != 0 || total.kept != 0 || total.notJudged == 0 || table.verdict() == nil {
 		t.Errorf("%d promises judged, %+v, %v", promises, total, table.verdict())
@@ -245,6 +248,7 @@ func TestTableCounts(t *testing.T) {
 	if table.verdict() == nil {
 		t.Error("broken promises are no error")
 	}
+
 	var out strings.Builder
 	table.print(&out)
 	if !strings.Contains(out.String(), "BROKEN 1×, kept 1×, not judged 1× (too slow a machine)") {

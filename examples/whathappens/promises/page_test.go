@@ -50,6 +50,7 @@ func TestChangesOfTheDocumentAreFound(t *testing.T) {
 		}
 		return &page[i]
 	}
+
 	for name, test := range map[string]struct {
 		change func(page []pageRow) []pageRow
 		says   string
