@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // where the system has no zones
+	_ "time/tzdata" // for systems without zones
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"

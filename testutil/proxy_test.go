@@ -16,7 +16,7 @@ import (
 type echo struct {
 	addr  string
 	lines atomic.Int64
-	ends  chan error // how each client's stream ended
+	ends  chan error // the error that ended each client's stream
 }
 
 func newEcho(t *testing.T) *echo {

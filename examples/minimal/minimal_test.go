@@ -130,7 +130,7 @@ func TestService(t *testing.T) {
 	if status, body := request(t, http.MethodGet, url+"/health"); status != http.StatusOK {
 		t.Errorf("health: %d %s", status, body)
 	}
-	if status, body := request(t, http.MethodPost, url+"/orders/4%222/charges"); status != http.StatusOK { // 4"2
+	if status, body := request(t, http.MethodPost, url+"/orders/4%222/charges"); status != http.StatusOK { // order 4"2
 		t.Errorf("a charge is answered with %d %s", status, body)
 	}
 	p.await(t, `INFO charged task="{\"order\":\"4\\\"2\"`)

@@ -81,7 +81,7 @@ func canPause() bool { return runtime.GOOS != "windows" }
 
 // Each button does what it says, and no button breaks a promise of the locks.
 func TestButtons(t *testing.T) {
-	race.SkipSweep(t) // as TestRun
+	race.SkipSweep(t) // as in TestRun
 	p := open(t)
 	becomes(t, p, "everything moves", func(s State) bool {
 		leaders := 0

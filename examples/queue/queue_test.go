@@ -109,7 +109,7 @@ func TestLedgerNotices(t *testing.T) {
 func TestLedgerInAnyOrder(t *testing.T) {
 	a := []string{"begin 1 1 100 order", "end 1 1 120 order", "completed 1 0 121 "}
 	b := []string{"duplicate 1 0 140 "}
-	for before := range len(a) + 1 { // lines of a
+	for before := range len(a) + 1 { // the lines of a that come first
 		l := newLedger()
 		l.enqueued("1")
 		for _, line := range a[:before] {

@@ -26,8 +26,8 @@ func oneNode(t *testing.T) *core.Locker {
 	return locker
 }
 
-// A service that starts at noon runs the job of three o'clock at once, and then each day on time. The bubble's clock begins at
-// midnight.
+// A service that starts at noon runs the job of three o'clock at once, and then each day on time. The bubble's clock
+// begins at midnight.
 func TestAtThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)

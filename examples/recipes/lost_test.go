@@ -53,7 +53,7 @@ func TestGinHandlerLosesItsLease(t *testing.T) {
 	})
 }
 
-// The handler of a task that loses its lease stops, and asynq retries the task.
+// The handler of a task stops when it loses its lease.
 func TestTaskLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locktest.New(t)

@@ -108,7 +108,8 @@ func requestsWhileAway(t *testing.T, n int) {
 	stays := make(chan bool)
 	go func() {
 		defer close(stays)
-		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
+		// The lease of this request is lost.
+		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond})
 	}()
 	<-o.inside
 
@@ -242,8 +243,9 @@ func TestReplicaKilledInATick(t *testing.T) {
 			return cron
 		}
 
-		dies := service(killed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }) // the tick of midnight
-		time.Sleep(25 * time.Second)                                                                // its leases have been renewed
+		// The first replica starts the tick of midnight, and has renewed its leases when it is killed.
+		dies := service(killed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		time.Sleep(25 * time.Second)
 		lives := service(survivor, func(ctx context.Context) error {
 			run, _ := cronlock.FromContext(ctx)
 			starts <- run

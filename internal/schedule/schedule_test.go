@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // where the system has no zones
+	_ "time/tzdata" // for systems without zones
 )
 
 func zone(t *testing.T, name string) *time.Location {
