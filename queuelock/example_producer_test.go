@@ -40,7 +40,7 @@ func standIns() (locker *core.Locker, queue *testutil.Node, end func()) {
 	}
 }
 
-// Three replicas have a Scheduler each, and enqueue each tick once.
+// Three replicas have a Scheduler each. Together they enqueue each tick once.
 func ExampleScheduler() {
 	locker, queue, end := standIns()
 	defer end()
@@ -84,7 +84,7 @@ func ExampleScheduler() {
 	// Output: invoices for everybody
 }
 
-// An order is charged once, even if it is enqueued twice.
+// An order is charged once, even if its charge is enqueued twice.
 func ExampleID() {
 	_, queue, end := standIns()
 	defer end()

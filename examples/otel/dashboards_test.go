@@ -208,7 +208,7 @@ func (u use) faults(s scrape) (faults []string) {
 	return faults
 }
 
-// Every metric and label in panels and rules is in a live scrape. The manual describes all of them.
+// Every metric and label in panels and rules is in a live scrape. The manual describes those of lockkit.
 func TestQueriesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	addr := started(t)

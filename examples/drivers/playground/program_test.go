@@ -26,7 +26,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, build.Run()
 })
 
-// A program is a playground that obeys its page, because its standard output is a terminal.
+// A program is a playground that waits for commands of its page, because its standard output is a terminal.
 type program struct {
 	t    *testing.T
 	url  string

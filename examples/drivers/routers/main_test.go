@@ -57,8 +57,8 @@ func lose(r *http.Request) {
 	<-lease.Context().Done()
 }
 
-// Behind chi and echo, over HTTP/1.0, 1.1 and 2, an answer is the same as behind net/http. A handler that loses its
-// lease has no success.
+// Behind chi and echo, over HTTP/1.0, 1.1 and 2, an answer is the same as behind net/http. A request does not succeed
+// if its handler loses its lease.
 func TestAnswers(t *testing.T) {
 	node := testutil.StartNode()
 	t.Cleanup(func() { node.Close() })

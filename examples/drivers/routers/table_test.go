@@ -171,7 +171,7 @@ func served(t *testing.T, h http.Handler) *httptest.Server {
 	return s
 }
 
-// An answer is a client's view of an answer, without the parts that may differ.
+// An answer is a response as the client sees it, without the parts that may differ.
 type answer struct {
 	text     string
 	replayed bool
