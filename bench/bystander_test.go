@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// What counts is by how much the clock went on beyond a look of the bystander, the longest time.
+// The result is the longest time for which the machine stood still between two looks of the bystander.
 func TestBystander(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
-		var stood atomic.Int64 // the machine, so far
+		var stood atomic.Int64 // how long the machine has stood still so far
 		b := bystander{make(chan struct{}), make(chan time.Duration, 1)}
 		go b.watch(func() time.Duration { return time.Since(began) + time.Duration(stood.Load()) })
 		for _, d := range []time.Duration{3 * time.Millisecond, 30 * time.Millisecond, 0, 20 * time.Millisecond} {

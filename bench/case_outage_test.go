@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A validFor is a lease that says until when it is valid.
+// A validFor is a lease with a known end of its validity.
 type validFor struct{ until *time.Time }
 
 func (l validFor) lost() error                   { return nil }
@@ -22,7 +22,7 @@ func TestRenewals(t *testing.T) {
 		if r.all() {
 			t.Error("all, and one was not renewed")
 		}
-		time.Sleep(time.Second + time.Nanosecond) // it is lost
+		time.Sleep(time.Second + time.Nanosecond) // the first lease is lost
 		if !r.all() {
 			t.Error("not all, and those that are left were renewed")
 		}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The document begins with ratios, shows the columns and rows of its digests, and ends with the goals that were missed and
-// the method.
+// The document begins with ratios, and shows the columns and rows of its digests. It ends with the goals that were
+// missed and the method.
 func TestDocument(t *testing.T) {
 	rates := section{title: "Uncontended lock and unlock"}
 	table1 := table{head: []string{"goroutines", "peer", "pairs/s", "min–max", "to redsync", "to rueidislock", "p50", "p99"}, text: 1}
@@ -21,6 +21,7 @@ func TestDocument(t *testing.T) {
 		{what: "another goal", want: "≥ 0.5×", got: []figure{{lockkitOpen, "0.74×", true}}},
 	}
 	printed := section{title: "Push to all, queue", text: "only printed"}
+
 	got := document(run{config: full, took: time.Minute}, 2, []section{rates, printed}, "benchmarks")
 	at := 0
 	for _, want := range []string{
@@ -41,5 +42,5 @@ func TestDocument(t *testing.T) {
 	}
 }
 
-// squeezed is a text without the padding of its tables.
+// squeezed returns a text without the padding of its tables.
 func squeezed(text string) string { return strings.Join(strings.Fields(text), " ") }

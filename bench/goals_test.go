@@ -35,20 +35,24 @@ func TestGoals(t *testing.T) {
 		with(lockkitOpen, 300, 58*time.Microsecond, 6*time.Microsecond, 0.125),
 		with(lockkitNew, 250, 70*time.Microsecond, 7*time.Microsecond, 0.1),
 	}
+
 	var s section
 	s.goals = append(s.goals, rateGoals(1, goalGoroutines, rs)...)
 	s.goals = append(s.goals, latencyGoals(1, 1, rs)...)
 	s.goals = append(s.goals, serverGoals(1, goalGoroutines, rs)...)
-	s.goals = append(s.goals, rateGoals(1, 1, rs)...)    // of other numbers of goroutines
-	s.goals = append(s.goals, latencyGoals(1, 2, rs)...) // there are no goals
+	s.goals = append(s.goals, rateGoals(1, 1, rs)...)    // other numbers of goroutines
+	s.goals = append(s.goals, latencyGoals(1, 2, rs)...) // have no goals
+
 	var got strings.Builder
 	for _, g := range s.goals {
 		got.WriteString(strings.Join([]string{g.want, g.of(lockkitOpen), g.of(lockkitNew), g.verdict()}, " | ") + "\n")
 	}
+
 	rs[3].requests = 1
 	if g := serverGoals(1, goalGoroutines, rs)[0]; g.verdict() != "– (smaller batches)" {
 		t.Errorf("batches of 2: %+v", *g)
 	}
+
 	const want = `≥ 3.0× redsync | 300, 3.00× | 250, 2.50× | lockkit, Open only
 ≥ 1.3× rueidislock | 300, 1.50× | 250, 1.25× | lockkit, Open only
 ≤ 1.2× redsync | 58.1 µs, 1.16× | 70.1 µs, 1.41× | lockkit, Open only

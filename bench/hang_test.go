@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A sticky locker's lock waits until it is cancelled, when it is asked for the n-th time.
+// A sticky is a locker whose n-th lock waits until it is cancelled.
 type sticky struct{ n, asked int }
 
 func (l *sticky) lock(ctx context.Context, _ string) (unlock, error) {
@@ -26,7 +26,7 @@ func (l *sticky) tryLock(ctx context.Context, key string) (unlock, error) { retu
 
 func (l *sticky) close() {}
 
-// stick measures a peer that hangs in its second round that counts.
+// stick measures a peer that hangs in its second measured round.
 func stick(t *testing.T, name string) (result, error) {
 	e := &entrant{peer: peer{name: name}, locker: &sticky{n: 130}, keys: keysFor(0, 1)}
 	err := interleave(t.Context(), 3, []*entrant{e}, &nodes{servers: nil}, load{goroutines: 1, measure: 50 * time.Millisecond})
@@ -66,7 +66,7 @@ func TestLockkitMayNotHang(t *testing.T) {
 	}
 }
 
-// All rounds of a peer may hang.
+// If all rounds of a peer hang, it has no figures.
 func TestPeerThatHangsAlways(t *testing.T) {
 	rs := results([]*entrant{
 		{peer: peer{name: baseline}, rounds: rounds(100, 50)},
@@ -98,7 +98,7 @@ func TestWaitingPeerThatHangs(t *testing.T) {
 	}
 }
 
-// A waiter that is never woken is cancelled, and the hand-offs before it are told.
+// A waiter that is never woken is cancelled, and the error says how many hand-offs came before it.
 func TestHandOverThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := peer{name: "stuck", open: func(context.Context, []string, time.Duration) (locker, error) { return &sticky{n: 1}, nil }}

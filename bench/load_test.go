@@ -25,7 +25,7 @@ func TestLoadCountsWhatReturnsInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// Calls return at 50, 60 … 140; those of before 45 and after 145 are in all.
+		// Calls return at 50, 60 … 140 ms. Calls that return before 45 or after 145 ms count only in all.
 		if s.calls != 2*10 || s.all != calls[0]+calls[1] || s.perSecond() != 200 {
 			t.Errorf("%d calls in %v, %d of all %d", s.calls, s.elapsed, s.all, calls)
 		}
@@ -38,7 +38,7 @@ func TestLoadCountsWhatReturnsInTime(t *testing.T) {
 	})
 }
 
-// A slice goes on until there were some calls of each goroutine, but not for long.
+// A slice goes on until each goroutine has made some calls, but only up to a limit.
 func TestLoadWaitsForWaves(t *testing.T) {
 	for took, want := range map[time.Duration]int{
 		70 * time.Millisecond: 3, // the third is over within 5 times 50 ms
@@ -56,7 +56,7 @@ func TestLoadWaitsForWaves(t *testing.T) {
 	}
 }
 
-// What holds up calls does so until the time is over, and what they took is not counted.
+// Calls that are held up do not return before the time is over, and their durations are not counted.
 func TestLoadOfCallsThatWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wake := make(chan struct{})

@@ -23,8 +23,9 @@ func TestPeers(t *testing.T) {
 				t.Cleanup(l.close)
 				return l
 			}
+
 			mine, theirs := open(), open()
-			for range 2 { // what is unlocked can be locked again
+			for range 2 { // an unlocked key can be locked again
 				unlock, err := mine.lock(ctx, "key")
 				if err != nil {
 					t.Fatal(err)
@@ -36,6 +37,7 @@ func TestPeers(t *testing.T) {
 					t.Errorf("unlock: %v", err)
 				}
 			}
+
 			unlock, err := theirs.tryLock(ctx, "key")
 			if err != nil {
 				t.Fatalf("trying a free key: %v", err)
@@ -68,10 +70,12 @@ func TestHolders(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+
 			hs := make(holdings, 3)
 			if errs := hs.take(ctx, h); errs != nil {
 				t.Fatal(errs)
 			}
+
 			visitor, err := p.visit(on.addrs()[0], 1, time.Minute)
 			if err != nil {
 				t.Fatal(err)
@@ -83,6 +87,7 @@ func TestHolders(t *testing.T) {
 			if lost := hs.lost(); lost != nil {
 				t.Errorf("lost: %v", lost)
 			}
+
 			if errs := hs[:1].release(ctx); errs != nil {
 				t.Error(errs)
 			}

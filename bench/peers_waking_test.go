@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// waitFor has one locker of a peer wait until another has released.
+// waitFor makes one locker of a peer wait until another one has released the key.
 func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
 	t.Helper()
 	open := func() locker {
@@ -18,6 +18,7 @@ func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
 		t.Cleanup(l.close)
 		return l
 	}
+
 	mine, theirs := open(), open()
 	unlock, err := mine.lock(ctx, "key")
 	if err != nil {
@@ -31,17 +32,19 @@ func waitFor(t *testing.T, ctx context.Context, p peer, on *nodes) {
 		}
 		got <- err
 	}()
+
 	select {
 	case err := <-got:
 		t.Fatalf("a held key: %v", err)
 	case <-time.After(50 * time.Millisecond): // it waits by then, unless the machine is busy
 	}
+
 	if err := errors.Join(unlock(ctx), <-got); err != nil {
 		t.Error(err)
 	}
 }
 
-// Who is pushed has no place in a queue.
+// Only the peer "lockkit, queue" puts its waiters into a queue. The other peers push to them without a queue.
 func TestPushedHaveNoQueue(t *testing.T) {
 	for _, p := range wakingPeers {
 		t.Run(p.name, func(t *testing.T) {
@@ -61,7 +64,7 @@ func TestPushedHaveNoQueue(t *testing.T) {
 	}
 }
 
-// Every node says that the key was released. Who waits tries once.
+// Every node reports that a key was released. A waiter tries once for each release.
 func TestPushedOnceForEachRelease(t *testing.T) {
 	l := &pushedLocker{wake: make(chan struct{}, 1)}
 	woken := func() bool {

@@ -16,7 +16,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// onOne runs a test on one server, with a context that ends.
+// onOne runs a test on one server, with a context that has a timeout.
 func onOne(t *testing.T, test func(context.Context, *nodes)) {
 	ctx, cancel := context.WithTimeoutCause(t.Context(), 30*time.Second, errHung)
 	defer cancel()
@@ -28,8 +28,9 @@ func onOne(t *testing.T, test func(context.Context, *nodes)) {
 	}
 }
 
-// withPeer runs a test of a peer on one server, and once more if a peer other than lockkit hung: rueidislock does if a wait
-// begins when the machine is busy, once in a great while. It may forget the waiter, which no release wakes then.
+// withPeer runs a test of a peer on one server. It runs the test once more if a peer other than lockkit hung. On a busy
+// machine, rueidislock hangs once in a great while: it may forget a waiter whose wait just began, and then no release
+// wakes the waiter.
 func withPeer(t *testing.T, p peer, test func(context.Context, *nodes) error) {
 	var err error
 	for range 2 {
@@ -58,6 +59,7 @@ func TestHandOver(t *testing.T) {
 					if err != nil {
 						return err
 					}
+
 					var wait Wait
 					awaited := make(chan error, 1)
 					go func() { awaited <- others[0].call(ctx, "Await", "key", &wait) }()
@@ -67,6 +69,7 @@ func TestHandOver(t *testing.T) {
 						return nil
 					case <-time.After(50 * time.Millisecond):
 					}
+
 					released := clock()
 					if err := unlock(ctx); err != nil {
 						return err

@@ -34,9 +34,9 @@ func TestQuartiles(t *testing.T) {
 	}
 }
 
-// Tasks are done once each, with locks and without.
+// Each task is done once, with locks and without.
 func TestQueueRun(t *testing.T) {
-	testutil.NewServers(t, 0) // skips where there is no redis-server
+	testutil.NewServers(t, 0) // skips the test if there is no redis-server
 	for _, nodes := range []int{0, 1} {
 		b := batch{kind: "task", tasks: 20}
 		w, err := queueRun{servers: 2, concurrency: 2, nodes: nodes, batches: []batch{b}, limit: time.Minute}.run(t.Context())
@@ -49,7 +49,7 @@ func TestQueueRun(t *testing.T) {
 	}
 }
 
-// A turn is from gate to gate, so that all of its tasks are over.
+// A turn goes from gate to gate, so that all of its tasks are done.
 func TestCostTurn(t *testing.T) {
 	testutil.NewServers(t, 0)
 	err := onNodes(2+queueNodes, 0, func(on *nodes) error {

@@ -26,7 +26,7 @@ func TestResults(t *testing.T) {
 	if got.rate != 200 || got.low != 10 || got.high != 300 {
 		t.Errorf("rate %v, %v to %v", got.rate, got.low, got.high)
 	}
-	if got.ratio != 3.5 { // of 3 and 4: there is none to a round without calls
+	if got.ratio != 3.5 { // the median of 3 and 4; a round without calls has no ratio
 		t.Errorf("ratio %v, want 3.5", got.ratio)
 	}
 	if got.failures != 3 || got.failure.Error() != "first" {

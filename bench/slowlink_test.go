@@ -9,7 +9,8 @@ import (
 
 const testDelay = 20 * time.Millisecond
 
-// echoLink is a link to a server that sends back what it gets. Each connection of the server that ends is told.
+// echoLink starts a server that sends back what it receives, and a link to it. ended reports each connection of the
+// server that ends.
 func echoLink(t *testing.T) (link *slowLink, ended <-chan struct{}) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -48,7 +49,7 @@ func dial(t *testing.T, link *slowLink) net.Conn {
 	return c
 }
 
-// echo sends pieces and waits until all of them are back.
+// echo sends pieces, waits until all of them are back, and returns how long that took.
 func echo(t *testing.T, c net.Conn) (took time.Duration) {
 	start := time.Now()
 	for _, piece := range []string{"one ", "two ", "three"} {

@@ -15,7 +15,8 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// A callbackSite is where a delivery calls code of the user's, which misbehaves there. The observer wraps another one.
+// A callbackSite is a place at which a delivery calls the user's code. The code misbehaves there. observer wraps an
+// Observer.
 type callbackSite struct {
 	observer func(o core.Observer, misbehave func()) core.Observer
 	key      func(misbehave func()) Option
@@ -23,10 +24,10 @@ type callbackSite struct {
 	fails    func(misbehave func()) error
 }
 
-// The keys of the task at which code of the user's misbehaves.
+// The keys of the task whose callbacks misbehave.
 var victimIdentity, victimKey = core.Key("queue", "task", idPrefix+core.Key("victim")), core.Key("order", "1")
 
-// atStart misbehaves when an operation begins.
+// atStart returns the site at the beginning of an operation.
 func atStart(kind core.OpKind, key string) callbackSite {
 	return callbackSite{observer: func(o core.Observer, misbehave func()) core.Observer {
 		start := o.Start
@@ -40,7 +41,7 @@ func atStart(kind core.OpKind, key string) callbackSite {
 	}}
 }
 
-// atEnd misbehaves when an operation has ended.
+// atEnd returns the site at the end of an operation.
 func atEnd(kind core.OpKind, key string) callbackSite {
 	return callbackSite{observer: func(o core.Observer, misbehave func()) core.Observer {
 		start := o.Start
@@ -59,7 +60,7 @@ func atEnd(kind core.OpKind, key string) callbackSite {
 	}}
 }
 
-// A mischievous error has a method that misbehaves.
+// A mischievous is an error whose method Is misbehaves.
 type mischievous struct {
 	error
 	misbehave func()
@@ -67,8 +68,7 @@ type mischievous struct {
 
 func (e mischievous) Is(error) bool { e.misbehave(); return false }
 
-// Code of the user's that misbehaves once delays its task, and keeps no other task waiting. The task is done in the end, and
-// neither identity, key nor waiting place is left taken.
+// User code that misbehaves once delays its own task, but no other task. Its task is done in the end.
 func TestCallbackMisbehaves(t *testing.T) {
 	race.SkipSweep(t)
 	for where, at := range callbackSites() {
@@ -78,14 +78,14 @@ func TestCallbackMisbehaves(t *testing.T) {
 	}
 }
 
-// The same for panics alone, which the race detector watches.
+// The same rule for panics alone. This test also runs under the race detector.
 func TestCallbackPanics(t *testing.T) {
 	for where, at := range callbackSites() {
 		bubbleOf(t, where, func(t *testing.T, r *rig) { r.misbehaves(at, misbehaviours["panics"]) })
 	}
 }
 
-// misbehaviours of a callback; until is closed when one that blocks goes on.
+// misbehaviours are the ways in which a callback can misbehave. A callback that blocks goes on when until is closed.
 var misbehaviours = map[string]func(until <-chan struct{}){
 	"panics":             func(<-chan struct{}) { panic("callback") },
 	"blocks":             func(until <-chan struct{}) { <-until },
@@ -93,7 +93,7 @@ var misbehaviours = map[string]func(until <-chan struct{}){
 	"ends its goroutine": func(<-chan struct{}) { runtime.Goexit() },
 }
 
-// callbackSites are the places at which queuelock calls the user's code.
+// callbackSites returns the places at which queuelock calls the user's code.
 func callbackSites() map[string]callbackSite {
 	return map[string]callbackSite{
 		"acquire identity, start": atStart(core.OpAcquire, victimIdentity), "acquire identity, end": atEnd(core.OpAcquire, victimIdentity),
@@ -137,6 +137,7 @@ func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 			how(until)
 		}
 	}
+
 	observer, key := r.events.Observer(), field("order")
 	if at.observer != nil {
 		observer = at.observer(observer, misbehave)
@@ -144,9 +145,11 @@ func (r *rig) misbehaves(at callbackSite, how func(until <-chan struct{})) {
 	if at.key != nil {
 		key = at.key(misbehave)
 	}
+
 	soon := func(cfg *asynq.Config) {
 		cfg.RetryDelayFunc = func(int, error, *asynq.Task) time.Duration { return time.Second }
 	}
+
 	var runs, others atomic.Int32
 	r.serve(setup{locker: r.locks.Replica(core.WithObserver(observer)).Locker, adjust: soon, opts: []Option{key, WithGrace(5 * time.Second)}},
 		func(ctx context.Context, task *asynq.Task) error {

@@ -36,7 +36,7 @@ func TestNewNamesEveryFault(t *testing.T) {
 	wantFaults(t, err, "give it to New")
 }
 
-// wantFaults checks that an error names all of that.
+// wantFaults checks that the error names each of these faults.
 func wantFaults(t *testing.T, err error, want ...string) {
 	t.Helper()
 	for _, w := range want {
@@ -46,7 +46,7 @@ func wantFaults(t *testing.T, err error, want ...string) {
 	}
 }
 
-// Configure keeps what the user has, and asynq's defaults.
+// Configure keeps the user's settings and asynq's defaults.
 func TestConfigureWraps(t *testing.T) {
 	r := must(New(testLocker(t)))
 	task := asynq.NewTask("task", nil)
@@ -56,7 +56,7 @@ func TestConfigureWraps(t *testing.T) {
 	if err := r.Configure(&plain); err != nil {
 		t.Fatal(err)
 	}
-	plain.ErrorHandler.HandleError(t.Context(), task, theirs) // there is nobody to tell
+	plain.ErrorHandler.HandleError(t.Context(), task, theirs) // works without an ErrorHandler of the user's
 	if d := plain.RetryDelayFunc(5, theirs, task); d < 625*time.Second || d > 1000*time.Second {
 		t.Errorf("not asynq's default delay: %v", d)
 	}
@@ -93,7 +93,7 @@ func TestConfigureWraps(t *testing.T) {
 	}
 }
 
-// A server that was not wired is said so, once; one that was, not.
+// If a server was not wired to its Middleware, the log says so once.
 func TestMissingConfigureIsSaidOnce(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A Cooldown that is no time is an error like any other, which says so.
+// A Cooldown out of range is an ordinary error that names the range.
 func TestCooldownOutOfRange(t *testing.T) {
 	for _, d := range []time.Duration{-1, 24*time.Hour + 1} {
 		err := fmt.Errorf("upstream: %w", Cooldown(d))
@@ -26,7 +26,7 @@ func TestCooldownOutOfRange(t *testing.T) {
 	}
 }
 
-// Those who wait in place for a key leave when it is to rest for long.
+// Tasks that wait in place for a key leave when the key gets a long cooldown.
 func TestCooldownSendsWaitersAway(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.serve(setup{opts: []Option{field("order")}}, r.does(func(ctx context.Context, run int) error {
@@ -38,6 +38,7 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 			}
 			return nil
 		}))
+
 		r.begun(r.enqueue(order(1), asynq.TaskID("cools")))
 		for range 2 {
 			r.enqueue(order(1))
@@ -46,12 +47,14 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 		if n := r.events.Running(core.OpAcquire); n != 2 {
 			t.Fatalf("%d wait in place", n)
 		}
+
 		r.pass(time.Minute)
 		if n := r.events.Running(core.OpAcquire); n != 0 || r.count(EventCooldown) != 1 {
 			t.Errorf("%d wait in place for a key that rests, %v", n, r.events.Counts())
 		}
+
 		before := r.count(EventContended)
-		info := r.enqueue(order(1), asynq.Timeout(4*time.Hour)) // it could wait for as long
+		info := r.enqueue(order(1), asynq.Timeout(4*time.Hour)) // its timeout would allow it to wait
 		r.pass(time.Minute)
 		if n := r.events.Running(core.OpAcquire); n != 0 || r.count(EventContended) != before+1 || r.state(info) != "retry" {
 			t.Errorf("%d wait in place for a key that is known to rest, %v", n, r.events.Counts())
@@ -59,7 +62,8 @@ func TestCooldownSendsWaitersAway(t *testing.T) {
 	})
 }
 
-// After a lost lease the key may be somebody else's, and does not rest; the task does.
+// After a lost lease, the key has no cooldown, because it may have another holder. The task still comes back only after
+// the cooldown.
 func TestCooldownAfterLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.serve(setup{opts: []Option{field("order")}}, r.does(func(ctx context.Context, run int) error {

@@ -11,7 +11,7 @@ import (
 
 func between(d, least, most time.Duration) bool { return d >= least && d <= most }
 
-// A lateContext is one that has ended before it says so, as after a pause of the process: whoever asks is told.
+// A lateContext has ended before its Done channel is closed, as after a pause of the process. Its method Err knows it.
 type lateContext struct {
 	context.Context
 	over *atomic.Bool
@@ -24,7 +24,8 @@ func (c lateContext) Err() error {
 	return c.Context.Err()
 }
 
-// The handler's context tells whoever asks that one of those which it joins has ended, although none has said so.
+// The method Err of the handler's context knows when one of the joined contexts has ended, even before its Done channel
+// is closed.
 func TestHandlerContextLooksAtTheClock(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var over atomic.Bool

@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// once has the first command of a kind fail, unsent.
+// once returns a fault that drops the first command of a kind.
 func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 	var hit atomic.Bool
 	return func(cmd redis.Cmder) testutil.Action {
@@ -24,8 +24,8 @@ func once(is func(redis.Cmder) bool) func(redis.Cmder) testutil.Action {
 	}
 }
 
-// If asynq fails to delete a set of tasks that it has aggregated, they join the next set, with others. A handler that runs
-// each member by Once runs none of them twice.
+// If asynq fails to delete a set of tasks that it has aggregated, these tasks join the next set. A handler that runs
+// each member by Once runs no member twice.
 func TestMembersAggregatedTwice(t *testing.T) {
 	for _, byOnce := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprintf("by Once %v", byOnce), func(t *testing.T, r *rig) {
@@ -40,6 +40,7 @@ func TestMembersAggregatedTwice(t *testing.T) {
 					return asynq.NewTask("task", []byte(strings.Join(members, ",")))
 				})
 			}
+
 			srv := r.serve(setup{adjust: adjust, locker: l}, func(ctx context.Context, task *asynq.Task) error {
 				for m := range strings.SplitSeq(string(task.Payload()), ",") {
 					do := func(ctx context.Context, _ string, run func(context.Context) error) error { return run(ctx) }
@@ -55,16 +56,20 @@ func TestMembersAggregatedTwice(t *testing.T) {
 				}
 				return nil
 			})
-			srv.link.OnRequest(once(func(cmd redis.Cmder) bool { // the deletion of the set
+
+			// This command deletes the set.
+			srv.link.OnRequest(once(func(cmd redis.Cmder) bool {
 				return strings.HasPrefix(cmd.Name(), "eval") && fmt.Sprint(cmd.Args()[2]) == "2" && strings.HasSuffix(fmt.Sprint(cmd.Args()[4]), ":aggregation_sets")
 			}))
+
 			r.enqueue(asynq.NewTask("task", []byte("a")), asynq.Group("g"))
 			r.enqueue(asynq.NewTask("task", []byte("b")), asynq.Group("g"))
 			r.pass(5 * time.Minute)
-			for i := range 3 { // asynq looks at a group when a member joins
+			for i := range 3 { // asynq looks at a group only when a member joins
 				r.enqueue(asynq.NewTask("task", fmt.Append(nil, i)), asynq.Group("g"))
 				r.pass(2 * time.Minute)
 			}
+
 			want := 2
 			if byOnce {
 				want = 1

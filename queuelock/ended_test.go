@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// An ending is what ends the contexts of a server's tasks, and is not asynq.
+// An ending is a way in which the application, and not asynq, ends the contexts of a server's tasks.
 type ending struct {
 	name string
 	// wires makes stop end the contexts of the tasks of a server.
@@ -40,21 +40,21 @@ var endings = []ending{
 	}},
 }
 
-// servesUntil starts a server whose tasks' contexts end with stop.
+// serves starts a server. The contexts of its tasks end with stop.
 func (e ending) serves(r *rig, stop context.Context, opts []Option, h asynq.HandlerFunc) *process {
 	m := r.middleware(r.locker(), opts...)
 	s := setup{bare: true, adjust: r.configures(m)}
 	return r.serve(s.with(func(s *setup) asynq.HandlerFunc { return e.wires(stop, m, s, m.Middleware(h)) }))
 }
 
-// with returns a setup, and the handler that wires made of it.
+// with returns the setup as wires has changed it, and the handler that wires returned.
 func (s setup) with(wires func(s *setup) asynq.HandlerFunc) (setup, asynq.HandlerFunc) {
 	h := wires(&s)
 	return s, h
 }
 
-// If the application ends the context of a task that waits, the task is given back, and counts no retry. On its last attempt,
-// it stays in its worker until asynq takes it back; then another server runs it.
+// If the application ends the context of a waiting task, the task is given back and counts no retry. On its last
+// attempt, a task stays in its worker until asynq takes it back. Then another server runs it.
 func TestApplicationEndsContexts(t *testing.T) {
 	for _, e := range endings {
 		bubbleOf(t, e.name, func(t *testing.T, r *rig) {
@@ -65,6 +65,7 @@ func TestApplicationEndsContexts(t *testing.T) {
 			r.pass(10 * time.Second)
 			end()
 			r.pass(10 * time.Second)
+
 			check := func(when string) {
 				for _, info := range tasks {
 					got := must(r.inspector.GetTaskInfo(info.Queue, info.ID))
@@ -73,9 +74,11 @@ func TestApplicationEndsContexts(t *testing.T) {
 					}
 				}
 			}
+
 			check("while the server runs")
 			p.Shutdown()
 			check("after the server has shut down")
+
 			free()
 			r.serve(setup{opts: []Option{field("order")}}, r.works(time.Second))
 			r.pass(time.Minute)
@@ -91,8 +94,8 @@ func TestApplicationEndsContexts(t *testing.T) {
 	}
 }
 
-// Likewise if the context has ended before the task comes to the middleware, also if that makes the key function fail, or
-// if the deadline is what a middleware further out has set.
+// If the context has ended before a task reaches the middleware, the task is not run, counts no retry and is not
+// archived. This also holds if the ended context makes the key function fail.
 func TestContextsThatHaveEnded(t *testing.T) {
 	race.SkipSweep(t)
 	asks := WithKey(func(ctx context.Context, _ *asynq.Task) (string, error) { return "k", ctx.Err() })
@@ -118,8 +121,8 @@ func TestContextsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// A deadline that a middleware further out sets counts no retry of a task that waits for its key. A last attempt is archived
-// before it, because it is the task's.
+// A deadline that a middleware further out sets counts as the task's own. A task that waits for its key until then
+// counts no retry. On its last attempt it is archived before that deadline.
 func TestDeadlineFurtherOut(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		m := r.middleware(r.locker(), field("order"))
@@ -141,7 +144,8 @@ func TestDeadlineFurtherOut(t *testing.T) {
 	})
 }
 
-// The end of the BaseContext ends the context of a handler, with its cause. asynq waits for the handler, so a result is kept.
+// The end of the BaseContext ends the context of a handler with the same cause. asynq waits for the handler, so its
+// result counts.
 func TestBaseContextOfAHandler(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		stop, end := context.WithCancelCause(context.Background())

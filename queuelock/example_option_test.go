@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/queuelock"
 )
 
-// charge enqueues a task for order 42 and serves it under a Middleware with the options. Its handler prints the keys that it
-// holds.
+// charge enqueues a task for order 42, and serves it under a Middleware with the options. Its handler prints the key of
+// its lease.
 func charge(opts ...queuelock.Option) {
 	locker, queue, end := standIns()
 	defer end()
@@ -46,8 +46,8 @@ func charge(opts ...queuelock.Option) {
 	<-done
 }
 
-// Tasks of one order run one at a time, over all servers. Without WithKey, only redeliveries of the same task exclude each
-// other.
+// Tasks of one order run one at a time, on all servers together. Without WithKey, only redeliveries of the same task
+// exclude each other.
 func ExampleWithKey() {
 	charge(queuelock.WithKey(queuelock.ByPayloadField("order", "id")))
 	// Output: charged under 8:order.id/2:42
@@ -65,13 +65,13 @@ func ExampleWithGrace() {
 	// Output: charged under 5:queue/4:task/21:lockkit:6:charge/2:42
 }
 
-// A delivery of the task does not run again for a day after it has completed.
+// A completed task does not run again for a day.
 func ExampleWithRetention() {
 	charge(queuelock.WithRetention(24 * time.Hour))
 	// Output: charged under 5:queue/4:task/21:lockkit:6:charge/2:42
 }
 
-// The key is that of the field, whatever the type of the task.
+// The key is made from a field of the payload, for tasks of all types.
 func ExampleByPayloadField() {
 	byOrder := queuelock.ByPayloadField("order", "id")
 	fmt.Println(byOrder(context.Background(), asynq.NewTask("charge", []byte(`{"order":{"id":42}}`))))
@@ -82,7 +82,7 @@ func ExampleByPayloadField() {
 	// payload field "order.id": it is missing
 }
 
-// The key is that of a header of the task.
+// The key is made from a header of the task.
 func ExampleByHeader() {
 	task := asynq.NewTaskWithHeaders("charge", nil, map[string]string{"tenant": "acme"})
 	fmt.Println(queuelock.ByHeader("tenant")(context.Background(), task))
@@ -97,10 +97,10 @@ func ExampleOptional() {
 	// Output: "" <nil>
 }
 
-// A handler gives its task back for a minute, without counting a retry; the key rests until then.
+// A handler gives its task back for a minute, without counting a retry. The key is not granted during that time.
 func ExampleCooldown() {
 	handler := func(context.Context, *asynq.Task) error {
-		limited := true // as the API says that is called here
+		limited := true // the called API says so
 		if limited {
 			return queuelock.Cooldown(time.Minute)
 		}

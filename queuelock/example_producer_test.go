@@ -16,7 +16,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// standIns are stand-ins for Redis servers, so that the examples run: three for locks, one for asynq.
+// standIns starts stand-ins for Redis servers, so that the examples run: three for locks, one for asynq. end stops
+// them.
 func standIns() (locker *core.Locker, queue *testutil.Node, end func()) {
 	var nodes []*testutil.Node
 	for range 4 {
@@ -39,7 +40,7 @@ func standIns() (locker *core.Locker, queue *testutil.Node, end func()) {
 	}
 }
 
-// Three replicas, each with a scheduler of its own.
+// Three replicas have a Scheduler each. Together they enqueue each tick once.
 func ExampleScheduler() {
 	locker, queue, end := standIns()
 	defer end()
@@ -83,7 +84,7 @@ func ExampleScheduler() {
 	// Output: invoices for everybody
 }
 
-// An order is charged once, however often that is asked for.
+// An order is charged once, even if its charge is enqueued twice.
 func ExampleID() {
 	_, queue, end := standIns()
 	defer end()

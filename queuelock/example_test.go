@@ -11,7 +11,7 @@ import (
 )
 
 func ExampleNew() {
-	locker, queue, end := standIns() // for Redis servers, so that this runs
+	locker, queue, end := standIns() // stand-ins for Redis servers, so that this runs
 	defer end()
 	ql, err := queuelock.New(locker, queuelock.WithKey(queuelock.ByPayloadField("order_id")))
 	if err != nil {
@@ -28,7 +28,7 @@ func ExampleNew() {
 		run, _ := queuelock.FromContext(ctx)
 		fmt.Println("charging under", run.Identity)
 		close(done)
-		return nil // pass run.FencingToken or run.Identity on to whatever is charged
+		return nil // pass run.FencingToken or run.Identity to the payment service
 	})
 	srv := asynq.NewServerFromRedisClient(queue.Client(), cfg)
 	if err := srv.Start(mux); err != nil {
@@ -43,7 +43,7 @@ func ExampleNew() {
 	// Output: charging under 5:queue/4:task/21:lockkit:6:charge/2:42
 }
 
-// A handler's own unit test calls the handler, in a context of NewContext.
+// A unit test of a handler calls it with a context of NewContext.
 func ExampleNewContext() {
 	charge := func(ctx context.Context, t *asynq.Task) error {
 		run, _ := queuelock.FromContext(ctx)

@@ -16,9 +16,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Schedules that lost tasks before, each with its outcome now.
+// Schedules under which tasks are easily lost.
 
-// dropping is what a handler does that drops its task if another one runs under the key, as docs/recipes.md has it.
+// dropping runs work under the key, or drops the task if another task holds the key. docs/recipes.md shows such a
+// handler.
 func dropping(ctx context.Context, locker *core.Locker, key string, work func(context.Context) error) error {
 	run, _ := FromContext(ctx)
 	err := locker.TryDo(ctx, key, work, core.Note(run.Identity))
@@ -30,8 +31,8 @@ func dropping(ctx context.Context, locker *core.Locker, key string, work func(co
 	return err
 }
 
-// A task whose handler failed while the locks were unreachable meets the lease that it has left itself. It is not dropped
-// because of that; a task that meets another one is.
+// A task whose handler failed while the locks were unreachable may meet its own lease. It is not dropped because of
+// that. A task that meets the lease of another task is dropped.
 func TestDropMeetsItsOwnLease(t *testing.T) {
 	const away = 900 * time.Millisecond
 	bubble(t, func(t *testing.T, r *rig) {
@@ -48,9 +49,11 @@ func TestDropMeetsItsOwnLease(t *testing.T) {
 			time.AfterFunc(away, r.hang())
 			return errors.New("failed")
 		})
+
 		r.serve(setup{adjust: again}, func(ctx context.Context, task *asynq.Task) error {
 			return dropping(ctx, l, "report", func(ctx context.Context) error { return work(ctx, task) })
 		})
+
 		info := r.enqueue(order(1))
 		r.pass(10 * time.Second)
 		other := r.enqueue(order(1))
@@ -61,8 +64,8 @@ func TestDropMeetsItsOwnLease(t *testing.T) {
 	})
 }
 
-// asynq sets its unique lock before it finds an id taken, and leaves it. So a task of a Scheduler must not have one: Register
-// refuses it, as an option of its own and of NewTask.
+// asynq sets its unique lock before it finds that an id is taken, and leaves the lock. So a Scheduler's task must not
+// have one: Register refuses a task that was made with asynq.Unique.
 func TestTickOfAUniqueTask(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		err := r.idleReplica().Register("entry", "@every 30s", asynq.NewTask("task", nil, asynq.Unique(time.Hour)))
@@ -76,8 +79,8 @@ func TestTickOfAUniqueTask(t *testing.T) {
 	})
 }
 
-// Three servers, each near another node, take tasks of one key at the same instant, and their votes are split. Whichever drop
-// theirs, one runs it.
+// Three servers, each near another node, take tasks of one key at the same instant, so that their votes are split. Some
+// servers drop their tasks, but one task of each key runs.
 func TestDropWhenVotesAreSplit(t *testing.T) {
 	const between = 60 * time.Millisecond
 	bubble(t, func(t *testing.T, r *rig) {
@@ -96,12 +99,14 @@ func TestDropWhenVotesAreSplit(t *testing.T) {
 				})
 			})
 		}
+
 		r.pass(3 * time.Second)
 		for i := range keys {
 			for site := range 3 {
 				r.enqueue(asynq.NewTask("task", fmt.Append(nil, i)), asynq.Queue(fmt.Sprint("site", site)))
 			}
 		}
+
 		r.pass(3 * time.Minute)
 		if len(r.ledger.done) != keys || r.ledger.overlaps > 0 {
 			t.Errorf("%d of %d keys had a run, %d overlaps", len(r.ledger.done), keys, r.ledger.overlaps)
@@ -109,7 +114,7 @@ func TestDropWhenVotesAreSplit(t *testing.T) {
 	})
 }
 
-// far delays what a server at a site asks of the nodes of others.
+// far delays the requests of a server at a site to the nodes of other sites.
 func (r *rig) far(site int, d time.Duration) func(redis.Cmder) testutil.Action {
 	turn := -1
 	var mu sync.Mutex

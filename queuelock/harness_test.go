@@ -26,13 +26,13 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// A rig is a Redis for asynq, nodes for locks, and what became of the tasks.
+// A rig is the environment of a test: a Redis for asynq, lock nodes, and a record of the tasks' runs.
 type rig struct {
 	t         *testing.T
 	queue     *testutil.Node     // embedded, in a bubble
 	nodes     []*testutil.Node   // likewise
-	locks     *locktest.Locker   // of a process of its own on these
-	servers   []*testutil.Server // in real time: for the nodes, and the last one for asynq
+	locks     *locktest.Locker   // of a process of its own on these nodes
+	servers   []*testutil.Server // in real time: three lock nodes, then asynq's Redis
 	client    *asynq.Client
 	inspector *asynq.Inspector
 
@@ -41,24 +41,24 @@ type rig struct {
 	logs   logbook.Book
 }
 
-// bubble runs f on embedded servers in a synctest bubble, where asynq's minutes pass in no time.
+// bubble runs f on embedded servers in a synctest bubble, where asynq's minutes pass at once.
 func bubble(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	t.Parallel()
 	bubbleNow(t, f)
 }
 
-// bubbleOf is bubble in a subtest of that name.
+// bubbleOf runs bubble in a subtest with the given name.
 func bubbleOf(t *testing.T, name string, f func(t *testing.T, r *rig)) {
 	t.Run(name, func(t *testing.T) { bubble(t, f) })
 }
 
-// bubbleNow is bubble for tests that are not parallel.
+// bubbleNow is bubble for tests that must not be parallel.
 func bubbleNow(t *testing.T, f func(t *testing.T, r *rig)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := &rig{t: t, nodes: testutil.NewNodes(t, 3), queue: testutil.NewNodes(t, 1)[0]}
-		t.Cleanup(r.idle) // the last of them
+		t.Cleanup(r.idle) // runs after all cleanups that are registered later
 		r.locks = locktest.NewOn(t, r.nodes, core.WithObserver(r.events.Observer()), core.WithLogger(r.logs.Logger()),
 			core.TTL(3*time.Second), core.WithClockWindow(50*time.Millisecond))
 		r.open()
@@ -72,12 +72,14 @@ func onRedis(t *testing.T) *rig {
 	t.Parallel()
 	r := &rig{t: t, servers: testutil.NewServers(t, 4)}
 	locker := r.locker()
-	testutil.Await(t, "the nodes are declared new", func() bool { return admin.Provision(t.Context(), locker) == nil }) // a busy machine may be too late
+	// On a busy machine, an attempt may time out.
+	testutil.Await(t, "the nodes are declared new", func() bool { return admin.Provision(t.Context(), locker) == nil })
 	r.open()
 	return r
 }
 
-// must and must0 are for what fails only where the test is wrong, or the machine.
+// must returns v, and panics on an error. It and must0 are for errors that only a fault of the test or the machine can
+// cause.
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
@@ -104,7 +106,8 @@ func (r *rig) dialQueue() *redis.Client {
 	return r.queue.ClientWith(func(o *redis.Options) { o.PoolSize = 500 })
 }
 
-// locker is that of a process of its own. In real time, requests and renewals may be late by what the defaults allow.
+// locker returns the Locker of a new process. In real time it has the default options, which tolerate late requests and
+// renewals.
 func (r *rig) locker() *core.Locker {
 	r.t.Helper()
 	if r.locks != nil {
@@ -117,13 +120,13 @@ func (r *rig) locker() *core.Locker {
 	l := must(core.New(clients, core.WithLogger(r.logs.Logger()), core.WithObserver(r.events.Observer())))
 	r.t.Cleanup(func() {
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // what is still held is taken away
+		cancel() // Close then ends the leases that are still held
 		l.Close(ctx)
 	})
 	return l
 }
 
-// A process is one that runs an asynq server.
+// A process runs an asynq server.
 type process struct {
 	*asynq.Server
 	link   *testutil.Link // to asynq's Redis
@@ -131,10 +134,10 @@ type process struct {
 	locker *core.Locker
 }
 
-// A setup is how a server differs.
+// A setup is the configuration of a server.
 type setup struct {
 	bare   bool         // without the middleware
-	locker *core.Locker // nil = one of its own
+	locker *core.Locker // nil: the server gets one of its own
 	adjust func(*asynq.Config)
 	opts   []Option
 }
@@ -145,6 +148,7 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *process {
 	srv := &process{link: &testutil.Link{}}
 	c := r.dialQueue()
 	c.AddHook(srv.link)
+
 	cfg := asynq.Config{Concurrency: 8, TaskCheckInterval: 3 * time.Second, DelayedTaskCheckInterval: 3 * time.Second, Logger: silent{}, LogLevel: asynq.FatalLevel}
 	if r.servers != nil {
 		cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = 20*time.Millisecond, 100*time.Millisecond
@@ -154,6 +158,7 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *process {
 	if s.adjust != nil {
 		s.adjust(&cfg)
 	}
+
 	mux := asynq.NewServeMux()
 	if !s.bare {
 		if srv.locker = s.locker; srv.locker == nil {
@@ -163,6 +168,7 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *process {
 		mux.Use(srv.m.Middleware)
 		r.configures(srv.m)(&cfg)
 	}
+
 	mux.HandleFunc("task", h)
 	srv.Server = asynq.NewServerFromRedisClient(c, cfg)
 	must0(r.t, srv.Start(mux))
@@ -172,7 +178,8 @@ func (r *rig) serve(s setup, h asynq.HandlerFunc) *process {
 
 func (r *rig) middleware(l *core.Locker, opts ...Option) *Middleware { return must(New(l, opts...)) }
 
-// configures wires a server to a Middleware that its handler has by itself.
+// configures returns a function that applies m to a server's configuration. The handler must be wrapped in m
+// separately.
 func (r *rig) configures(m *Middleware) func(*asynq.Config) {
 	return func(cfg *asynq.Config) { must0(r.t, m.Configure(cfg)) }
 }
@@ -181,7 +188,7 @@ func (r *rig) enqueue(task *asynq.Task, opts ...asynq.Option) *asynq.TaskInfo {
 	return must(r.client.Enqueue(task, opts...))
 }
 
-// state is where asynq has the task, "gone" where it has not.
+// state returns asynq's state of the task, or "gone" if asynq does not have it.
 func (r *rig) state(info *asynq.TaskInfo) string {
 	got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
 	switch {
@@ -193,15 +200,15 @@ func (r *rig) state(info *asynq.TaskInfo) string {
 	return got.State.String()
 }
 
-// pass lets time pass in a bubble, until nothing more happens at that time.
+// pass lets d pass in a bubble, and returns when nothing more happens at that time.
 func (r *rig) pass(d time.Duration) {
-	r.ledger.meet() // what the test has read, it read before handlers write now
+	r.ledger.meet() // orders the test's reads before the handlers' writes
 	time.Sleep(d)
 	synctest.Wait()
 	r.ledger.meet()
 }
 
-// idle waits for the handlers that asynq has given up on: in a bubble, time stands still after the test.
+// idle waits for the handlers that asynq has given up on: in a bubble, no time passes after the test.
 func (r *rig) idle() {
 	busy := func() (n int) {
 		r.ledger.mu.Lock()
@@ -218,7 +225,7 @@ func (r *rig) idle() {
 	}
 }
 
-// begun lets time pass in a bubble until the handler of a task has begun.
+// begun lets time pass in a bubble until the handler of the task has begun.
 func (r *rig) begun(info *asynq.TaskInfo) {
 	r.t.Helper()
 	for start := time.Now(); r.ledger.count(&r.ledger.runs, info.ID) == 0; r.pass(100 * time.Millisecond) {
@@ -228,17 +235,17 @@ func (r *rig) begun(info *asynq.TaskInfo) {
 	}
 }
 
-// A ledger is what handlers did.
+// A ledger records the runs of handlers.
 type ledger struct {
 	mu       sync.Mutex
 	running  map[string]int
-	runs     map[string]int // handlers begun
+	runs     map[string]int // handlers started
 	done     map[string]int // handlers that returned nil
-	overlaps int            // begun while another ran for the same key
-	again    int            // begun after another had returned nil for the same key
+	overlaps int            // handlers started while another one ran for the same key
+	again    int            // handlers started after another one had returned nil for the same key
 }
 
-// run is the handler's work on key.
+// run calls work as the handler of key, and records the run.
 func (l *ledger) run(key string, work func() error) error {
 	l.mu.Lock()
 	if l.runs == nil {
@@ -253,7 +260,7 @@ func (l *ledger) run(key string, work func() error) error {
 	}
 	l.running[key]++
 	l.mu.Unlock()
-	err := errNever // of a panic
+	err := errNever // remains if work panics
 	defer func() {
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -268,19 +275,21 @@ func (l *ledger) run(key string, work func() error) error {
 
 var errNever = errors.New("did not return")
 
-// does is a handler that the ledger has under the id of its task; it is told which run of the task it is, from 1.
+// does returns a handler that the ledger records under the id of its task. work receives the number of the run of the
+// task, from 1.
 func (r *rig) does(work func(ctx context.Context, run int) error) asynq.HandlerFunc {
 	return func(ctx context.Context, _ *asynq.Task) error {
 		return r.ledger.run(taskID(ctx), func() error { return work(ctx, r.ledger.count(&r.ledger.runs, taskID(ctx))) })
 	}
 }
 
-// works is one that does not look at its context.
+// works returns a handler that takes d and ignores its context.
 func (r *rig) works(d time.Duration) asynq.HandlerFunc {
 	return r.does(func(context.Context, int) error { time.Sleep(d); return nil })
 }
 
-// meet orders what the caller does without the mutex before what handlers do from now on, and after what they did.
+// meet locks and unlocks the mutex. This orders the caller's unlocked accesses after the earlier accesses of handlers
+// and before their later ones.
 func (l *ledger) meet() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -292,7 +301,7 @@ func (l *ledger) count(of *map[string]int, key string) int {
 	return (*of)[key]
 }
 
-// take has somebody else hold the key of an order until back is called.
+// take makes another process hold the key of order n until back is called.
 func (r *rig) take(n int) (back func()) {
 	lease := must(r.locker().Acquire(context.Background(), core.Key("order", fmt.Sprint(n))))
 	back = sync.OnceFunc(func() { lease.Release(context.Background()) })
@@ -300,12 +309,12 @@ func (r *rig) take(n int) (back func()) {
 	return back
 }
 
-// theID is that of ID("t"), for tests with one task.
+// theID is the id that ID("t") sets, for tests with one task.
 const theID = "lockkit:1:t"
 
 func taskID(ctx context.Context) string { id, _ := asynq.GetTaskID(ctx); return id }
 
-// script reports whether cmd is a script with all these parts of keys, and without that one.
+// script reports whether cmd is a script whose keys and arguments contain all the parts, but not the text without.
 func script(cmd redis.Cmder, without string, parts ...string) bool {
 	if !strings.HasPrefix(cmd.Name(), "eval") {
 		return false
@@ -319,10 +328,10 @@ func script(cmd redis.Cmder, without string, parts ...string) bool {
 	return without == "" || !strings.Contains(all, without)
 }
 
-// isDone reports whether with cmd asynq writes that a task has succeeded.
+// isDone reports whether asynq records the success of a task with cmd.
 func isDone(cmd redis.Cmder) bool { return script(cmd, ":failed", ":active", ":lease", ":processed:") }
 
-// count is how often the Runners told of something.
+// count returns how many events of that kind package queuelock has reported.
 func (r *rig) count(kind core.EventKind) int { return r.events.Count("queuelock " + string(kind)) }
 
 type silent struct{}

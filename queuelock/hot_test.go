@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// Tasks of one key run with hardly a pause between them, whatever they take and however many they are.
+// Tasks of one key run with hardly a pause between them, for any duration and number of tasks.
 func TestHotKey(t *testing.T) {
 	race.SkipSweep(t)
 	for _, c := range []struct {
@@ -36,10 +36,12 @@ func TestHotKey(t *testing.T) {
 					return r.ledger.run("hot", func() error { time.Sleep(c.work); return nil })
 				})
 			}
+
 			ideal := time.Duration(c.tasks) * c.work
 			for r.ledger.count(&r.ledger.done, "hot") < c.tasks && time.Since(start) < 10*ideal {
 				r.pass(10 * time.Millisecond)
 			}
+
 			ratio := float64(time.Since(start)) / float64(ideal)
 			t.Logf("%.2f of the time one after the other, %d given back", ratio, r.count(EventContended))
 			if n := r.ledger.count(&r.ledger.done, "hot"); n < c.tasks || ratio > 2 || r.ledger.overlaps > 0 {
@@ -49,8 +51,8 @@ func TestHotKey(t *testing.T) {
 	}
 }
 
-// Tasks with keys of their own, enqueued behind those of a hot key, wait for them no longer than without queuelock, where
-// workers run the hot ones side by side.
+// Tasks with keys of their own may be enqueued behind tasks of a hot key. They are done no later than without
+// queuelock, where workers run the hot tasks side by side.
 func TestOthersBesideAHotKey(t *testing.T) {
 	race.SkipSweep(t)
 	for _, hot := range []int{60, 300} {
@@ -67,7 +69,8 @@ func TestOthersBesideAHotKey(t *testing.T) {
 	}
 }
 
-// othersTake returns how long it takes until the tasks behind so many of a hot key are done: with queuelock or, bare, without.
+// othersTake returns how long the tasks behind the given number of hot tasks take. If bare, the servers run without
+// queuelock.
 func (r *rig) othersTake(hot int, bare bool) time.Duration {
 	r.t.Helper()
 	const others = 200
@@ -77,6 +80,7 @@ func (r *rig) othersTake(hot int, bare bool) time.Duration {
 	for i := range others {
 		r.enqueue(order(i + 1))
 	}
+
 	start := time.Now()
 	for range 2 {
 		r.serve(setup{bare: bare, opts: []Option{field("order")}, adjust: defaults(10)}, func(_ context.Context, task *asynq.Task) error {
@@ -86,27 +90,29 @@ func (r *rig) othersTake(hot int, bare bool) time.Duration {
 			return r.ledger.run("others", func() error { time.Sleep(20 * time.Millisecond); return nil })
 		})
 	}
+
 	for r.ledger.count(&r.ledger.done, "others") < others {
 		r.pass(time.Millisecond)
 	}
 	return time.Since(start)
 }
 
-// defaults has a server use asynq's, but for its number of workers.
+// defaults returns an adjustment to asynq's default intervals and the given number of workers.
 func defaults(workers int) func(*asynq.Config) {
 	return func(cfg *asynq.Config) {
 		cfg.Concurrency, cfg.TaskCheckInterval, cfg.DelayedTaskCheckInterval = workers, 0, 0
 	}
 }
 
-// The package document names two settings with which a hot key does keep other tasks waiting, and what helps.
+// The package document names two settings with which a hot key makes other tasks wait, strict priority and last
+// attempts. In both cases a separate server for the hot key helps.
 func TestOthersThatWaitBehindAHotKey(t *testing.T) {
 	race.SkipSweep(t)
 	const hot, others, hold = 200, 20, 100 * time.Millisecond
 	strict := func(cfg *asynq.Config) { cfg.StrictPriority = true }
 	for name, c := range map[string]struct {
 		adjust func(*asynq.Config)
-		retry  asynq.Option // of the tasks of the hot key
+		retry  asynq.Option // of the hot key's tasks
 		apart  bool         // the hot key has a server of its own
 		waits  bool
 	}{

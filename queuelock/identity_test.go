@@ -10,7 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// ranOf counts the runs of handlers by type and payload.
+// ranOf returns a handler that counts its runs by type and payload.
 func (r *rig) ranOf(ran map[string]int) asynq.HandlerFunc {
 	return func(_ context.Context, t *asynq.Task) error {
 		r.ledger.mu.Lock()
@@ -20,8 +20,8 @@ func (r *rig) ranOf(ran map[string]int) asynq.HandlerFunc {
 	}
 }
 
-// Producers may use the random UUID of an entity as the id of several tasks. Tasks with different queues, types or payloads
-// are different tasks, whose completions are remembered.
+// Producers may use the random UUID of an entity as the id of several tasks. Tasks with different queues, types or
+// payloads are different tasks, and their completions are remembered.
 func TestUUIDOfAnEntity(t *testing.T) {
 	for name, c := range map[string]struct{ taskType, payload, queue string }{
 		"another queue":   {"task:charge", "1", "other"},
@@ -52,13 +52,14 @@ func TestUUIDOfAnEntity(t *testing.T) {
 	}
 }
 
-// A task that is the same in all of these and enqueued again is not run, because asynq may have delivered one task twice. The
-// log warns. It warns also if a task of another type has completed under one ID.
+// A task that is enqueued again with the same id, queue, type and payload is not run, because asynq may have delivered
+// one task twice. The log warns if the id is a UUID and no retry was counted. It also warns if a task of another type
+// has completed under the same ID.
 func TestSuspectDuplicates(t *testing.T) {
 	for name, c := range map[string]struct {
 		id   asynq.Option
-		then string // the type
-		warn string // "" = no warning
+		then string // the type of the second task
+		warn string // empty: no warning
 	}{
 		"a UUID":                {asynq.TaskID(uuid.NewString()), "task:charge", "under an id that is a random UUID"},
 		"an ID":                 {ID("order", "7"), "task:charge", ""},
@@ -69,7 +70,8 @@ func TestSuspectDuplicates(t *testing.T) {
 		bubbleOf(t, name, func(t *testing.T, r *rig) {
 			ran := map[string]int{}
 			p := r.serve(setup{}, r.ranOf(ran))
-			if c.id == nil { // asynq fails to write that the task has completed, and its recoverer counts a retry
+			// asynq fails to record that the task has completed, and its recoverer counts a retry.
+			if c.id == nil {
 				p.link.OnRequest(once(isDone))
 				r.enqueue(asynq.NewTask("task:charge", nil))
 				r.pass(5 * time.Minute)
@@ -79,6 +81,7 @@ func TestSuspectDuplicates(t *testing.T) {
 				r.enqueue(asynq.NewTask(c.then, nil), c.id)
 				r.pass(10 * time.Second)
 			}
+
 			want := 0
 			if c.warn != "" {
 				want = 1
@@ -93,7 +96,7 @@ func TestSuspectDuplicates(t *testing.T) {
 	}
 }
 
-// The record keeps a short part of a type, so the same long type is no other type.
+// The record keeps a short form of a long type. The same long type does not count as another type.
 func TestDuplicateOfALongType(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		ran := map[string]int{}

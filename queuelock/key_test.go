@@ -17,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// No task takes the key of another by its id or its queue, and none has a key that is too long. Tasks of one ID are one in
-// all queues.
+// No task gets the identity of another task by its id or its queue, and no identity is too long. Tasks with the same ID
+// are one task in all queues.
 func TestKeysCannotBeForged(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var mu sync.Mutex
@@ -27,6 +27,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 		ids := []string{"a", "a/1:b", "a/1:b/0:", "ab", "a/b", "1:a", "0:", "b", "b/1:c", long, long + "x", "sha256:" + strings.Repeat("0", 64)}
 		queues := []string{"default", "default/1:a", "a"}
 		adjust := func(c *asynq.Config) { c.Queues = map[string]int{queues[0]: 1, queues[1]: 1, queues[2]: 1} }
+
 		r.serve(setup{adjust: adjust}, func(ctx context.Context, _ *asynq.Task) error {
 			mu.Lock()
 			defer mu.Unlock()
@@ -39,6 +40,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 			tasks[run.Identity] = name
 			return nil
 		})
+
 		for _, queue := range queues {
 			for _, id := range ids {
 				r.enqueue(asynq.NewTask("task", nil), asynq.TaskID(id), asynq.Queue(queue))
@@ -46,6 +48,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 			}
 			r.enqueue(asynq.NewTask("task", nil), asynq.Queue(queue))
 		}
+
 		r.pass(2 * time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
@@ -55,7 +58,7 @@ func TestKeysCannotBeForged(t *testing.T) {
 	})
 }
 
-// ID makes ids that producers in other languages can make as well, and none of nothing.
+// ID makes ids that producers in other languages can make as well. It makes no id without parts or from an empty part.
 func TestID(t *testing.T) {
 	for _, c := range []struct {
 		parts []string
@@ -78,13 +81,13 @@ func TestID(t *testing.T) {
 	}
 }
 
-// What is remembered is a task with an id like asynq's own, or of ID.
+// Completions are remembered for tasks whose id is like asynq's own, or made by ID.
 func TestRemembers(t *testing.T) {
 	own := "3f0c1e9a-6d5b-4c1e-9f6a-0123456789ab"
 	for id, want := range map[string]bool{
 		own: true, ID("a").Value().(string): true,
 		strings.ToUpper(own): false, "urn:uuid:" + own: false, "{" + own + "}": false, strings.ReplaceAll(own, "-", ""): false,
-		"018f0c1e-9a6d-7b4c-9e9f-6a0123456789": false, // version 7: of somebody else's making
+		"018f0c1e-9a6d-7b4c-9e9f-6a0123456789": false, // version 7: not made by asynq
 		"":                                     false, "charge:42": false, "locket": false,
 	} {
 		if _, got := taskIdentity(id, "default", order(1)); got != want {
@@ -97,7 +100,7 @@ func TestByPayloadField(t *testing.T) {
 	for _, c := range []struct {
 		path    []string
 		payload string
-		want    string // with "!" an error that says so
+		want    string // after "!": a part of the error
 	}{
 		{[]string{"id"}, `{"id":42}`, core.Key("id", "42")},
 		{[]string{"id"}, `{"id":"42"}`, core.Key("id", "42")},
@@ -124,7 +127,8 @@ func TestByPayloadField(t *testing.T) {
 		} else if got != c.want || err != nil {
 			t.Errorf("%v of %s: %q, %v", c.path, c.payload, got, err)
 		}
-		none := c.want == "!missing" // where the field is optional
+
+		none := c.want == "!missing" // Optional accepts a missing field
 		switch got, err := Optional(ByPayloadField(c.path...))(t.Context(), asynq.NewTask("task", []byte(c.payload))); {
 		case none && (got != "" || err != nil), !none && got != strings.TrimPrefix(c.want, "!") && err == nil:
 			t.Errorf("%v of %s, optional: %q, %v", c.path, c.payload, got, err)
@@ -145,12 +149,13 @@ func TestByHeader(t *testing.T) {
 	}
 }
 
-// Misuse is an error that says what to do, and loses nothing.
+// Misuse is an error that says what to do, and loses no task.
 func TestMisuse(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		var user told
 		m := r.middleware(r.locker())
 		wantFaults(t, m.Middleware(asynq.NotFoundHandler()).ProcessTask(t.Context(), order(1)), "test handlers without the middleware")
+
 		stripped := asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			return m.Middleware(asynq.NotFoundHandler()).ProcessTask(context.WithoutCancel(ctx), task)
 		})
@@ -160,6 +165,7 @@ func TestMisuse(t *testing.T) {
 			return m.Middleware(r.works(0)).ProcessTask(ctx, task)
 		})
 		info := r.enqueue(order(1), asynq.MaxRetry(0))
+
 		r.pass(10 * time.Second)
 		if len(user.handled) != 1 || !strings.Contains(user.handled[0], "two middlewares") || r.state(info) != "archived" {
 			t.Errorf("%+v, %s", &user, r.state(info))
@@ -175,7 +181,7 @@ func TestMisuse(t *testing.T) {
 	})
 }
 
-// Types made up at run time do not fill the memory.
+// Type names that are made up at run time do not fill the memory.
 func TestForeignTypesAreBounded(t *testing.T) {
 	m := must(New(testLocker(t)))
 	for i := range 2 * maxForeignTypes {
@@ -189,7 +195,7 @@ func TestForeignTypesAreBounded(t *testing.T) {
 	}
 }
 
-// The log calls the keys of a task what the options call them, and has hashes of them.
+// The log names the keys of a task as the options do, and has hashes in place of the keys.
 func TestLogNamesTheKeys(t *testing.T) {
 	var out bytes.Buffer
 	l := testLocker(t, core.WithLogger(slog.New(slog.NewTextHandler(&out, nil))))

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A server that cannot reach the locks takes few tasks from one that can, and what it has taken comes back.
+// A server that cannot reach the locks takes few tasks from a server that can, and gives them back.
 func TestOneServerCutOff(t *testing.T) {
 	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
 		bubbleOf(t, name, func(t *testing.T, r *rig) {
@@ -27,6 +27,7 @@ func TestOneServerCutOff(t *testing.T) {
 			}
 			start := time.Now()
 			r.serve(setup{adjust: defaults(10)}, work)
+
 			var took atomic.Int64
 			other := r.locks.Replica(core.TTL(10 * time.Second))
 			cut(other.Link)
@@ -34,19 +35,22 @@ func TestOneServerCutOff(t *testing.T) {
 				defaults(10)(cfg)
 				cfg.BaseContext = func() context.Context { took.Add(1); return context.Background() }
 			}, locker: other.Locker}, work)
-			r.doneWithin(tasks*9/10, start, 5*time.Second) // 2.1s is what the good server takes alone
+
+			r.doneWithin(tasks*9/10, start, 5*time.Second) // the good server alone takes 2.1 s
 			if n := took.Load(); n > tasks/10 {
 				t.Errorf("the server without locks took %d tasks in %v", n, time.Since(start))
 			}
 			r.doneWithin(tasks, start, 5*time.Minute)
-			if n := took.Load(); n > tasks { // the last few come back to it until the other server takes them
+			// The last few tasks come back to it until the other server takes them.
+			if n := took.Load(); n > tasks {
 				t.Errorf("the server without locks took %d tasks in %v, of %d", n, time.Since(start), tasks)
 			}
 		})
 	}
 }
 
-// doneWithin lets time pass until so many tasks are done, and checks that it is no later than limit after start.
+// doneWithin lets time pass until the given number of tasks is done. It fails the test if that is later than limit
+// after start.
 func (r *rig) doneWithin(tasks int, start time.Time, limit time.Duration) {
 	r.t.Helper()
 	for r.ledger.count(&r.ledger.done, "") < tasks {
@@ -56,8 +60,9 @@ func (r *rig) doneWithin(tasks int, start time.Time, limit time.Duration) {
 	}
 }
 
-// A task that comes straight back to a server without locks is given back sooner, though less soon with time; one that was
-// away for long, and others, are not. What is remembered is bounded.
+// If a task comes straight back to a server without locks, it waits for a shorter time. Its wait grows if it comes back
+// again and again. A task that was away for long waits for the full time, and so do other tasks. The number of
+// remembered tasks is bounded.
 func TestPatienceInAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := outage{bounces: map[string]bounce{}}
@@ -84,7 +89,8 @@ func TestPatienceInAnOutage(t *testing.T) {
 	})
 }
 
-// Locks that are out of reach are waited for for 5 s, with the first request, which silent nodes do not answer either.
+// A delivery waits 5 s for locks that are out of reach. This includes its first request, which silent nodes do not
+// answer either.
 func TestLocksAreAwaitedFor5s(t *testing.T) {
 	for name, cut := range map[string]func(*testutil.Link){"refused": (*testutil.Link).Kill, "silent": (*testutil.Link).Cut} {
 		bubbleOf(t, name, func(t *testing.T, r *rig) {

@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// hang cuts the locks off until the function it returns is called.
+// hang makes the locks unreachable until back is called.
 func (r *rig) hang() (back func()) {
 	for _, n := range r.nodes {
 		n.Down()
@@ -24,7 +24,7 @@ func (r *rig) hang() (back func()) {
 	}
 }
 
-// A panic reaches asynq as it was, with the handler's line; the task runs again, at once.
+// A panic reaches asynq unchanged, with the handler's line. When the task runs again, its keys are free.
 func TestPanic(t *testing.T) {
 	var none map[int]int
 	for _, c := range []struct {
@@ -32,7 +32,8 @@ func TestPanic(t *testing.T) {
 		do       func()
 	}{
 		{"panic", "outcome_test.go:", func() { panic("handler") }},
-		{"runtime", "runtime/", func() { none[1]++ }}, // asynq looks two frames up, which is not enough
+		// asynq names the frame two up, which is still in package runtime.
+		{"runtime", "runtime/", func() { none[1]++ }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var bare, locked string
@@ -45,7 +46,7 @@ func TestPanic(t *testing.T) {
 	}
 }
 
-// panics returns what asynq says of a handler that does something bad in its first run.
+// panics returns asynq's error of a handler that calls do in its first run.
 func panics(t *testing.T, bare bool, do func()) (said string) {
 	bubbleNow(t, func(t *testing.T, r *rig) {
 		var user told
@@ -65,7 +66,7 @@ func panics(t *testing.T, bare bool, do func()) (said string) {
 	return said
 }
 
-// The defaults of a Locker for its calls, of how long to hold and of what ends a hold, are not those of tasks.
+// The defaults that a Locker has for its calls (Detached, MaxHold and Retention) do not apply to tasks.
 func TestDefaultsOfTheLocker(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		l := r.locks.Replica(core.Detached(true), core.MaxHold(2*time.Second), core.Retention(time.Second)).Locker
@@ -96,7 +97,7 @@ func TestDefaultsOfTheLocker(t *testing.T) {
 	})
 }
 
-// The handler's context is asynq's, and ends like it.
+// The handler's context has the deadline and the values of asynq's, and ends like it.
 func TestHandlerContext(t *testing.T) {
 	type baseKey struct{}
 	bubble(t, func(t *testing.T, r *rig) {
@@ -121,6 +122,7 @@ func TestHandlerContext(t *testing.T) {
 			told <- ended{ctx.Err(), context.Cause(ctx)}
 			return nil
 		})
+
 		r.enqueue(order(1), ID("t"), asynq.Timeout(20*time.Second))
 		if got := <-told; got.err != context.DeadlineExceeded || got.cause != context.DeadlineExceeded {
 			t.Errorf("%+v", got)

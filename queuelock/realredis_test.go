@@ -13,8 +13,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The same on real servers and in real time, for what embedded nodes do not have (cancellation goes by pub/sub) and to see
-// that they do not flatter.
+// The doublings on real servers and in real time, to check that embedded nodes behave like them.
 var realDoublings = []struct {
 	name string
 	run  func(t *testing.T, r *rig, s setup)
@@ -23,13 +22,15 @@ var realDoublings = []struct {
 		r.serve(s, r.untilDoubled())
 		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
-		testutil.Await(t, "cancelled", func() bool { // until its server has subscribed
+		// A cancellation is lost until the server has subscribed.
+		testutil.Await(t, "cancelled", func() bool {
 			info, err := r.inspector.GetTaskInfo("default", theID)
 			return r.inspector.CancelProcessing(theID) == nil && err == nil && info.State == asynq.TaskStateRetry
 		})
 	}},
 	{"redelivery forced by the lease's score", func(t *testing.T, r *rig, s setup) {
-		r.serve(s, r.untilDoubled()).link.OnRequest(r.noExtensionUntilDoubled) // or it may take the score back before it is seen
+		// Otherwise the server may restore the score before another server sees it.
+		r.serve(s, r.untilDoubled()).link.OnRequest(r.noExtensionUntilDoubled)
 		r.enqueue(asynq.NewTask("task", nil), ID("t"))
 		testutil.Await(t, "running", func() bool { return r.ledger.count(&r.ledger.runs, theID) == 1 })
 		must0(t, r.dialQueue().Do(t.Context(), "ZADD", "asynq:{default}:lease", 1, theID).Err())
@@ -37,8 +38,8 @@ var realDoublings = []struct {
 	}},
 }
 
-// untilDoubled is a handler that does not look at its context. It goes on until its task has come again, however late that
-// is: asynq has nothing to deliver twice once it is over.
+// untilDoubled returns a handler that ignores its context. It runs until its task is delivered again, at most for a
+// minute: asynq delivers nothing twice after the handler has returned.
 func (r *rig) untilDoubled() asynq.HandlerFunc {
 	return r.does(func(context.Context, int) error {
 		for end := time.Now().Add(time.Minute); !r.doubled() && time.Now().Before(end); {
@@ -48,12 +49,13 @@ func (r *rig) untilDoubled() asynq.HandlerFunc {
 	})
 }
 
-// noExtensionUntilDoubled is a fault of a server's link: until a task has come again, what is lost is that it works on it still.
+// noExtensionUntilDoubled is a fault of a server's link. Until a task is delivered again, it drops the requests that
+// extend asynq's lease on the task.
 func (r *rig) noExtensionUntilDoubled(cmd redis.Cmder) testutil.Action {
 	return testutil.Action{DropRequest: cmd.Name() == "zadd" && strings.HasSuffix(fmt.Sprint(cmd.Args()[1]), ":lease") && !r.doubled()}
 }
 
-// doubled reports whether a task has come again, and was run or not.
+// doubled reports whether a task was delivered again, whether or not it was run.
 func (r *rig) doubled() bool {
 	r.ledger.mu.Lock()
 	defer r.ledger.mu.Unlock()
@@ -69,7 +71,8 @@ func TestDoublingOnRealRedis(t *testing.T) {
 		})
 		t.Run(d.name+"/locked", func(t *testing.T) {
 			r := onRedis(t)
-			d.run(t, r, setup{opts: []Option{WithWaiters(0)}}) // so that it is heard of while the first handler runs
+			// Without waiters, the duplicate is reported while the first handler runs.
+			d.run(t, r, setup{opts: []Option{WithWaiters(0)}})
 			testutil.Await(t, "a duplicate is suppressed", func() bool { return r.count(EventDuplicate) > 0 })
 			testutil.Await(t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 			r.ledger.mu.Lock()

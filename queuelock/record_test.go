@@ -12,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What a completed task takes on a node: key and value, by the server's own count. The manual adds up to 150 bytes for its part
-// in the tables of keys and of times, which grow in steps.
+// The memory that a completed task takes on a node: key and value, by the server's own count. The manual adds up to 150
+// bytes for its share of the tables of keys and of expiry times. These tables grow in steps.
 func TestMemoryOfATask(t *testing.T) {
 	race.SkipSweep(t)
 	for _, c := range []struct {
@@ -22,21 +22,26 @@ func TestMemoryOfATask(t *testing.T) {
 		least, most int
 	}{
 		{"task", nil, 180, 250},
-		{"task and key", []Option{field("order")}, 270, 400}, // and the fencing counter, on a quorum at least and for less long
+		// The key's fencing counter is on a quorum at least, and is kept for a shorter time.
+		{"task and key", []Option{field("order")}, 270, 400},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			r := onRedis(t)
 			r.serve(setup{opts: c.opts}, func(context.Context, *asynq.Task) error { return nil })
+
 			var before [3]int
 			const first, tasks = 100, 1000
-			r.complete(0, first) // connections, scripts
+			r.complete(0, first) // makes the connections and loads the scripts
 			for i := range before {
 				before[i] = r.memory(i)
 			}
 			r.complete(first, first+tasks)
-			if strings.Contains(r.servers[0].Client().Info(t.Context(), "server").Val(), "valkey_version:8.1.") { // which keeps keys and values together
+
+			// Valkey 8.1 keeps keys and values together.
+			if strings.Contains(r.servers[0].Client().Info(t.Context(), "server").Val(), "valkey_version:8.1.") {
 				c.least -= c.least * 2 / 5
 			}
+
 			for i := range before {
 				each := (r.memory(i) - before[i]) / tasks
 				t.Logf("node %d: %d bytes for each task", i, each)
@@ -44,6 +49,7 @@ func TestMemoryOfATask(t *testing.T) {
 					t.Errorf("node %d: %d bytes for each task, want %d to %d", i, each, c.least, c.most)
 				}
 			}
+
 			node := r.servers[0].Client()
 			for _, key := range node.Keys(t.Context(), "*5:queue/4:task*").Val() {
 				if rest, err := node.PTTL(t.Context(), key).Result(); err != nil || rest < 10*time.Hour-5*time.Minute || rest > 10*time.Hour {
@@ -54,7 +60,7 @@ func TestMemoryOfATask(t *testing.T) {
 	}
 }
 
-// complete has tasks run, each for an order of its own, and waits for that.
+// complete enqueues a task for each of these orders, and waits until all are done.
 func (r *rig) complete(from, to int) {
 	r.t.Helper()
 	for i := from; i < to; i++ {
@@ -63,8 +69,8 @@ func (r *rig) complete(from, to int) {
 	testutil.Await(r.t, "the queue is empty", func() bool { q, err := r.inspector.GetQueueInfo("default"); return err == nil && q.Size == 0 })
 }
 
-// memory is what a node keeps for the keys of tasks, in bytes. The server's own count of one key has no part of tables that
-// grow in steps, nor of buffers of clients.
+// memory returns how many bytes a node uses for the keys of tasks. The server's count of a key includes no share of the
+// tables that grow in steps, and no buffers of clients.
 func (r *rig) memory(node int) (sum int) {
 	r.t.Helper()
 	c := r.servers[node].Client()

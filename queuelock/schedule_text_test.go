@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/cronlock"
 )
 
-// Cron jobs and scheduled tasks refuse an expression, or a time zone, by the same sentence.
+// Cron jobs and scheduled tasks reject an expression or a time zone with the same words.
 func TestSchedulesAreRefusedAlike(t *testing.T) {
 	service, err := cronlock.New(testLocker(t), "billing")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestSchedulesAreRefusedAlike(t *testing.T) {
 	}
 }
 
-// reason returns the text of an error after the words that say what it is about.
+// reason returns the text of an error after its beginning, about.
 func reason(t *testing.T, err error, about string) string {
 	t.Helper()
 	if err == nil {

@@ -22,11 +22,11 @@ type replica struct {
 	r     *rig
 	locks *locktest.Locker
 	queue *testutil.Link            // to asynq's Redis
-	off   atomic.Int64              // by how much its clock is wrong
-	slept atomic.Pointer[time.Time] // since when it has been asleep
+	off   atomic.Int64              // the offset of its clock
+	slept atomic.Pointer[time.Time] // when it fell asleep; nil if it is awake
 }
 
-// replica starts one, with an entry that is due each period.
+// replica starts a replica with an entry that is due once per period. Its clock is wrong by off.
 func (r *rig) replica(off, period time.Duration) *replica {
 	r.t.Helper()
 	p := r.idleReplica()
@@ -35,10 +35,10 @@ func (r *rig) replica(off, period time.Duration) *replica {
 	return p
 }
 
-// idleReplica is one that has no entry.
+// idleReplica starts a replica without entries.
 func (r *rig) idleReplica() *replica { return r.replicaIn(time.UTC) }
 
-// replicaIn is one that has no entry, in a time zone.
+// replicaIn starts a replica without entries, in a time zone.
 func (r *rig) replicaIn(in *time.Location) *replica {
 	r.t.Helper()
 	p := &replica{r: r, locks: r.locks.Replica(), queue: &testutil.Link{}}
@@ -56,15 +56,15 @@ func (r *rig) replicaIn(in *time.Location) *replica {
 	return p
 }
 
-// isEnqueue reports whether with cmd asynq enqueues something under an id of this package's.
+// isEnqueue reports whether asynq enqueues a task with cmd under an id that this package made.
 func isEnqueue(cmd redis.Cmder) bool { return script(cmd, ":active", ":pending", ":t:lockkit:") }
 
-// tickID is the id of the task of a tick.
+// tickID returns the id of the task of a tick.
 func tickID(at time.Time) string {
 	return ID("tick", "billing", "entry", at.UTC().Format(time.RFC3339)).Value().(string)
 }
 
-// ticks are the ids of n ticks from the first after now on.
+// ticksFrom returns the ids of n ticks, beginning with the first one after the given time.
 func ticksFrom(after time.Time, period time.Duration, n int) (ids []string) {
 	seconds := int64(period / time.Second)
 	first := time.Unix((after.Unix()/seconds+1)*seconds, 0)
@@ -74,7 +74,7 @@ func ticksFrom(after time.Time, period time.Duration, n int) (ids []string) {
 	return ids
 }
 
-// wantOnce checks that these ticks were processed, each once, and no others.
+// wantOnce checks that each of these ticks was processed once, and that no other ticks ran.
 func (r *rig) wantOnce(ids []string) {
 	r.t.Helper()
 	r.ledger.mu.Lock()
@@ -89,10 +89,10 @@ func (r *rig) wantOnce(ids []string) {
 	}
 }
 
-// pending are the ids of the tasks that wait in asynq's default queue.
+// pending returns the ids of the tasks that wait in asynq's default queue.
 func (r *rig) pending() []string { return r.pendingIn("default") }
 
-// pendingIn are those in a queue, which may not exist yet.
+// pendingIn returns the ids of the tasks that wait in a queue. The queue may not exist yet.
 func (r *rig) pendingIn(queue string) (ids []string) {
 	tasks, err := r.inspector.ListPendingTasks(queue, asynq.PageSize(1000))
 	if err != nil && !errors.Is(err, asynq.ErrQueueNotFound) {
@@ -105,7 +105,7 @@ func (r *rig) pendingIn(queue string) (ids []string) {
 	return ids
 }
 
-// untilNext lets time pass in a bubble until so long before a multiple of the period, which it returns.
+// untilNext lets time pass in a bubble until the given time before a multiple of the period. It returns the multiple.
 func (r *rig) untilNext(period, before time.Duration) time.Time {
 	seconds := int64(period / time.Second)
 	at := time.Unix((time.Now().Add(before).Unix()/seconds+1)*seconds, 0)
@@ -113,13 +113,13 @@ func (r *rig) untilNext(period, before time.Duration) time.Time {
 	return at
 }
 
-// moments are when something was enqueued.
+// moments records when tasks were first enqueued, by id.
 type moments struct {
 	mu sync.Mutex
 	of map[string]time.Time
 }
 
-// watch has m note when ticks arrive at asynq's Redis.
+// watch makes m record when ticks arrive at asynq's Redis.
 func (m *moments) watch(r *rig) {
 	m.of = map[string]time.Time{}
 	r.queue.OnRequest(func(args []string) testutil.Action {

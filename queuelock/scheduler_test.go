@@ -13,8 +13,8 @@ import (
 
 const half = 30 * time.Second
 
-// Three replicas, whose clocks differ, enqueue each tick once, and two servers process it once. A tick is as early as the
-// earliest clock.
+// Three replicas with different clocks enqueue each tick once, and two servers process it once. A tick is enqueued when
+// the fastest clock shows its time.
 func TestSchedulersEnqueueOnce(t *testing.T) {
 	for _, offs := range [][]time.Duration{{350 * time.Millisecond, -350 * time.Millisecond, 5 * time.Second}, {0, 45 * time.Second, -45 * time.Second}} {
 		bubbleOf(t, fmt.Sprint(offs), func(t *testing.T, r *rig) {
@@ -23,11 +23,13 @@ func TestSchedulersEnqueueOnce(t *testing.T) {
 			}
 			var arrived moments
 			arrived.watch(r)
+
 			const period, ticks = 3 * time.Minute, 3
 			at := r.untilNext(period, time.Minute)
 			for _, off := range offs {
 				r.replica(off, period)
 			}
+
 			r.pass(ticks * period)
 			r.wantOnce(ticksFrom(at.Add(-1), period, ticks))
 			if r.count(EventTickMissed)+r.count(EventForeignID)+r.count(EventDuplicate) > 0 || r.logs.Count("level=ERROR") > 0 {
@@ -43,7 +45,8 @@ func TestSchedulersEnqueueOnce(t *testing.T) {
 	}
 }
 
-// While asynq's Redis is away, a tick is tried until the next one is due, and for ten minutes at most. Then the log tells.
+// While asynq's Redis is away, a Scheduler tries to enqueue a tick until the next one is due, but at most for ten
+// minutes. Then it logs the missed tick.
 func TestPatienceOfATick(t *testing.T) {
 	for _, c := range []struct {
 		period, down time.Duration
@@ -72,7 +75,8 @@ func TestPatienceOfATick(t *testing.T) {
 	}
 }
 
-// A process that slept over three ticks does not make up for them. It leaves them to others, and says so.
+// A process that slept over three ticks does not enqueue them late. It leaves them to other replicas, and logs a
+// warning.
 func TestReplicaSleeps(t *testing.T) {
 	const period = 3 * time.Minute
 	bubble(t, func(t *testing.T, r *rig) {
@@ -93,7 +97,7 @@ func TestReplicaSleeps(t *testing.T) {
 	})
 }
 
-// A clock that is set, forth or back, brings no tick twice, and loses none for long.
+// If a clock is set forward or back, no tick is enqueued twice, and the next ticks are not lost.
 func TestClockOfAReplicaIsSet(t *testing.T) {
 	for _, off := range []time.Duration{-time.Minute, 30 * 24 * time.Hour} {
 		bubbleOf(t, fmt.Sprint(off), func(t *testing.T, r *rig) {
@@ -108,7 +112,7 @@ func TestClockOfAReplicaIsSet(t *testing.T) {
 	}
 }
 
-// The retention of a tick is an hour, or what its entry says, and its other options are kept.
+// A tick is retained for an hour, or for the time that its entry sets. The other options of the entry are kept.
 func TestOptionsOfATick(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.untilNext(half, time.Second)
@@ -140,8 +144,8 @@ func TestTicksWithinASecond(t *testing.T) {
 	})
 }
 
-// About a change of clocks, ticks are those that the clocks of the zone show, whenever a replica starts. Two replicas start
-// at different times, and enqueue in queues of their own: asynq keeps the ids of each queue apart.
+// When clocks change, ticks follow the local time of the zone, whenever a replica starts. Two replicas start at
+// different times, and enqueue in queues of their own, because asynq keeps the ids of each queue apart.
 func TestTicksWhereClocksChange(t *testing.T) {
 	race.SkipSweep(t)
 	for _, c := range []struct {
@@ -150,17 +154,17 @@ func TestTicksWhereClocksChange(t *testing.T) {
 		lasts       time.Duration
 		want        []string
 	}{
-		// Friday has no midnight, nor has Sunday.
+		// Friday has no midnight in Cairo, and Sunday none in Beirut.
 		{"Africa/Cairo", "0 6 * * fri", "2026-04-23T12:00:00Z", "2026-04-24T02:55:00Z", 10 * time.Minute, []string{"2026-04-24T03:00:00Z"}},
 		{"Asia/Beirut", "5 4 * * sun", "2026-03-28T12:00:00Z", "2026-03-29T01:00:00Z", 10 * time.Minute, []string{"2026-03-29T01:05:00Z"}},
-		// It is Sunday.
+		// It is already Sunday.
 		{"Atlantic/Azores", "5 4 * * sat", "2026-03-28T06:00:00Z", "2026-03-29T04:00:00Z", 10 * time.Minute, nil},
 		// The clocks go forward by half an hour, and back.
 		{"Australia/Lord_Howe", "0 6 * * *", "2026-10-03T00:00:00Z", "2026-10-03T18:55:00Z", 10 * time.Minute, []string{"2026-10-03T19:00:00Z"}},
 		{"Australia/Lord_Howe", "0 6 * * *", "2026-04-04T00:00:00Z", "2026-04-04T19:25:00Z", 10 * time.Minute, []string{"2026-04-04T19:30:00Z"}},
-		// The clocks show it twice.
+		// The clocks show the time twice.
 		{"America/Havana", "30 0 * * *", "2026-10-31T12:00:00Z", "2026-11-01T04:25:00Z", 70 * time.Minute, []string{"2026-11-01T04:30:00Z", "2026-11-01T05:30:00Z"}},
-		// The clocks skip it.
+		// The clocks skip the time.
 		{"Europe/Berlin", "30 2 * * *", "2026-03-28T12:00:00Z", "2026-03-29T00:25:00Z", 10 * time.Minute, nil},
 	} {
 		bubbleOf(t, c.zone+" "+c.spec+" "+c.from, func(t *testing.T, r *rig) {
@@ -172,7 +176,8 @@ func TestTicksWhereClocksChange(t *testing.T) {
 				r.pass(time.Second)
 				return p
 			}
-			start("early", c.from).off.Store(int64(time.Until(at(c.later)))) // its clock then skips the time until the later one
+			// The clock of the early replica then skips the time until the later start.
+			start("early", c.from).off.Store(int64(time.Until(at(c.later))))
 			start("late", c.later)
 			r.pass(c.lasts)
 			var want []string

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // where the system has no zones
+	_ "time/tzdata" // for systems without zones
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Cronspecs mean what they mean in asynq, where no clock changes. With seconds they mean what they mean in robfig/cron.
+// Cronspecs mean the same as in asynq, except when clocks change. Cronspecs with seconds mean the same as in
+// robfig/cron.
 func TestCronspecs(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
 	seconds := cron.NewParser(cron.Second | cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow)
@@ -37,7 +38,7 @@ func TestCronspecs(t *testing.T) {
 	}
 }
 
-// Those that count from a start count from 1970.
+// Cronspecs with @every count from 1970.
 func TestCronspecsThatCount(t *testing.T) {
 	now := time.Date(2026, 3, 28, 12, 0, 7, 500, time.UTC)
 	for spec, period := range map[string]time.Duration{"@every 30s": 30 * time.Second, "@every 1m30s": 90 * time.Second, "@every 7s": 7 * time.Second, "@every 2.5s": 2500 * time.Millisecond} {
@@ -60,6 +61,7 @@ func TestSchedulerMisuse(t *testing.T) {
 		wantFaults(t, err, "the local time zone may differ between replicas")
 		_, err = m.NewScheduler(r.client, "caf\xe9", time.UTC)
 		wantFaults(t, err, "not valid UTF-8")
+
 		p := r.idleReplica()
 		task := asynq.NewTask("task", nil)
 		for spec, want := range map[string]string{
@@ -69,12 +71,14 @@ func TestSchedulerMisuse(t *testing.T) {
 		} {
 			wantFaults(t, p.Register("entry", spec, task), "cronspec", want)
 		}
+
 		wantFaults(t, p.Register("", "* * *", asynq.NewTask("", nil), ID("t"), nil), "cronspec", "name is empty", "no type", theID, "option is nil")
 		wantFaults(t, p.Register("caf\xe9", "* * * * *", nil), "not valid UTF-8", "task is nil")
 		wantFaults(t, p.Register("entry", "* * * * *", task, asynq.Unique(time.Hour), asynq.Group("g"), asynq.Retention(time.Hour-1)), "Unique", `Group("g")`, "Retention", "1h0m0s")
 		if err := p.Register("entry", "* * * * *", task, asynq.Retention(time.Hour), asynq.Queue("other")); err != nil {
 			t.Error(err)
 		}
+
 		wantFaults(t, p.Register("entry", "@daily", task), `entry "entry"`, "another entry")
 		for want, c := range map[string]struct {
 			task *asynq.Task
@@ -92,12 +96,13 @@ func TestSchedulerMisuse(t *testing.T) {
 			err := p.Register("refused", "* * * * *", c.task, c.opt)
 			wantFaults(t, err, map[bool]string{false: want, true: "queue name must contain"}[strings.HasPrefix(want, "the options")])
 		}
+
 		p.Shutdown()
 		wantFaults(t, p.Register("other", "@daily", task), "shut down")
 	})
 }
 
-// Shutdown waits for what is being enqueued, and leaves the rest to others.
+// Shutdown waits for a tick that is being enqueued, and leaves later ticks to other replicas.
 func TestShutdownOfAScheduler(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		at := r.untilNext(half, time.Second)
@@ -120,7 +125,8 @@ func TestShutdownOfAScheduler(t *testing.T) {
 	})
 }
 
-// Ticks are instants of the wall clock. A monotonic reading would hide that the clock was set, as long as no tick has come.
+// Ticks are instants of the wall clock. With a monotonic reading, a Scheduler would not notice before the next tick
+// that the clock was set.
 func TestSchedulerReadsTheWallClock(t *testing.T) {
 	s := must(must(New(testLocker(t))).NewScheduler(asynq.NewClientFromRedisClient(&dryRunRedis{}), "billing", time.UTC))
 	defer s.Shutdown()

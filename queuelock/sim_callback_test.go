@@ -8,11 +8,12 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// misbehaving returns an observer that does what o does, and now and then panics or is slow, by "callbacks" of the plan: 1
-// panics, 2 is slow. What o returns from Start must reach core, so only the ends of operations and events misbehave.
+// misbehaving returns an observer that does what o does, and sometimes panics or is slow. "callbacks" of the plan
+// selects how: 1 panics, 2 is slow. Only the ends of operations and the events misbehave, because core needs the
+// results of Start.
 //
-// The end of an acquisition is heard by o after that, and of everything else before it: the call of Acquire returns only then,
-// and until it has returned, the task keeps its place to wait on.
+// At the end of an acquisition, o is called after the misbehavior, and in all other cases before it. Acquire returns
+// only then, and until it has returned, the task keeps its waiting place.
 func (p *simProcess) misbehaving(o core.Observer) core.Observer {
 	how := p.s.Is("callbacks")
 	if how == 0 {
@@ -59,8 +60,8 @@ func (p *simProcess) misbehaving(o core.Observer) core.Observer {
 	}
 }
 
-// hearsLosses is within what time the observer hears that a lease was lost: that is told in the background, after all that was
-// told of the lease before.
+// hearsLosses returns how late the observer may learn that a lease was lost. A loss is reported in the background,
+// after the earlier reports about the lease.
 func (p *simProcess) hearsLosses() time.Duration {
 	if p.s.Is("callbacks") == 2 {
 		return time.Second

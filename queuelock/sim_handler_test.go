@@ -16,29 +16,29 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// simTasks are what handlers of tasks do.
+// simTasks are the kinds of tasks, by the behavior of their handlers.
 var simTasks = []string{
-	"works",     // and returns when its context ends
-	"fails",     // the first times
-	"leaves",    // returns nil when its context ends
-	"ignores",   // its context
+	"works",     // returns early if its context ends
+	"fails",     // the first one to three times
+	"leaves",    // returns nil if its context ends
+	"ignores",   // ignores its context
 	"panics",    // the first time
-	"exits",     // its goroutine, the first time
+	"exits",     // ends its goroutine, the first time
 	"skips",     // returns asynq.SkipRetry
 	"revokes",   // returns asynq.RevokeTask
-	"cools",     // returns Cooldown the first times
+	"cools",     // returns Cooldown the first one or two times
 	"overstays", // does not return within the grace, the first time
-	"unfit",     // has no key
+	"unfit",     // its payload has no key
 }
 
-// A simSpec is what a step says of a task.
+// A simSpec is the task that a step describes.
 type simSpec struct {
 	number int
 	sim.Step
 }
 
-// What the numbers of a step stand for; ids are made up by asynq, by ID, or by nobody (TaskID), or are the UUID of an entity,
-// which has two tasks.
+// The sources of a task's id: asynq, ID, the producer's own TaskID, or the UUID of an entity. Each entity has two
+// tasks.
 const byAsynq, byID, byTaskID, byEntity = 0, 1, 2, 3
 
 func (t *simSpec) id() int { return t.With["id"] }
@@ -49,11 +49,11 @@ func (t *simSpec) timeout() time.Duration {
 	return []time.Duration{0, 10 * time.Second, 16 * time.Second, 30 * time.Second}[t.With["timeout"]]
 }
 
-func (t *simSpec) times() int { return t.With["times"] } // how often it fails or cools
+func (t *simSpec) times() int { return t.With["times"] } // sets how often it fails or cools down
 
 func (t *simSpec) deadline() bool { return t.With["deadline"] == 1 }
 
-// drawTask draws a task and what its handler does.
+// drawTask draws a task and the behavior of its handler.
 func drawTask(r *rand.Rand, keys int) sim.Step {
 	s := sim.Step{At: time.Duration(r.Int64N(int64(simSteps * 3 / 4))), Do: "works", With: map[string]int{
 		"id": r.IntN(4), "retries": r.IntN(4), "timeout": r.IntN(4), "queue": r.IntN(2), "times": r.IntN(3),
@@ -68,7 +68,7 @@ func drawTask(r *rand.Rand, keys int) sim.Step {
 		s.Do = sim.Pick(r, simTasks...)
 	}
 	if keys > 0 {
-		s.Who = r.IntN(keys) * min(r.IntN(4), 1) // the first is hot
+		s.Who = r.IntN(keys) * min(r.IntN(4), 1) // the first key is hot
 	}
 	s.For = sim.Between(r, 10*time.Millisecond, 3*time.Second)
 	if s.Do == "leaves" || s.Do == "ignores" {
@@ -77,7 +77,7 @@ func drawTask(r *rand.Rand, keys int) sim.Step {
 	return s
 }
 
-// simKey is the key of core of a task's key.
+// simKey returns core's key for key n of a task.
 func simKey(n int) string { return core.Key("key", fmt.Sprint(n)) }
 
 type simPayload struct {
@@ -85,7 +85,7 @@ type simPayload struct {
 	Key string `json:"key,omitempty"`
 }
 
-// newTask books a task that a step enqueues.
+// newTask adds the spec of the task that a step enqueues.
 func (s *simulation) newTask(step sim.Step) *simSpec {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *simulation) newTask(step sim.Step) *simSpec {
 	return t
 }
 
-// produce enqueues a task, maybe twice.
+// produce enqueues a task. If its step says so, it enqueues the task again later.
 func (s *simulation) produce(t *simSpec) {
 	queue := simQueues[t.With["queue"]*s.Is("queues")]
 	payload := simPayload{N: t.number, Key: fmt.Sprint(t.Who)}
@@ -109,6 +109,7 @@ func (s *simulation) produce(t *simSpec) {
 	if t.deadline() {
 		opts = append(opts, asynq.Deadline(time.Now().Add(30*time.Second)))
 	}
+
 	switch t.id() {
 	case byID:
 		opts = append(opts, ID("task", fmt.Sprint(t.number)))
@@ -117,6 +118,7 @@ func (s *simulation) produce(t *simSpec) {
 	case byEntity:
 		opts = append(opts, asynq.TaskID(fmt.Sprintf("00000000-0000-4000-8000-%012d", t.number/2)))
 	}
+
 	s.enqueue(asynq.NewTask("task:"+t.Do, body), opts)
 	if t.With["again"] == 0 || t.id() == byAsynq {
 		return
@@ -126,7 +128,7 @@ func (s *simulation) produce(t *simSpec) {
 	s.enqueue(asynq.NewTask("task:"+t.Do, body), append(opts, asynq.Queue(simQueues[s.Is("queues")])))
 }
 
-// enqueue enqueues a task, as soon as asynq's Redis takes it.
+// enqueue enqueues a task. It tries again until asynq's Redis accepts the task.
 func (s *simulation) enqueue(t *asynq.Task, opts []asynq.Option) {
 	for {
 		info, err := s.client.Enqueue(t, opts...)
@@ -162,11 +164,11 @@ func (p *simProcess) handle(ctx context.Context, _ *asynq.Task) (err error) {
 	return err
 }
 
-// work is what the handler does in its run of that number, from 1.
+// work does the handler's work in the run with the given number, from 1.
 func (p *simProcess) work(ctx context.Context, d *simDelivery, run int) error {
 	t := d.task.spec
 	if t == nil {
-		return p.sleep(ctx, 200*time.Millisecond) // of a tick
+		return p.sleep(ctx, 200*time.Millisecond) // a tick
 	}
 	switch {
 	case t.Do == "overstays" && run == 1:
@@ -180,6 +182,7 @@ func (p *simProcess) work(ctx context.Context, d *simDelivery, run int) error {
 	case t.Do == "ignores":
 		return p.sleep(context.Background(), t.For)
 	}
+
 	err := p.sleep(ctx, t.For)
 	switch {
 	case t.Do == "leaves" && !errors.Is(err, errSim):
@@ -202,12 +205,12 @@ func (p *simProcess) work(ctx context.Context, d *simDelivery, run int) error {
 	return nil
 }
 
-// rest is what a handler that cools asks for.
+// rest returns the cooldown that the handler asks for.
 func (d *simDelivery) rest() time.Duration {
 	return []time.Duration{0, 2500 * time.Millisecond, 12 * time.Second}[d.task.spec.times()]
 }
 
-// sleep fails when ctx ends, or when the process dies.
+// sleep waits for d. It returns an error if ctx ends or the process dies first.
 func (p *simProcess) sleep(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -219,7 +222,7 @@ func (p *simProcess) sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// begins judges the beginning of a handler, and returns which run of its task it is.
+// begins judges the start of a handler, and returns the number of the run of its task.
 func (o *simOracle) begins(d *simDelivery, ctx context.Context) (run int, err error) {
 	run, err = o.beginsLocked(d, ctx)
 	if err != nil {
@@ -255,11 +258,13 @@ func (o *simOracle) beginsLocked(d *simDelivery, ctx context.Context) (run int, 
 	case !d.atLast && d.half.Before(time.Now().Add(-slack)):
 		o.wrong(d, "begins with less than half of its time left")
 	}
+
 	for _, key := range d.keys {
 		if !d.held[key] && d.lostAt[key].IsZero() || !d.lostAt[key].IsZero() && d.lostAt[key].Before(time.Now()) {
 			o.wrong(d, "runs without the lease of %s", key)
 		}
 	}
+
 	if rec := o.records[d.keys[0]]; rec != nil && rec.by != nil && d.remembered {
 		switch {
 		case rec.lost:
@@ -280,6 +285,7 @@ func (o *simOracle) returns(d *simDelivery, err error, abrupt bool) {
 	now := time.Now()
 	d.returned, d.abrupt, d.returnedAt, d.ended = err, abrupt, now, d.work.Err() != nil
 	o.s.Tracef("%s: returns %v", d.who, err)
+
 	for _, key := range d.keys {
 		delete(o.holders[key], d)
 		lost := d.lostAt[key]
@@ -290,12 +296,14 @@ func (o *simOracle) returns(d *simDelivery, err error, abrupt bool) {
 			o.wrong(d, "holds %s %v after its context has ended", key, now.Sub(d.ctxEnd()))
 		}
 	}
+
 	switch over := now.After(d.ctxEnd()); {
 	case over && !d.ended:
 		o.wrong(d, "its context has not ended, and asynq's has")
 	case over && len(d.lostAt) == 0 && d.p.grace > 0 && (d.work.Err() != d.ctx.Err() || context.Cause(d.work) != d.ctx.Err()):
 		o.wrong(d, "its context ended with %v (%v), and asynq's with %v", d.work.Err(), context.Cause(d.work), d.ctx.Err())
 	}
+
 	d.lost = errors.Is(context.Cause(d.work), core.ErrLost) || !d.lossAt.IsZero() && d.lossAt.Before(now)
 	if !abrupt && (err == nil || errors.Is(err, asynq.RevokeTask)) {
 		o.done[d.keys[0]] = o.done[d.keys[0]] || !d.p.dead

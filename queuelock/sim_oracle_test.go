@@ -15,10 +15,10 @@ import (
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// A simOracle judges by the rules of the package document. What it excuses it counts.
+// A simOracle judges a run by the rules of the package document. It counts the cases that it excuses.
 type simOracle struct {
 	s     *simulation
-	quiet bool // no fault happens: nothing is out of reach, and nothing is lost
+	quiet bool // the program has no faults: no node is out of reach, and no message or lease is lost
 
 	mu         sync.Mutex
 	specs      []*simSpec
@@ -27,16 +27,16 @@ type simOracle struct {
 	runs       map[string]int      // by identity
 	recoveries map[int]int         // retries that asynq's recoverer has counted, by number
 	active     map[*simDelivery]bool
-	seen       map[context.Context]*simDelivery // all that have arrived, by asynq's context
-	holders    map[string]map[*simDelivery]bool // whose handlers run, by key
-	tokens     map[string]uint64                // the last, by key
+	seen       map[context.Context]*simDelivery // all deliveries that have arrived, by asynq's context
+	holders    map[string]map[*simDelivery]bool // the deliveries at work, by key
+	tokens     map[string]uint64                // the latest fencing token, by key
 	records    map[string]*simRecord            // by identity
-	rests      map[string]time.Time             // until when a key rests
-	doneTil    map[string]time.Time             // until when a key is completed by somebody else
+	rests      map[string]time.Time             // the end of the cooldown, by key
+	doneTil    map[string]time.Time             // the end of a completion by an outsider, by key
 	forgot     time.Time                        // when a node last lost its memory
-	away       time.Time                        // until when asynq's Redis is, of some process
-	alive      []*simProcess                    // all that there have been
-	over       bool                             // no more processes
+	away       time.Time                        // the end of the latest outage of asynq's Redis, as seen by any process
+	alive      []*simProcess                    // all processes that were started
+	over       bool                             // no more processes are started
 	failed     bool                             // a rule has been broken
 }
 
@@ -44,14 +44,14 @@ type simOracle struct {
 type simTask struct {
 	queue, id  string
 	kind, body string    // its type and payload
-	spec       *simSpec  // nil: a tick
-	failures   int       // that asynq may have counted
-	mayArchive bool      // a last attempt has failed, or SkipRetry
-	notBefore  time.Time // it rests
-	doubled    bool      // it may be delivered twice at a time
+	spec       *simSpec  // nil for a tick
+	failures   int       // failures that asynq may have counted
+	mayArchive bool      // asynq may archive it: a last attempt failed, or SkipRetry was returned
+	notBefore  time.Time // the earliest time of the next delivery
+	doubled    bool      // asynq may run two deliveries of it at once
 }
 
-// number is that of the spec; ticks have one together.
+// number returns the number of the task's spec. All ticks share the number -1.
 func (t *simTask) number() int {
 	if t.spec == nil {
 		return -1
@@ -72,18 +72,18 @@ func (t *simTask) identity() string {
 // A simRecord is the completion of an identity.
 type simRecord struct {
 	at   time.Time
-	by   *simDelivery // nil: it may be there
-	lost bool         // so many nodes have forgotten it that a quorum has not heard of it
+	by   *simDelivery // nil if the completion is not confirmed
+	lost bool         // too few nodes have it for a quorum to report it
 }
 
-// A simDelivery is one arrival of a task at the middleware, or somebody else who holds a key.
+// A simDelivery is one arrival of a task at the middleware, or an outsider's hold of a key.
 type simDelivery struct {
 	p               *simProcess
 	who, id         string
 	task            *simTask
 	keys            []string
 	asynq           context.Context
-	ctx, work       context.Context // asynq's until the application ends it, and the handler's
+	ctx, work       context.Context // asynq's joined with the application's, and the handler's
 	retried         int
 	atLast          bool
 	remembered      bool
@@ -92,10 +92,10 @@ type simDelivery struct {
 	held            map[string]bool
 	lostAt          map[string]time.Time
 	ctxEnded        time.Time
-	counted         bool // a failure of it
-	ran, ended      bool // its handler, before its context or not
+	counted         bool // its failure is in task.failures
+	ran, ended      bool // its handler has run; the handler's context had ended when it returned
 	lossAt          time.Time
-	lost            bool // a lease was, before its handler returned
+	lost            bool // a lease was lost before its handler returned
 	abrupt          bool
 	returned        error
 	returnedAt      time.Time
@@ -104,18 +104,18 @@ type simDelivery struct {
 	events          []core.EventKind
 }
 
-// A simAsk is what a delivery has done to get a key.
+// A simAsk records the requests of a delivery for one key.
 type simAsk struct {
 	last  error
-	at    time.Time // when it asked last, and when it was answered
+	at    time.Time // when it last asked; heard is the time of the answer
 	heard time.Time
-	free  int // places, then
+	free  int // waiting places that were free at the answer
 	waits int
-	place bool // it waits in place
+	place bool // it waits on a waiting place
 }
 
-// slack is how late what is bounded by the rules may be: requests that are under way end within the node timeout, and some
-// are sent again.
+// slack is how late an event may be if the rules bound its time. Requests under way end within the node timeout, and
+// some are sent again.
 const slack = 2500 * time.Millisecond
 
 func (o *simOracle) begin(s *simulation) {
@@ -131,14 +131,14 @@ func (o *simOracle) begin(s *simulation) {
 	}
 }
 
-// locked does something with the mutex held.
+// locked calls do with the mutex held.
 func (o *simOracle) locked(do func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	do()
 }
 
-// wrong reports a violation.
+// wrong reports a violation, unless the delivery's process is dead.
 func (o *simOracle) wrong(d *simDelivery, format string, args ...any) {
 	if d.p == nil || !d.p.dead {
 		o.failed = true
@@ -146,13 +146,14 @@ func (o *simOracle) wrong(d *simDelivery, format string, args ...any) {
 	}
 }
 
-// arrives begins a delivery.
+// arrives records the start of a delivery. It judges the retry count and the time of the delivery.
 func (o *simOracle) arrives(p *simProcess, theirs, ctx context.Context, t *asynq.Task) *simDelivery {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d := o.delivery(p, ctx, t)
 	d.asynq = theirs
 	o.active[d], o.seen[theirs] = true, d
+
 	at, _ := ctx.Deadline()
 	left := time.Until(at)
 	d.half, d.last = at.Add(-left/2), at.Add(-min(left/10, time.Second))
@@ -166,6 +167,7 @@ func (o *simOracle) arrives(p *simProcess, theirs, ctx context.Context, t *asynq
 		}
 		d.keys = append(d.keys, simKey(n))
 	}
+
 	o.s.Tracef("%s: %s arrives, %v left", d.who, t.Type(), left)
 	if fair := d.task.failures + o.recoveries[d.task.number()]; d.retried > fair {
 		o.wrong(d, "%d retries counted, and only %d failures", d.retried, fair)
@@ -177,7 +179,7 @@ func (o *simOracle) arrives(p *simProcess, theirs, ctx context.Context, t *asynq
 	return d
 }
 
-// delivery returns what the context of a task says.
+// delivery returns a new delivery with the facts from the context of a task.
 func (o *simOracle) delivery(p *simProcess, ctx context.Context, t *asynq.Task) *simDelivery {
 	d := &simDelivery{p: p, at: time.Now(), ctx: ctx, asked: map[string]*simAsk{}}
 	d.held, d.lostAt = map[string]bool{}, map[string]time.Time{}
@@ -191,7 +193,7 @@ func (o *simOracle) delivery(p *simProcess, ctx context.Context, t *asynq.Task) 
 	return d
 }
 
-// gaveUp hears that asynq takes a task for failed because its context has ended, maybe without having delivered it.
+// gaveUp records that asynq counts a task as failed because its context has ended. asynq may not have delivered it.
 func (o *simOracle) gaveUp(p *simProcess, ctx context.Context, t *asynq.Task) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -204,7 +206,7 @@ func (o *simOracle) gaveUp(p *simProcess, ctx context.Context, t *asynq.Task) {
 	o.failsLocked(d)
 }
 
-// contextEnds hears that asynq has given up on a delivery, or that the application has ended its context.
+// contextEnds is called when asynq gives up on a delivery, or when the application ends its context.
 func (o *simOracle) contextEnds(d *simDelivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -228,7 +230,7 @@ func (o *simOracle) contextEnds(d *simDelivery) {
 	}
 }
 
-// failsLocked books a failure that asynq may count.
+// failsLocked records a failure that asynq may count. o.mu must be held.
 func (o *simOracle) failsLocked(d *simDelivery) {
 	if !d.counted {
 		d.counted = true
@@ -239,7 +241,7 @@ func (o *simOracle) failsLocked(d *simDelivery) {
 	}
 }
 
-// asks hears that a delivery asks for a key, and reports whether it waits.
+// asks records that a delivery asks for a key, and reports whether it waits for the key.
 func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -248,6 +250,7 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 		a = &simAsk{}
 		d.asked[op.Key] = a
 	}
+
 	i := slices.Index(d.keys, op.Key)
 	if i < 0 {
 		o.wrong(d, "asks for %q, which is not its key", op.Key)
@@ -255,6 +258,7 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 	if i == 1 && !d.held[d.keys[0]] && d.lostAt[d.keys[0]].IsZero() {
 		o.wrong(d, "asks for its key without the lease of its identity")
 	}
+
 	a.at = time.Now()
 	if op.Try {
 		if a.last != nil && !d.atLast {
@@ -286,7 +290,7 @@ func (o *simOracle) asks(d *simDelivery, op core.Op) (waits bool) {
 	return true
 }
 
-// rests is for how long the nodes say that a key rests.
+// rests returns how much of a key's cooldown is left, as the nodes reported it. It returns 0 if there is no cooldown.
 func rests(err error) time.Duration {
 	if op, ok := errors.AsType[*core.OpError](err); ok && op.Held == core.HeldCooldown {
 		return op.RetryAfter
@@ -294,7 +298,7 @@ func rests(err error) time.Duration {
 	return 0
 }
 
-// answered hears what became of that.
+// answered records the answer to such a request, and judges how long it took.
 func (o *simOracle) answered(d *simDelivery, op core.Op, out core.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -307,6 +311,7 @@ func (o *simOracle) answered(d *simDelivery, op core.Op, out core.Outcome) {
 			o.wrong(d, "waited for %s for %v, %v too long", what, now.Sub(a.at), over)
 		}
 	}
+
 	switch {
 	case op.Try:
 	case !d.ctxEnded.IsZero() && now.Sub(d.ctxEnded) > slack:
@@ -322,16 +327,16 @@ func (o *simOracle) answered(d *simDelivery, op core.Op, out core.Outcome) {
 	}
 }
 
-// holds hears of a lease.
+// holds records a granted lease.
 func (o *simOracle) holds(d *simDelivery, key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	d.held[key] = true
 	delete(d.lostAt, key)
-	d.lossAt = time.Time{} // before that, a last attempt begins anew
+	d.lossAt = time.Time{} // a last attempt that lost its lease starts again
 }
 
-// holdEnds hears that it has ended: it was lost, taken away or run out, unless it was released.
+// holdEnds records the end of a lease. Unless it was released, it was lost, taken away, or expired.
 func (o *simOracle) holdEnds(d *simDelivery, key string, out core.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -358,7 +363,7 @@ func (o *simOracle) holdEnds(d *simDelivery, key string, out core.Outcome) {
 	}
 }
 
-// ctxEnd is when asynq's context ended: now, if it has not been told yet.
+// ctxEnd returns when the delivery's context ended, or now if its end is not recorded yet.
 func (d *simDelivery) ctxEnd() time.Time {
 	if d.ctxEnded.IsZero() {
 		return time.Now()
@@ -366,7 +371,8 @@ func (d *simDelivery) ctxEnd() time.Time {
 	return d.ctxEnded
 }
 
-// enters judges who holds a key beside whom. leave is for those who run no handler.
+// enters records that a delivery works under a key. It judges the delivery against the other holders of the key, its
+// cooldown and its last token. A caller that runs no handler must call leave at the end.
 func (o *simOracle) enters(d *simDelivery, key string, token uint64) (leave func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -384,6 +390,7 @@ func (o *simOracle) enters(d *simDelivery, key string, token uint64) (leave func
 			o.wrong(d, "runs beside %s, for %s, whose lease has not run out", other.who, key)
 		}
 	}
+
 	if until := o.rests[key]; time.Now().Before(until) {
 		o.wrong(d, "holds %s, which rests for %v", key, time.Until(until))
 	}
@@ -399,7 +406,7 @@ func (o *simOracle) enters(d *simDelivery, key string, token uint64) (leave func
 	}
 }
 
-// completes hears that a completion is to be recorded.
+// completes is called before a completion is sent. It judges whether the task may be completed.
 func (o *simOracle) completes(d *simDelivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -428,7 +435,7 @@ func (o *simOracle) completed(d *simDelivery, out core.Outcome) {
 	o.records[d.keys[0]] = &simRecord{at: time.Now(), by: d}
 }
 
-// released hears of a release that began at some time: the key may rest from then on.
+// released records the cooldown of a confirmed release that began at the given time.
 func (o *simOracle) released(d *simDelivery, key string, at time.Time, out core.Outcome) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -19,47 +19,47 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// A simProcess runs an asynq server and, by the plan, a Scheduler.
+// A simProcess runs an asynq server and, if the plan has ticks, a Scheduler.
 type simProcess struct {
 	s         *simulation
 	place     int
 	workers   int
-	places    int // to wait for keys on
+	places    int // waiting places
 	grace     time.Duration
 	retention time.Duration
 	locks     *locktest.Locker
 	link      *testutil.Link // to asynq's Redis
 	server    *asynq.Server
 	scheduler *Scheduler
-	skew      atomic.Int64 // of its clock, for ticks
+	skew      atomic.Int64 // the offset of its clock, for ticks
 	set       atomic.Bool  // its clock was set
 	up        time.Time
 	gone      chan struct{}
 	app       atomic.Pointer[simApplication]
 	stream    uint64
-	over      atomic.Bool // it ends, or has ended
+	over      atomic.Bool // the process is ending or has ended
 
 	mu   sync.Mutex
 	aims []simAim
 
-	// Guarded by the oracle's mutex.
+	// The oracle's mutex guards the fields below.
 	down         time.Time // when it began to end
 	dead, closed bool
-	inPlace      int            // how many wait on places
-	moves        []time.Time    // of inPlace
-	foreign      map[string]int // how often it is said that a type's ids are
-	returns      []time.Time    // of what was given back without a rest
-	missed       []time.Time    // ticks
+	inPlace      int            // deliveries on waiting places
+	moves        []time.Time    // when inPlace changed
+	foreign      map[string]int // events of kind EventForeignID, by their names
+	returns      []time.Time    // when tasks were given back without a cooldown
+	missed       []time.Time    // when ticks were missed
 }
 
-// A simApplication is the life of an application, as far as it ends the contexts of its tasks.
+// A simApplication is a period in the life of an application. Its end ends the contexts of its tasks.
 type simApplication struct {
 	context.Context
 	end   context.CancelFunc
-	times int // that contexts have ended before
+	times int // how often contexts have ended before
 }
 
-// endContexts ends the contexts of all tasks of the process, and of those that come within that time.
+// endContexts ends the contexts of all tasks of the process, and of the tasks that arrive within the given time.
 func (p *simProcess) endContexts(long time.Duration) {
 	app := p.app.Load()
 	app.end()
@@ -71,12 +71,12 @@ func (p *simProcess) beginContexts(times int) {
 	p.app.Store(&simApplication{ctx, cancel, times})
 }
 
-// withApplication returns a context that also ends with the application.
+// withApplication returns a context that also ends with the application's.
 func (p *simProcess) withApplication(ctx context.Context) (ended context.Context, stop func()) {
 	return join.Contexts(ctx, p.app.Load())
 }
 
-// A simAim is what happens at the next moment of a kind.
+// A simAim is a fault that strikes at the next moment of a kind.
 type simAim struct {
 	moment, what string
 	long         time.Duration
@@ -84,13 +84,14 @@ type simAim struct {
 
 var simQueues = []string{"default", "low"}
 
-// start starts a process.
+// start starts a process, unless the simulation is over.
 func (s *simulation) start(place int) {
 	p := &simProcess{s: s, place: place, workers: simWorkers[s.Is("workers")], grace: simGraces[s.Is("grace")],
 		retention: simRetentions[s.Is("retention")], link: &testutil.Link{}, gone: make(chan struct{}), up: time.Now()}
 	p.beginContexts(0)
 	p.places = min(p.workers-1, []int{(p.workers + 3) / 4, 0, 1, 9}[s.Is("waiters")])
 	p.locks = s.locks.Replica(core.WithObserver(p.misbehaving(core.Observer{Start: p.operation, Event: p.event})))
+
 	over := false
 	s.locked(func() {
 		if over = s.over; !over {
@@ -101,6 +102,7 @@ func (s *simulation) start(place int) {
 	if over {
 		return
 	}
+
 	s.Network(p.locks.Link, p.stream)
 	opts := append([]Option{WithGrace(p.grace), WithRetention(p.retention)}, simWaiters[s.Is("waiters")]...)
 	switch {
@@ -109,6 +111,7 @@ func (s *simulation) start(place int) {
 	case s.Is("keys") > 0:
 		opts = append(opts, field("key"))
 	}
+
 	m, c := must(New(p.locks.Locker, opts...)), s.dialQueue()
 	c.AddHook(p.link)
 	p.loseCompletions(0)
@@ -124,6 +127,7 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 	if p.s.Is("queues") > 0 {
 		cfg.Queues = map[string]int{"default": 2, "low": 1}
 	}
+
 	heard := func(kind string, err error) {
 		if errors.Is(err, ErrNotRun) {
 			p.s.Violation("%s hears of a task that was given back: %v", kind, err)
@@ -139,15 +143,17 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 		if most, _ := asynq.GetMaxRetry(ctx); retried < most {
 			heard("ErrorHandler", err)
 		}
-		if err == ctx.Err() { // a handler's error is wrapped
+		if err == ctx.Err() { // only asynq's own error is not wrapped
 			p.s.gaveUp(p, ctx, t)
 		}
 	})
+
 	if p.s.Is("base") > 0 {
 		cfg.BaseContext = func() context.Context { return p.app.Load() }
 	}
 	must0(p.s, m.Configure(&cfg))
 	p.s.listen(p, &cfg)
+
 	mux := asynq.NewServeMux()
 	mux.Use(p.outside, m.Middleware)
 	mux.HandleFunc("task", p.handle)
@@ -155,8 +161,9 @@ func (p *simProcess) serve(m *Middleware, c *redis.Client) {
 	must0(p.s, p.server.Start(mux))
 }
 
-// subscribing is a client whose subscriptions do without its network. go-redis dials for one under a mutex, which nobody can
-// wait for in a bubble while the connection does not answer.
+// subscribing is a client that subscribes over a second client, without the simulated network. go-redis dials for a
+// subscription under a mutex. In a bubble, no time passes while a goroutine waits for a mutex, so a connection that
+// does not answer would block the bubble.
 type subscribing struct {
 	*redis.Client
 	direct *redis.Client
@@ -181,7 +188,8 @@ func (p *simProcess) schedule(m *Middleware) {
 	must0(p.s, p.scheduler.Register("tick", "@every "+simPeriod.String(), task, asynq.MaxRetry(3), asynq.Timeout(20*time.Second)))
 }
 
-// loseCompletions has the process lose for a while what asynq writes of tasks that succeeded, and some of all by the plan.
+// loseCompletions makes the process lose asynq's records of succeeded tasks for the given time. By the plan, it also
+// loses some requests and replies of all kinds.
 func (p *simProcess) loseCompletions(long time.Duration) {
 	r, until := p.s.Random(p.stream+1), time.Now().Add(long)
 	var mu sync.Mutex
@@ -199,7 +207,8 @@ func (p *simProcess) loseCompletions(long time.Duration) {
 	})
 }
 
-// ticks judges when a tick is enqueued: from its instant on, until the next one is due.
+// ticks judges when a tick is enqueued. It must not be before the tick's instant, or more than a second after the next
+// one is due.
 func (p *simProcess) ticks(cmd redis.Cmder) {
 	_, text, _ := strings.Cut(fmt.Sprint(cmd.Args()...), ":tick/20:")
 	at, err := time.Parse(time.RFC3339, text[:min(20, len(text))])
@@ -208,14 +217,14 @@ func (p *simProcess) ticks(cmd redis.Cmder) {
 	}
 }
 
-// aim has something happen to the process at a moment.
+// aim plans a fault of the process for the next moment of that kind.
 func (p *simProcess) aim(moment, what string, long time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.aims = append(p.aims, simAim{moment, what, long})
 }
 
-// reach is called at a moment of a delivery.
+// reach is called at each moment that faults can aim at. It causes the first fault that is planned for that moment.
 func (p *simProcess) reach(moment string, d *simDelivery) {
 	p.mu.Lock()
 	var hit *simAim
@@ -234,7 +243,7 @@ func (p *simProcess) reach(moment string, d *simDelivery) {
 	}
 }
 
-// suffer does something to the process, or to a delivery of it, if there is one.
+// suffer causes a fault of the process, or of d if it is not nil.
 func (p *simProcess) suffer(what string, long time.Duration, d *simDelivery) {
 	switch what {
 	case "cut locks":
@@ -273,7 +282,7 @@ func (p *simProcess) cancelled() context.Context {
 	return ctx
 }
 
-// ends ends the process in some way, if it has not begun to end, and starts another one a while after.
+// ends calls how to end the process, unless its end has begun. It starts another process after the given time.
 func (p *simProcess) ends(long time.Duration, how func()) {
 	if p.over.Swap(true) {
 		return
@@ -286,7 +295,7 @@ func (p *simProcess) ends(long time.Duration, how func()) {
 	})
 }
 
-// die is what the death of the process looks like to everybody else.
+// die makes the process look dead to all others: its links are cut before its Scheduler and server shut down.
 func (p *simProcess) die() {
 	p.locks.Link.Kill()
 	p.link.Kill()
@@ -298,7 +307,7 @@ func (p *simProcess) die() {
 	p.server.Shutdown()
 }
 
-// shutdown shuts down as the package document says; then the process ends.
+// shutdown shuts down in the order that the package document gives. Then the process ends.
 func (p *simProcess) shutdown() {
 	p.server.Shutdown()
 	if p.scheduler != nil {
@@ -311,12 +320,14 @@ func (p *simProcess) shutdown() {
 	p.die()
 }
 
-// mend ends what has happened to the process's network, and its Scheduler.
+// mend restores the process's network and ends its Scheduler. If the application has ended contexts, it restarts the
+// process.
 func (p *simProcess) mend() {
 	if p.scheduler != nil {
 		p.scheduler.Shutdown()
 	}
-	if app := p.app.Load(); app.times > 0 || app.Err() != nil { // a restart takes last attempts out of their workers
+	// Last attempts whose context the application has ended stay in their workers until a restart.
+	if app := p.app.Load(); app.times > 0 || app.Err() != nil {
 		p.link.Restore()
 		p.locks.Link.Restore()
 		p.ends(time.Second, p.shutdown)
@@ -328,14 +339,14 @@ func (p *simProcess) mend() {
 	}
 }
 
-// stop ends the process for good.
+// stop shuts the process down for good.
 func (p *simProcess) stop() {
 	if !p.over.Swap(true) {
 		p.shutdown()
 	}
 }
 
-// revoke has an operator end a lease of a delivery.
+// revoke ends a lease of a delivery, as an operator would.
 func (s *simulation) revoke(d *simDelivery) {
 	key := d.keys[(d.retried+len(d.id))%len(d.keys)]
 	state, err := s.locks.Inspect(s.Context(), key)
@@ -344,12 +355,13 @@ func (s *simulation) revoke(d *simDelivery) {
 	}
 }
 
-// operation hears of what the process does with leases.
+// operation observes the process's operations on leases.
 func (p *simProcess) operation(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
 	d := delivered(ctx)
 	if d == nil {
 		return ctx, nil
 	}
+
 	switch op.Kind {
 	case core.OpAcquire:
 		p.reach("acquire", d)

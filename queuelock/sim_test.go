@@ -19,13 +19,13 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// TestSimulation runs asynq's client, servers and handlers, and Schedulers, on embedded nodes: one to four processes, tasks of
-// all kinds, and what may happen to them. The oracle judges by the package document; see sim_oracle_test.go.
+// TestSimulation runs asynq's client, servers and handlers, and Schedulers, on embedded nodes: one to four processes,
+// tasks of all kinds, and faults. The oracle judges by the package document; see sim_oracle_test.go.
 func TestSimulation(t *testing.T) {
 	sim.Campaign{Draw: drawSim, Run: runSim, MustReach: simReaches}.Test(t)
 }
 
-// simReaches is what a hundred programs must have reached.
+// simReaches are the events that a hundred programs must reach.
 var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
 	"duplicate_suppressed", "contended", "unavailable", "cooldown", "no_key", "nil_after_cancel", "archived_unrun",
 	"lease_abandoned", "completion_unrecorded", "completion_refused", "foreign_id", "tick_missed",
@@ -37,13 +37,13 @@ var simReaches = slices.Concat(simTasks, simFaults, simAims, []string{
 })
 
 const (
-	simSteps  = 45 * time.Second // in which steps happen
-	simPeriod = 15 * time.Second // of ticks
-	simSettle = 15 * time.Minute // within which all tasks must have ended
+	simSteps  = 45 * time.Second // the time in which steps happen
+	simPeriod = 15 * time.Second // between ticks
+	simSettle = 15 * time.Minute // the time in which all tasks must end
 	simTTL    = 6 * time.Second
 )
 
-// What the numbers of the plan stand for.
+// The values that the numbers of the plan select.
 var (
 	simWorkers    = []int{4, 1, 2, 8, 9}
 	simWaiters    = [][]Option{nil, {WithWaiters(0)}, {WithWaiters(1)}, {WithWaiters(9)}}
@@ -52,17 +52,17 @@ var (
 	simPolls      = []time.Duration{2 * time.Second, time.Second, 3 * time.Second, 10 * time.Millisecond}
 )
 
-// simFaults happen to nodes, asynq's Redis, processes and keys.
+// simFaults are the faults of nodes, asynq's Redis, processes and keys.
 var simFaults = []string{
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "step clock", "blackout",
 	"cut locks", "cut asynq", "asynq forgets", "kill", "shutdown", "close early", "hold", "complete", "cancel", "lose completions", "set clock",
 	"asynq down", "revoke", "end contexts",
 }
 
-// A simAim happens to a process, or to a delivery of it, at the next moment of a kind.
+// simAims are faults that strike a process, or one of its deliveries, at the next moment of a kind.
 var simAims = []string{"aim kill", "aim cut locks", "aim cut asynq", "aim lose", "aim cancel", "aim shutdown", "aim revoke", "aim end contexts"}
 
-// simMoments are the moments: N of a step says which.
+// simMoments are these moments. N of a step selects one.
 var simMoments = []string{"acquire", "identity granted", "key granted", "returned", "completed", "waits", "release", "tick"}
 
 func drawSim(r *rand.Rand) sim.Program {
@@ -71,15 +71,18 @@ func drawSim(r *rand.Rand) sim.Program {
 		"grace": sim.Pick(r, 0, 1, 1, 2, 2, 2, 3, 3), "retention": r.IntN(len(simRetentions)), "poll": sim.Pick(r, 0, 0, 1, 2),
 		"ticks": r.IntN(2), "queues": r.IntN(2), "optional": r.IntN(2), "base": r.IntN(2),
 	}}
+
 	for n := 30 + r.IntN(5); n > 0; n-- {
 		p.Steps = append(p.Steps, drawTask(r, p.Plan["keys"]))
 	}
 	if r.IntN(2) == 0 {
 		p.Plan["skew"] = r.IntN(4000)
 	}
+
 	if r.IntN(4) == 0 {
-		return p // a quiet program: whatever goes wrong in it is a violation
+		return p // a quiet program: no failure is excused
 	}
+
 	if r.IntN(3) == 0 {
 		p.Plan["delay"], p.Plan["late"], p.Plan["lost"] = r.IntN(60), r.IntN(30), r.IntN(8)
 	}
@@ -87,8 +90,9 @@ func drawSim(r *rand.Rand) sim.Program {
 		p.Plan["asynq lost"] = r.IntN(15)
 	}
 	if r.IntN(20) == 0 {
-		p.Plan["poll"], p.Plan["workers"] = len(simPolls)-1, 1 // as often as the limiter lets it
+		p.Plan["poll"], p.Plan["workers"] = len(simPolls)-1, 1 // as often as the limiter allows
 	}
+
 	for _, what := range sim.Some(r, slices.Concat(simFaults, simAims)) {
 		for n := 1 + r.IntN(3); n > 0 && r.IntN(3) > 0; n-- {
 			p.Steps = append(p.Steps, drawFault(r, what))
@@ -123,7 +127,7 @@ type simulation struct {
 	*sim.Trial
 	simOracle
 	queue      *testutil.Node
-	locks      *locktest.Locker // of somebody who runs no tasks
+	locks      *locktest.Locker // of a process that runs no tasks
 	client     *asynq.Client
 	inspector  *asynq.Inspector
 	background sync.WaitGroup
@@ -136,6 +140,7 @@ func runSim(t *sim.Trial) {
 	s.simOracle.begin(s)
 	nodes := testutil.NewNodes(t, 3)
 	s.locks = locktest.NewOn(t, nodes, core.TTL(simTTL), core.WithClockWindow(simTTL/10))
+
 	c := s.dialQueue()
 	s.client, s.inspector = asynq.NewClientFromRedisClient(c), asynq.NewInspectorFromRedisClient(c)
 	s.queue.OnRequest(s.archives)
@@ -143,11 +148,13 @@ func runSim(t *sim.Trial) {
 	for place := range s.processes {
 		s.start(place)
 	}
+
 	t.Follow(simSteps+10*time.Second, s.do)
 	sim.Heal(append(nodes, s.queue))
 	for place := range s.processes {
 		s.process(place).mend()
 	}
+
 	s.producers.Wait()
 	s.settles()
 	s.locked(func() { s.over = true })
@@ -162,14 +169,14 @@ func (s *simulation) dialQueue() *redis.Client {
 	return s.queue.ClientWith(func(o *redis.Options) { o.PoolSize = 500 })
 }
 
-// process is that of a place.
+// process returns the process at a place.
 func (s *simulation) process(place int) *simProcess {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.processes[place%len(s.processes)]
 }
 
-// do does a step.
+// do executes a step.
 func (s *simulation) do(step sim.Step) {
 	p := s.process(step.Who)
 	switch step.Do {
@@ -177,10 +184,11 @@ func (s *simulation) do(step sim.Step) {
 		s.forgets(s.locks.Nodes, step.Who%len(s.locks.Nodes))
 	case "step clock":
 		step.N -= 750
-		forget := func() { s.locked(func() { clear(s.rests) }) } // nodes count by their clocks
+		forget := func() { s.locked(func() { clear(s.rests) }) } // cooldowns depend on the nodes' clocks
 		forget()
 		time.AfterFunc(step.For, forget)
 	}
+
 	if s.Strike(s.locks.Nodes, step) {
 		return
 	}
@@ -226,7 +234,8 @@ func (s *simulation) outsider(step sim.Step) {
 	}
 	if step.Do == "complete" {
 		done := func(long time.Duration) { s.locked(func() { s.doneTil[key] = time.Now().Add(long) }) }
-		done(simSettle) // it repeats itself, and the record counts from when a node has it
+		// Complete repeats its requests, and the retention counts from when a node has the record.
+		done(simSettle)
 		_ = lease.Complete(s.Context(), nil)
 		done(15*time.Second + slack)
 		return
@@ -240,7 +249,7 @@ func (s *simulation) outsider(step sim.Step) {
 	_ = lease.Release(s.Context())
 }
 
-// forgetsDelivery has asynq deliver a task once more, as after a failover of its Redis.
+// forgetsDelivery makes asynq deliver a task once more, as after a failover of its Redis.
 func (s *simulation) forgetsDelivery(d *simDelivery) {
 	if d == nil {
 		return
@@ -256,7 +265,7 @@ func (s *simulation) forgetsDelivery(d *simDelivery) {
 	s.Count("delivered twice")
 }
 
-// settles waits until asynq has no task that is to run.
+// settles waits until asynq has no task left to run.
 func (s *simulation) settles() {
 	for began := time.Now(); ; time.Sleep(2 * time.Second) {
 		left := s.unfinished()
@@ -270,7 +279,7 @@ func (s *simulation) settles() {
 	}
 }
 
-// unfinished is how many tasks asynq has to run, and handlers that run.
+// unfinished returns how many tasks asynq has yet to run, plus the deliveries that have not ended.
 func (s *simulation) unfinished() (n int) {
 	for _, queue := range simQueues {
 		for list, size := range map[string]string{"pending": "LLEN", "active": "LLEN", "retry": "ZCARD", "scheduled": "ZCARD"} {
@@ -283,7 +292,7 @@ func (s *simulation) unfinished() (n int) {
 	return n + s.running()
 }
 
-// delivered is the delivery that a context belongs to, or nil.
+// delivered returns the delivery that a context belongs to, or nil.
 func delivered(ctx context.Context) *simDelivery {
 	d, _ := ctx.Value(simDeliveryKey{}).(*simDelivery)
 	return d
@@ -291,7 +300,7 @@ func delivered(ctx context.Context) *simDelivery {
 
 type simDeliveryKey struct{}
 
-// verdict judges what has become of all tasks.
+// verdict judges how all tasks have ended.
 func (s *simulation) verdict() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -322,7 +331,7 @@ func (s *simulation) verdict() {
 	}
 }
 
-// judgeTicks judges that each tick that fell due while some process lived is one task.
+// judgeTicks judges that each tick was enqueued if a process was alive when it was due.
 func (s *simulation) judgeTicks() {
 	skew := 5 * time.Second
 	for at := s.Began.Truncate(simPeriod).Add(simPeriod); at.Before(s.Began.Add(simSteps)); at = at.Add(simPeriod) {

@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// outside is a middleware around the one that is judged: it sees what asynq is told.
+// outside returns a middleware around the middleware under test. It sees the results that asynq gets.
 func (p *simProcess) outside(next asynq.Handler) asynq.Handler {
 	return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) (err error) {
 		ended, stop := p.withApplication(ctx)
@@ -37,7 +37,7 @@ func (p *simProcess) outside(next asynq.Handler) asynq.Handler {
 	})
 }
 
-// event hears what the middleware tells of a delivery, and the Scheduler of a tick.
+// event receives the middleware's events about deliveries, and the Scheduler's about ticks.
 func (p *simProcess) event(ctx context.Context, e core.Event) {
 	p.s.mu.Lock()
 	defer p.s.mu.Unlock()
@@ -70,7 +70,7 @@ func (p *simProcess) event(ctx context.Context, e core.Event) {
 	}
 }
 
-// listen hears what asynq asks the configuration.
+// listen wraps callbacks of the configuration, and judges the calls that asynq makes.
 func (s *simulation) listen(p *simProcess, cfg *asynq.Config) {
 	delay, isFailure := cfg.RetryDelayFunc, cfg.IsFailure
 	cfg.RetryDelayFunc = func(n int, err error, t *asynq.Task) time.Duration {
@@ -96,7 +96,7 @@ func (s *simulation) listen(p *simProcess, cfg *asynq.Config) {
 	}
 }
 
-// archives hears that asynq's recoverer archives a task.
+// archives observes a request to asynq's Redis. A task that asynq's recoverer archives with it may be archived.
 func (s *simulation) archives(args []string) (pass testutil.Action) {
 	const id, msg = 12, 13
 	if len(args) <= msg || !strings.HasSuffix(args[6], ":archived") || !strings.Contains(args[msg], "task lease expired") {
@@ -113,7 +113,7 @@ func (s *simulation) archives(args []string) (pass testutil.Action) {
 	return pass
 }
 
-// recovered hears that asynq's recoverer counts a retry of a task.
+// recovered records that asynq's recoverer counts a retry of a task.
 func (s *simulation) recovered(t *asynq.Task) {
 	n := (&simTask{spec: s.specOf(t)}).number()
 	s.Count("recovered")
@@ -127,7 +127,7 @@ func (s *simulation) recovered(t *asynq.Task) {
 	}
 }
 
-// specOf is that of a task, nil of a tick.
+// specOf returns the spec of a task, or nil for a tick.
 func (s *simulation) specOf(t *asynq.Task) (spec *simSpec) {
 	var payload simPayload
 	_ = json.Unmarshal(t.Payload(), &payload)
@@ -139,7 +139,7 @@ func (s *simulation) specOf(t *asynq.Task) (spec *simSpec) {
 	return spec
 }
 
-// exists books a task that asynq has.
+// exists returns the simTask of a task that asynq has, and creates it at the first call. o.mu must be held.
 func (o *simOracle) exists(id, queue string, t *asynq.Task) *simTask {
 	var payload simPayload
 	_ = json.Unmarshal(t.Payload(), &payload)
@@ -160,24 +160,27 @@ func (o *simOracle) exists(id, queue string, t *asynq.Task) *simTask {
 	return task
 }
 
-// in reports whether a message of asynq's Redis is that of the task: its id may be that of another one as well.
+// in reports whether a message in asynq's Redis belongs to the task. Its id does not say so, because two tasks may have
+// the same id.
 func (t *simTask) in(message string) bool { return strings.Contains(message, t.body) }
 
-// leaves judges what asynq is told of a delivery.
+// leaves judges the result that asynq gets of a delivery.
 func (o *simOracle) leaves(d *simDelivery, told error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	delete(o.active, d)
 	o.s.Tracef("%s: asynq is told %v", d.who, told)
 	for _, key := range d.keys {
-		delete(o.holders[key], d) // of a handler that a panic has ended
+		delete(o.holders[key], d)
 	}
 	if d.p.dead {
 		return
 	}
 	if len(d.held) > 0 {
-		time.AfterFunc(d.p.hearsLosses(), func() { o.keeps(d) }) // that one is lost is heard late
+		// A slow observer reports the loss of a lease late.
+		time.AfterFunc(d.p.hearsLosses(), func() { o.keeps(d) })
 	}
+
 	want, fault := o.unrun(d, told)
 	if d.ran {
 		want, fault = o.ran(d, told)
@@ -185,11 +188,13 @@ func (o *simOracle) leaves(d *simDelivery, told error) {
 	if fault != "" {
 		o.wrong(d, "%s: asynq is told %v", fault, told)
 	}
+
 	got := slices.DeleteFunc(slices.Clone(d.events), func(k core.EventKind) bool { return k == EventAbandoned })
 	if !slices.Equal(got, want) {
 		o.wrong(d, "events %v, want %v; asynq is told %v", got, want, told)
 	}
 	o.overstayed(d)
+
 	givenBack := errors.Is(told, ErrNotRun) && !slices.Contains(d.events, EventArchived)
 	if told != nil && !givenBack && !errors.Is(told, asynq.RevokeTask) {
 		o.failsLocked(d)
@@ -200,7 +205,8 @@ func (o *simOracle) leaves(d *simDelivery, told error) {
 	}
 }
 
-// keeps judges that a delivery that has ended has no leases. Close takes them away.
+// keeps judges that a delivery that has ended holds no lease. A closed process is excused, because Close takes the
+// leases away.
 func (o *simOracle) keeps(d *simDelivery) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -209,13 +215,15 @@ func (o *simOracle) keeps(d *simDelivery) {
 	}
 }
 
-// givenBack judges when a task that is given back may come again, and how many are.
+// givenBack records when a task that was given back may be delivered again. It judges how many tasks are given back per
+// time.
 func (o *simOracle) givenBack(d *simDelivery, told error) {
 	rest := cooldownOf(told)
-	if time.Now().After(o.away) { // else asynq may not be able to write it down
+	if time.Now().After(o.away) { // during an outage asynq may fail to record the time of the retry
 		d.task.notBefore = time.Now().Add(rest - time.Millisecond)
 	}
-	if at, _ := d.ctx.Deadline(); rest > 0 || time.Until(at) < 100*time.Millisecond { // which nothing outlasts
+	// Tasks with a cooldown and tasks that are about to time out do not count.
+	if at, _ := d.ctx.Deadline(); rest > 0 || time.Until(at) < 100*time.Millisecond {
 		return
 	}
 	p := d.p
@@ -230,7 +238,8 @@ func (o *simOracle) givenBack(d *simDelivery, told error) {
 	}
 }
 
-// unrun is what is to be told of a delivery whose handler has not run.
+// unrun returns the events that are expected for a delivery whose handler has not run, and the fault of its result, if
+// any.
 func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, fault string) {
 	key := o.lastKey(d)
 	switch {
@@ -264,8 +273,8 @@ func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, 
 	return []core.EventKind{EventUnavailable}, fault
 }
 
-// endedUnrun is what is to be told of a delivery whose context has ended before its handler has run. On its last attempt, asynq
-// is told nothing before the deadline, unless it hears nothing any more.
+// endedUnrun is unrun for a delivery whose context has ended. On a last attempt, the middleware must not return before
+// the deadline, unless asynq has taken the task back.
 func (o *simOracle) endedUnrun(d *simDelivery) (events []core.EventKind, fault string) {
 	switch taken := d.asynq.Err() != nil; {
 	case !d.atLast && !taken:
@@ -282,7 +291,7 @@ func (o *simOracle) endedUnrun(d *simDelivery) (events []core.EventKind, fault s
 	return nil, ""
 }
 
-// lastKey is the key that a delivery has asked for last.
+// lastKey returns the key that a delivery asked for last.
 func (o *simOracle) lastKey(d *simDelivery) string {
 	if len(d.keys) > 1 && d.asked[d.keys[1]] != nil {
 		return d.keys[1]
@@ -290,8 +299,8 @@ func (o *simOracle) lastKey(d *simDelivery) string {
 	return d.keys[0]
 }
 
-// contended judges that a task is given back because a key is held: when half of its time is over, or when there is no place
-// to wait on, or when the key rests.
+// contended judges a task that is given back because a key is held. It must have a reason: half of its time is over, no
+// waiting place is free, or the key is in a cooldown.
 func (o *simOracle) contended(d *simDelivery, told error, key string) (fault string) {
 	a := d.asked[key]
 	now := time.Now()
@@ -308,13 +317,15 @@ func (o *simOracle) contended(d *simDelivery, told error, key string) (fault str
 	case a.waits == 0:
 		o.s.Count("no place")
 		if a.free > 0 {
-			time.AfterFunc(time.Millisecond, func() { o.crowded(d, a) }) // of who takes the place at this instant is heard late
+			// A delivery that takes the place at this instant may be recorded only later.
+			time.AfterFunc(time.Millisecond, func() { o.crowded(d, a) })
 		}
 	}
 	return ""
 }
 
-// crowded judges that a delivery has found no place.
+// crowded judges a delivery that found no waiting place. It is a violation unless a place changed hands at that
+// instant.
 func (o *simOracle) crowded(d *simDelivery, a *simAsk) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -323,7 +334,7 @@ func (o *simOracle) crowded(d *simDelivery, a *simAsk) {
 	}
 }
 
-// ran is what is to be told of a delivery whose handler has run.
+// ran is unrun for a delivery whose handler has run.
 func (o *simOracle) ran(d *simDelivery, told error) (events []core.EventKind, fault string) {
 	var cool *cooldownError
 	switch err := d.returned; {
@@ -341,7 +352,8 @@ func (o *simOracle) ran(d *simDelivery, told error) (events []core.EventKind, fa
 	case !errors.Is(told, err) || errors.Is(told, ErrNotRun):
 		fault = "not what the handler has returned"
 	}
-	if d.lost && !errors.Is(told, core.ErrLost) && !slices.Contains(d.events, EventAbandoned) { // then asynq has given up on it
+	// After EventAbandoned asynq ignores the result.
+	if d.lost && !errors.Is(told, core.ErrLost) && !slices.Contains(d.events, EventAbandoned) {
 		fault = "does not say that the lease is lost"
 	}
 	return nil, fault
@@ -358,6 +370,7 @@ func (o *simOracle) succeeded(d *simDelivery, told error) (events []core.EventKi
 	if d.ctxEnd().After(d.returnedAt) {
 		most = least
 	}
+
 	switch {
 	case d.remembered && !d.begunCompletion && d.p.closed:
 		events = append(events, EventUnrecorded)
@@ -372,7 +385,7 @@ func (o *simOracle) succeeded(d *simDelivery, told error) (events []core.EventKi
 		if o.quiet && !d.ended {
 			fault = "refused without a reason"
 		}
-		if want := cmp.Or(d.returned, core.ErrLost); !errors.Is(told, want) { // a task that is revoked stays so
+		if want := cmp.Or(d.returned, core.ErrLost); !errors.Is(told, want) { // a revoked task stays revoked
 			fault = "its completion was refused"
 		}
 		return append(events, EventRefused), fault
@@ -382,13 +395,14 @@ func (o *simOracle) succeeded(d *simDelivery, told error) (events []core.EventKi
 			fault = fmt.Sprintf("its completion was tried for %v, not %v", took, least)
 		}
 	}
+
 	if told != d.returned && !errors.Is(told, d.returned) {
 		fault = "not what the handler has returned"
 	}
 	return events, fault
 }
 
-// overstayed judges the event of a handler that does not return within the grace.
+// overstayed judges that EventAbandoned is reported if a handler does not return within the grace, and only then.
 func (o *simOracle) overstayed(d *simDelivery) {
 	if !d.ran {
 		return
@@ -399,7 +413,8 @@ func (o *simOracle) overstayed(d *simDelivery) {
 	}
 }
 
-// forgets books that a node is about to lose its memory: which records a quorum may not hear of any more.
+// forgets records that a node is about to lose its memory. It marks the records that a quorum may not report
+// afterwards.
 func (o *simOracle) forgets(nodes []*testutil.Node, lost int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -410,7 +425,8 @@ func (o *simOracle) forgets(nodes []*testutil.Node, lost int) {
 	o.forgot = time.Now()
 }
 
-// loses books that asynq's Redis is away for a while: what was just given back may come again at once.
+// loses records that asynq's Redis is away for the given time. Tasks that were just given back may be delivered again
+// at once.
 func (o *simOracle) loses(long time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -422,7 +438,8 @@ func (o *simOracle) loses(long time.Duration) {
 	}
 }
 
-// running is how many deliveries have not ended, in processes that live. After a violation nobody waits for them.
+// running returns how many deliveries have not ended in live processes. After a violation it returns a negative number,
+// so that the simulation does not wait for them.
 func (o *simOracle) running() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -437,7 +454,7 @@ func (o *simOracle) running() (n int) {
 	return n
 }
 
-// someDelivery returns one of a process that is under way, or nil.
+// someDelivery returns an active delivery of the process, or nil if there is none.
 func (o *simOracle) someDelivery(p *simProcess, which int) *simDelivery {
 	o.mu.Lock()
 	defer o.mu.Unlock()

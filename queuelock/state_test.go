@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// follows is what the rules say of a state and of what happens in it.
+// follows returns the state that follows a trigger in a state by the rules.
 func follows(h trigger, s state) state {
 	asks := s <= persisting
 	runs := s == running || s == overstaying
@@ -36,13 +36,14 @@ func follows(h trigger, s state) state {
 		return archived
 	case h == onTimeUp:
 		return impossible
-	case s == persisting && (h == onHeld || h == onUnreachable || h == onClosed || h == onLeaseLost): // rule 3: it waits for either
+	// Rule 3: it goes on waiting.
+	case s == persisting && (h == onHeld || h == onUnreachable || h == onClosed || h == onLeaseLost):
 		return persisting
 	case s == trying && h == onHeld: // rule 3: it waits once
 		return waiting
 	case s == trying && h == onUnreachable:
 		return stranded
-	case asks && h == onHeld || s == trying && h == onNoPlace: // … and is given back
+	case asks && h == onHeld || s == trying && h == onNoPlace: // rule 3: it is given back
 		return contended
 	case asks && (h == onUnreachable || h == onClosed || h == onLeaseLost):
 		return unavailable
@@ -50,9 +51,9 @@ func follows(h trigger, s state) state {
 		return overstaying
 	case s == recording && h == onContextEnd, (runs || s == recording) && h == onLeaseLost:
 		return s
-	case runs && h == onSuccess: // rule 5: it is recorded first
+	case runs && h == onSuccess: // rule 5: the success is recorded first
 		return recording
-	case runs && h == onFailure: // … and all else is asynq's business
+	case runs && h == onFailure: // rule 5: asynq handles all other errors
 		return finished
 	case runs && h == onCooldown:
 		return coolingDown
@@ -77,7 +78,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// A scene is a delivery of a task of order 1 on its way to its leases, and what is in that way.
+// A scene is a delivery of a task of order 1 that is about to acquire its leases. Its methods set up obstacles.
 type scene struct {
 	*rig
 	d      *delivery
@@ -85,12 +86,12 @@ type scene struct {
 	cancel func()
 }
 
-// hold has somebody else hold a key.
+// hold makes another process hold a key.
 func (s *scene) hold(key string) *core.Lease {
 	return must(s.locker().Acquire(context.Background(), key))
 }
 
-// own has another delivery of the task hold its identity.
+// own makes another delivery of the task hold its identity.
 func (s *scene) own() *core.Lease { return s.hold(s.d.keys[0]) }
 
 func (s *scene) after(d time.Duration, f func()) { time.AfterFunc(d, f) }
@@ -107,20 +108,21 @@ func (s *scene) close() {
 	s.d.locker.Close(ctx)
 }
 
-// Every cell of the table before a handler runs: what is in the way of a delivery, and how it ends. The nodes are asked for the
-// order alone, with the identity as the lease taken before, where that says more.
+// The cells of the table before a handler runs: each case sets up an obstacle for a delivery, and checks its final
+// state. Some cases block only the order's key, so that the delivery already holds the lease of its identity.
 func TestLifeOfDeliveries(t *testing.T) {
 	entity := core.Key("order", "1")
 	for _, c := range []struct {
-		state   state // in which it meets what happens
+		state   state // in which the trigger occurs
 		what    trigger
 		arrange func(s *scene)
 		took    time.Duration
 	}{
 		{trying, onGranted, func(*scene) {}, 0},
-		{trying, onHeld, func(s *scene) { s.take(1) }, 20 * time.Second}, // and waiting, held
+		{trying, onHeld, func(s *scene) { s.take(1) }, 20 * time.Second}, // also waiting, onHeld
 		{trying, onNoPlace, func(s *scene) { s.take(1); s.d.server = s.m().newServer(1) }, 0},
-		{trying, onUnreachable, func(s *scene) { s.hang() }, 3 * time.Second}, // and stranded, unreachable; core gives up after a TTL
+		// Also stranded, onUnreachable. core gives up after a TTL.
+		{trying, onUnreachable, func(s *scene) { s.hang() }, 3 * time.Second},
 		{trying, onClosed, func(s *scene) { s.close() }, 0},
 		{trying, onCompleted, func(s *scene) { s.complete(s.d.keys[0]) }, 0},
 		{trying, onKeyInvalid, func(s *scene) { s.complete(entity) }, 0},
@@ -146,7 +148,8 @@ func TestLifeOfDeliveries(t *testing.T) {
 		{stranded, onKeyInvalid, func(s *scene) { s.complete(entity); s.after(2*time.Second, s.hide()) }, 0},
 		{stranded, onContextEnd, func(s *scene) { s.hang(); s.after(time.Second, s.cancel) }, time.Second},
 		{persisting, onGranted, func(*scene) {}, 0},
-		{persisting, onHeld, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second}, // longer than half of its time
+		// This is longer than half of its time.
+		{persisting, onHeld, func(s *scene) { s.after(30*time.Second, s.take(1)) }, 30 * time.Second},
 		{persisting, onUnreachable, func(s *scene) { s.after(30*time.Second, s.hang()) }, 0},
 		{persisting, onClosed, func(s *scene) { s.close() }, 39 * time.Second},
 		{persisting, onTimeUp, func(s *scene) { s.take(1) }, 39 * time.Second},
@@ -162,10 +165,13 @@ func TestLifeOfDeliveries(t *testing.T) {
 			s := r.scene(c.state == persisting)
 			defer s.cancel()
 			c.arrange(s)
+
 			start := time.Now()
 			held, err := s.d.acquire(s.ctx)
 			want := transitions[c.what][c.state]
-			switch { // where it goes on from there, the end of what follows
+
+			// If the delivery goes on from that state, the final state is expected.
+			switch {
 			case c.what == onClosed && want == persisting:
 				want = archived
 			case want == waiting:
@@ -175,6 +181,7 @@ func TestLifeOfDeliveries(t *testing.T) {
 			case want == persisting:
 				want = running
 			}
+
 			if took := time.Since(start); s.d.state != want || (err == nil) != (want == running) || c.took > 0 && !between(took, c.took-100*time.Millisecond, c.took+500*time.Millisecond) {
 				t.Errorf("state %d, want %d, after %v: %v", s.d.state, want, took, err)
 			}
@@ -188,7 +195,7 @@ func TestLifeOfDeliveries(t *testing.T) {
 
 func (r *rig) m() *Middleware { return r.middleware(r.locker(), field("order")) }
 
-// scene makes one of a task with a timeout of 40s.
+// scene returns the scene of a task with a timeout of 40s.
 func (r *rig) scene(atLast bool) *scene {
 	m := r.m()
 	ctx, cancel := context.WithTimeout(context.Background(), 40*time.Second)
@@ -199,7 +206,7 @@ func (r *rig) scene(atLast bool) *scene {
 	}}
 }
 
-// Every cell of the table from when a handler runs.
+// The cells of the table from the start of a handler on.
 func TestLifeOfHandlers(t *testing.T) {
 	failure := errors.New("failed")
 	for name, c := range map[string]struct {
@@ -234,9 +241,11 @@ func TestLifeOfHandlers(t *testing.T) {
 					}
 					return c.returns
 				}))
+
 				if s.d.state != in {
 					t.Errorf("state %d after the handler, want %d", s.d.state, in)
 				}
+
 				told := s.d.finish(s.ctx, held, got)
 				if s.d.state != c.want || (told == nil) != (c.returns == nil && c.want == finished) || c.returns != nil && !errors.Is(told, c.returns) {
 					t.Errorf("state %d, want %d; asynq is told %v", s.d.state, c.want, told)
@@ -246,7 +255,8 @@ func TestLifeOfHandlers(t *testing.T) {
 	}
 }
 
-// steal has somebody else hold a key that is held, until back is called: nodes are told to forget it, as an operator might.
+// steal makes another process hold a key that is held, until back is called. It deletes the key on the nodes, as an
+// operator might.
 func (r *rig) steal(key string) (back func()) {
 	for _, n := range r.nodes {
 		must(n.Exec("DEL", "lockkit:{0}r:"+key))
@@ -255,7 +265,7 @@ func (r *rig) steal(key string) (back func()) {
 	return func() { thief.Release(context.Background()) }
 }
 
-// hide has the nodes lose all requests that name the key of an order, until back is called.
+// hide makes the nodes lose all requests that name the key of an order, until back is called.
 func (r *rig) hide() (back func()) {
 	var seen atomic.Bool
 	for _, n := range r.nodes {

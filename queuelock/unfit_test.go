@@ -13,8 +13,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// A task of which no key can be made is not run: each of its attempts counts a retry, with an event and a line in the log,
-// and nothing is locked or recorded.
+// A task for which no key can be made is not run. Each of its attempts counts a retry, causes an event and is logged.
+// Nothing is locked or recorded.
 func TestUnfit(t *testing.T) {
 	fixed := func(key string, err error) KeyFunc {
 		return func(context.Context, *asynq.Task) (string, error) { return key, err }
@@ -38,6 +38,7 @@ func TestUnfit(t *testing.T) {
 				r.serve(setup{adjust: user.adjust, opts: []Option{c.opt}}, r.works(0))
 				info := r.enqueue(order(1), ID("t"), asynq.MaxRetry(retries))
 				r.pass(time.Minute)
+
 				got, err := r.inspector.GetTaskInfo(info.Queue, info.ID)
 				if err != nil || got.State != asynq.TaskStateArchived || got.Retried != retries || !strings.HasPrefix(got.LastErr, "queuelock: not run: ") || !strings.Contains(got.LastErr, c.err) {
 					t.Fatalf("%+v, %v", got, err)
@@ -53,7 +54,8 @@ func TestUnfit(t *testing.T) {
 	}
 }
 
-// asynq stores no error that is not UTF-8, and would keep the task until its lease has run out.
+// asynq cannot store an error that is not UTF-8, and would keep the task until its lease ends. So errors about a
+// payload of arbitrary bytes are UTF-8.
 func TestUnfitPayloadOfAnyBytes(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		r.serve(setup{opts: []Option{field("order")}}, r.works(0))
@@ -66,7 +68,7 @@ func TestUnfitPayloadOfAnyBytes(t *testing.T) {
 	})
 }
 
-// completedByAnother has somebody else complete the key.
+// completedByAnother makes another process complete the key.
 func (r *rig) completedByAnother(key string) {
 	r.t.Helper()
 	must0(r.t, must(r.locker().Acquire(r.t.Context(), key, core.Retention(time.Hour))).Complete(r.t.Context(), nil))

@@ -7,7 +7,7 @@ import (
 	"github.com/hibiken/asynq"
 )
 
-// A mux with two types, one of which does not have the field of the key, runs both.
+// A mux with two types of tasks runs both, although one of them lacks the field of the key.
 func TestKeyOfOneType(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		m, mux := r.middleware(r.locker()), asynq.NewServeMux()
@@ -25,7 +25,7 @@ func TestKeyOfOneType(t *testing.T) {
 	})
 }
 
-// What With makes has the options of both, and the waiting places and the limiter of the server.
+// The Middleware that With returns has the options of both, and the server's waiting places and limiter.
 func TestWith(t *testing.T) {
 	m := must(New(testLocker(t), WithGrace(time.Hour), WithWaiters(3), field("order")))
 	w := must(m.With(WithRetention(time.Minute)))

@@ -8,7 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// served waits until client writes keys of the primary that came after was.
+// served kills the primary was, and waits until client writes keys on the server that replaces it.
 func served(t *testing.T, client redis.UniversalClient, was *Server, primary func() *Server) {
 	t.Helper()
 	if err := client.Set(t.Context(), "k", "v", 0).Err(); err != nil {

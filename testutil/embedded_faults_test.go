@@ -133,6 +133,7 @@ func TestSlow(t *testing.T) {
 		if took := timed(func() { c.Set(t.Context(), "k", 1, 0) }); took != 2*time.Second {
 			t.Errorf("SET took %v", took)
 		}
+
 		// A pipeline is several requests.
 		took := timed(func() {
 			_, err := c.Pipelined(t.Context(), func(p redis.Pipeliner) error {
@@ -147,6 +148,7 @@ func TestSlow(t *testing.T) {
 		if took != 2*2*time.Second {
 			t.Errorf("a pipeline of two took %v", took)
 		}
+
 		n.Slow(time.Second)
 		start := time.Now()
 		go func() { c.Set(t.Context(), "late", 1, 0) }()
@@ -158,6 +160,7 @@ func TestSlow(t *testing.T) {
 		if mustExec(t, n, "EXISTS", "late") != 1 {
 			t.Errorf("not executed after %v", time.Since(start))
 		}
+
 		n.Up()
 		if took := timed(func() { c.Ping(t.Context()) }); took != 0 {
 			t.Errorf("PING took %v after Up", took)
@@ -219,13 +222,13 @@ func TestOnRequest(t *testing.T) {
 	}
 }
 
-// onRequest is an action, and what it makes of an INCR.
+// onRequest is an action and its effect on an INCR.
 type onRequest struct {
 	name    string
 	action  Action
 	timeout bool
 	result  int64
-	final   string // of the counter, at last
+	final   string // the final value of the counter
 	took    time.Duration
 }
 

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// The struct library of embedded nodes does what that of Redis does.
+// The struct library of embedded nodes behaves like the one of Redis.
 func TestStructLikeRedis(t *testing.T) {
 	real, embedded := NewServers(t, 1)[0].Client(), Clients(NewNodes(t, 1))[0]
 	for _, script := range []string{

@@ -28,7 +28,7 @@ func confirmed(t *testing.T, s *redis.PubSub) *redis.PubSub {
 	return s
 }
 
-// heard is the next message on the connection of s.
+// heard returns the next message on the connection of s.
 func heard(t *testing.T, s *redis.PubSub) string {
 	t.Helper()
 	got, err := s.ReceiveTimeout(t.Context(), patience)
@@ -42,7 +42,7 @@ func heard(t *testing.T, s *redis.PubSub) string {
 	return m.Channel + ": " + m.Payload
 }
 
-// publish has a node publish as a script does, and returns how many got it.
+// publish makes a node publish a message as a script does, and returns the number of receivers.
 func publish(t *testing.T, c redis.UniversalClient, channel, message string) int64 {
 	t.Helper()
 	n, err := c.Eval(t.Context(), `return redis.call('PUBLISH', ARGV[1], ARGV[2])`, nil, channel, message).Int64()
@@ -52,7 +52,8 @@ func publish(t *testing.T, c redis.UniversalClient, channel, message string) int
 	return n
 }
 
-// What is published reaches those who have subscribed to it in the same way, and only those, as on Redis.
+// A message reaches the connections that have subscribed to its channel in the same way, plain or sharded, and only
+// those, as on Redis.
 func TestPublishLikeRedis(t *testing.T) {
 	for name, c := range map[string]redis.UniversalClient{"Redis": NewServers(t, 1)[0].Client(), "embedded": Clients(NewNodes(t, 1))[0]} {
 		t.Run(name, func(t *testing.T) { publishLikeRedis(t, c) })
@@ -145,7 +146,7 @@ func (n *Node) connections() int {
 	return len(n.conns)
 }
 
-// Whatever ends connections ends subscriptions.
+// Faults that end connections end subscriptions.
 func TestSubscriptionsEndWithTheNode(t *testing.T) {
 	for name, end := range map[string]func(*Node){"down": func(n *Node) { n.Down(); n.Up() }, "restart": (*Node).Restart, "empty": (*Node).RestartEmpty} {
 		t.Run(name, func(t *testing.T) {

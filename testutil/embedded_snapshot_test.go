@@ -16,6 +16,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 	} {
 		mustExec(t, n, c...)
 	}
+
 	look := func(n *Node) string {
 		var all []any
 		for _, c := range [][]any{
@@ -26,6 +27,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 		}
 		return fmt.Sprint(all)
 	}
+
 	want, s := look(n), n.Snapshot()
 	for _, c := range [][]any{
 		{"SET", "string", "later"}, {"HSET", "hash", "f", "later"}, {"RPUSH", "list", "later"},
@@ -33,15 +35,17 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 	} {
 		mustExec(t, n, c...)
 	}
+
 	for _, restore := range []func(*Snapshot){n.RestartFrom, n.PromoteFrom, n.RestartFrom} {
 		restore(s)
 		if got := look(n); got != want {
 			t.Errorf("restored %s, want %s", got, want)
 		}
-		mustExec(t, n, "HSET", "hash", "f", "later") // what is restored is a copy
+		mustExec(t, n, "HSET", "hash", "f", "later") // the snapshot must not change
 		mustExec(t, n, "RPUSH", "list", "later")
 		mustExec(t, n, "SADD", "set", "later")
 	}
+
 	other := NewNodes(t, 1)[0]
 	other.RestartFrom(s)
 	if got := look(other); got != want {
@@ -49,7 +53,7 @@ func TestSnapshotBringsBackEveryType(t *testing.T) {
 	}
 }
 
-// Expiries in a snapshot are instants, so what was over meanwhile stays away.
+// Expiries in a snapshot are instants. A key whose expiry has passed meanwhile is not restored.
 func TestSnapshotKeepsExpiries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNodes(t, 1)[0]
@@ -81,7 +85,7 @@ func TestSnapshotKeepsExpiries(t *testing.T) {
 func TestNodeRunsOnFromItsSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := NewNodes(t, 1)[0]
-		n.RestartFrom(n.Snapshot()) // of nothing
+		n.RestartFrom(n.Snapshot()) // an empty snapshot
 		mustExec(t, n, "SET", "k", "old")
 		old := n.Snapshot()
 		mustExec(t, n, "SET", "k", "new")

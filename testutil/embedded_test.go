@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// once returns a client of n that sends every command exactly one time.
+// once returns a client of n that sends every command exactly once.
 func once(n *Node) *redis.Client {
 	return n.ClientWith(func(o *redis.Options) {
 		o.MaxRetries = -1
@@ -96,6 +96,7 @@ func TestScriptSeesClockAndReplicationInBubble(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		now := time.Now()
 		if reply[0] != intString(now.Unix()) || reply[1] != intString(int64(now.Nanosecond()/1000)) {
 			t.Errorf("TIME is %v.%v; want the bubble's %v", reply[0], reply[1], now)
@@ -109,6 +110,7 @@ func TestScriptSeesClockAndReplicationInBubble(t *testing.T) {
 		if reply[3] != "me" || reply[4] != "7" || reply[5] != int64(1) {
 			t.Errorf("reply %v", reply[3:])
 		}
+
 		for _, step := range []struct {
 			wait time.Duration
 			want int64
@@ -159,7 +161,7 @@ func TestRestartsAndPromote(t *testing.T) {
 	for _, tc := range []struct {
 		name                                   string
 		do                                     func(*Node)
-		data, scripts, runID, replid, connects bool // what is kept
+		data, scripts, runID, replid, connects bool // whether they are kept
 	}{
 		{"RestartEmpty", (*Node).RestartEmpty, false, false, false, false, false},
 		{"Restart", (*Node).Restart, true, false, false, false, false},

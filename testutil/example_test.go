@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// One of two clients is cut off from a node, which serves the other.
+// A Link cuts one of two clients off from a node. The node serves the other client.
 func ExampleLink() {
 	node := testutil.StartNode()
 	defer node.Close()

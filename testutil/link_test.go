@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// linked runs f in a bubble with a node, a Link, a client that goes through it, and another that does not.
+// linked runs f in a bubble with a node, a Link, a client that uses the Link, and a client that does not.
 func linked(t *testing.T, f func(t *testing.T, n *Node, k *Link, c, other *redis.Client)) {
 	t.Helper()
 	inBubble(t, func(t *testing.T, n *Node, other *redis.Client) {
@@ -24,7 +24,7 @@ func linked(t *testing.T, f func(t *testing.T, n *Node, k *Link, c, other *redis
 	})
 }
 
-// set sets a key, and checks the error and how long that took.
+// set sets a key, and checks the error and the time that it takes.
 func set(t *testing.T, c *redis.Client, want error, takes time.Duration) {
 	t.Helper()
 	var err error
@@ -46,6 +46,7 @@ func TestLinkCut(t *testing.T) {
 			t.Errorf("keys %v", keys)
 		}
 		set(t, other, nil, 0)
+
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		heeding := n.ClientWith(func(o *redis.Options) { o.MaxRetries, o.ContextTimeoutEnabled = -1, true })
@@ -53,6 +54,7 @@ func TestLinkCut(t *testing.T) {
 		if took := timed(func() { heeding.Get(ctx, "k") }); took != time.Second {
 			t.Errorf("a request whose context ended after 1s took %v", took)
 		}
+
 		k.Restore()
 		k.Restore()
 		n.Flush()
@@ -64,7 +66,8 @@ func TestLinkCut(t *testing.T) {
 	})
 }
 
-// A connection that was idle while its Link was cut is as dead as one that was used, and the pool sees it.
+// A connection that was idle while its Link was cut is as dead as a connection that was used, and the pool notices
+// that.
 func TestLinkMendResetsIdleConnections(t *testing.T) {
 	linked(t, func(t *testing.T, _ *Node, k *Link, c, _ *redis.Client) {
 		k.Cut()
@@ -76,7 +79,7 @@ func TestLinkMendResetsIdleConnections(t *testing.T) {
 	})
 }
 
-// What is under way when the Link is cut executes, and gets no answer, also when it is mended.
+// A request that is under way when the Link is cut is executed. It gets no answer, even if the Link is restored.
 func TestLinkCutUnderWay(t *testing.T) {
 	for name, end := range map[string]func(k *Link){
 		"cut":    (*Link).Cut,
@@ -104,7 +107,7 @@ func TestLinkCutUnderWay(t *testing.T) {
 	}
 }
 
-// Subscriptions do not pass the hooks of requests.
+// A Link also cuts off subscriptions, although they do not pass the hooks of requests.
 func TestLinkCutSubscriptions(t *testing.T) {
 	linked(t, func(t *testing.T, n *Node, k *Link, c, other *redis.Client) {
 		s := listen(t, c, "a")
@@ -112,11 +115,12 @@ func TestLinkCutSubscriptions(t *testing.T) {
 		if got := heard(t, s); got != "a: 1" {
 			t.Errorf("heard %q", got)
 		}
+
 		k.Cut()
 		if got := publish(t, other, "a", "2"); got != 1 {
 			t.Errorf("the node knows %d subscribers, and cannot know that one is cut off", got)
 		}
-		n.BreakSubscriptions() // which it does not hear of either
+		n.BreakSubscriptions() // the client does not notice this either
 		took := timed(func() {
 			if got, err := s.ReceiveTimeout(t.Context(), time.Minute); !errors.Is(err, os.ErrDeadlineExceeded) {
 				t.Errorf("heard %v, %v", got, err)
@@ -125,12 +129,14 @@ func TestLinkCutSubscriptions(t *testing.T) {
 		if took != time.Minute {
 			t.Errorf("took %v", took)
 		}
+
 		k.Restore()
 		s = listen(t, c, "a")
 		publish(t, other, "a", "3")
 		if got := heard(t, s); got != "a: 3" {
 			t.Errorf("heard %q", got)
 		}
+
 		k.Kill()
 		if _, err := s.ReceiveTimeout(t.Context(), time.Minute); !errors.Is(err, syscall.ECONNRESET) {
 			t.Errorf("of a dead process: %v", err)
@@ -138,7 +144,7 @@ func TestLinkCutSubscriptions(t *testing.T) {
 	})
 }
 
-// What died stays dead, and asking again at once takes time, as a bubble needs it.
+// A killed Link stays dead. A request that is repeated at once takes time, so that time passes in a bubble.
 func TestLinkKill(t *testing.T) {
 	linked(t, func(t *testing.T, n *Node, k *Link, c, other *redis.Client) {
 		k.Kill()
@@ -160,7 +166,7 @@ func TestLinkKill(t *testing.T) {
 
 func TestLinkLose(t *testing.T) {
 	linked(t, func(t *testing.T, n *Node, k *Link, _, _ *redis.Client) {
-		c := once(n) // whose handshake does not count
+		c := once(n) // its handshake does not count
 		c.AddHook(k)
 		k.Lose(2)
 		if err := c.Incr(t.Context(), "n").Err(); !errors.Is(err, syscall.ECONNRESET) {
@@ -208,6 +214,7 @@ func TestLinkOnRequest(t *testing.T) {
 					seen = append(seen, cmd.Name())
 					return tc.action
 				})
+
 				var result int64
 				var err error
 				took := timed(func() { result, err = c.Incr(t.Context(), "n").Result() })
@@ -220,6 +227,7 @@ func TestLinkOnRequest(t *testing.T) {
 				if !slices.Equal(seen, []string{"incr"}) {
 					t.Errorf("seen %v", seen)
 				}
+
 				k.OnRequest(nil)
 				set(t, c, nil, 0)
 			})
@@ -227,7 +235,7 @@ func TestLinkOnRequest(t *testing.T) {
 	}
 }
 
-// A request that is dropped waits no longer than for the end of its context, of the cut, or of the process.
+// A dropped request waits only until its context ends, the cut ends, or the process dies.
 func TestLinkDroppedRequest(t *testing.T) {
 	for name, end := range map[string]func(k *Link, cancel func()){
 		"context": func(_ *Link, cancel func()) { cancel() },
@@ -257,7 +265,7 @@ func TestLinkCutDuringReplyDelay(t *testing.T) {
 	})
 }
 
-// A client of its own and one of its process: either cuts it off.
+// A client may have a Link of its own and a Link of its process. Either of them cuts it off.
 func TestLinksInARow(t *testing.T) {
 	linked(t, func(t *testing.T, n *Node, k *Link, c, _ *redis.Client) {
 		var own Link
@@ -276,7 +284,7 @@ func TestLinksInARow(t *testing.T) {
 	})
 }
 
-// What works on embedded nodes works on servers.
+// A Link works on servers as it does on embedded nodes.
 func TestLinkToServer(t *testing.T) {
 	t.Parallel()
 	var k Link

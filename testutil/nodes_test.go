@@ -56,17 +56,20 @@ func TestStartNodes(t *testing.T) {
 			for i, url := range ns.URLs() {
 				answersAlone(t, ns.Kind, url, i)
 			}
+
 			if err := ns.RestartEmpty(0); err != nil {
 				t.Fatal(err)
 			}
 			remembers(t, ns.URLs()[0], false)
 			remembers(t, ns.URLs()[1], true)
+
 			ns.Kill(1)
 			c := redis.NewClient(&redis.Options{Addr: ns.Addrs[1], MaxRetries: -1, DisableIdentity: true})
 			defer c.Close()
 			if c.Ping(t.Context()).Err() == nil {
 				t.Error("a node that was killed answers")
 			}
+
 			if err := ns.RestartEmpty(1); err != nil {
 				t.Fatal(err)
 			}
@@ -75,7 +78,7 @@ func TestStartNodes(t *testing.T) {
 	}
 }
 
-// answersAlone checks that a node is reached, and is no other one.
+// answersAlone checks that the node is reached, and that it is no other node.
 func answersAlone(t *testing.T, kind, url string, i int) {
 	o, err := redis.ParseURL(url)
 	if err != nil {
@@ -92,7 +95,7 @@ func answersAlone(t *testing.T, kind, url string, i int) {
 	}
 }
 
-// remembers checks whether a node has what answersAlone has left there.
+// remembers checks whether a node has the key that answersAlone stored.
 func remembers(t *testing.T, url string, want bool) {
 	t.Helper()
 	o, err := redis.ParseURL(url)
@@ -107,7 +110,7 @@ func remembers(t *testing.T, url string, want bool) {
 	}
 }
 
-// What can happen to a node happens to processes and embedded nodes alike.
+// Faults have the same effect on server processes and on embedded nodes.
 func TestFaultsOfNodes(t *testing.T) {
 	for _, path := range []string{"as it is", "empty"} {
 		t.Run(path, func(t *testing.T) {
@@ -139,7 +142,7 @@ func done(t *testing.T, err error) {
 	}
 }
 
-// pauses holds that a node that is paused does not answer.
+// pauses checks that a paused node does not answer.
 func pauses(t *testing.T, ns *Nodes) {
 	t.Helper()
 	err := ns.Pause(0)

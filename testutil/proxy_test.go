@@ -12,11 +12,11 @@ import (
 	"time"
 )
 
-// echo is a server that answers every line with itself and counts them.
+// echo is a server that answers each line with the same line, and counts the lines.
 type echo struct {
 	addr  string
 	lines atomic.Int64
-	ends  chan error // how each client's stream ended
+	ends  chan error // the error that ended each client's stream
 }
 
 func newEcho(t *testing.T) *echo {
@@ -60,7 +60,7 @@ type caller struct {
 	in *bufio.Reader
 }
 
-// dial connects and makes one call, so that the link stands.
+// dial connects and makes one call, so that the connection is established.
 func dial(t *testing.T, p *Proxy) *caller {
 	t.Helper()
 	conn, err := net.Dial("tcp", p.Addr())

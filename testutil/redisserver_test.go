@@ -15,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// brief returns a client of s that soon gives up.
+// brief returns a client of s that gives up soon.
 func brief(s *Server) *redis.Client {
 	return s.ClientWith(func(o *redis.Options) {
 		o.MaxRetries = -1
@@ -179,8 +179,8 @@ func (o *outcome) Fatal(...any) { o.was = "fatal"; runtime.Goexit() }
 
 const endVariable = "LOCKKIT_TESTUTIL_END"
 
-// TestServerDiesWithItsTest runs itself as another process, which ends badly,
-// and looks for what that left behind.
+// TestServerDiesWithItsTest runs itself as another process that ends badly. The server of that process must not survive
+// it.
 func TestServerDiesWithItsTest(t *testing.T) {
 	switch how := os.Getenv(endVariable); how {
 	case "":

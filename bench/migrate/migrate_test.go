@@ -23,11 +23,11 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A way is to pay under a lock.
+// A way pays under a lock.
 type way func(context.Context) error
 
-// On the page, a release that takes both locks keeps apart from the one before, which takes the old one, and from the one
-// after, which takes lockkit's: nobody pays while somebody else does, whichever two run at a time.
+// A release that takes both locks excludes the release before it, which takes the old lock, and the release after it,
+// which takes lockkit's. No two replicas pay at a time, whichever two neighboring releases run.
 func TestBothReleasesExclude(t *testing.T) {
 	server := testutil.NewServers(t, 1)[0]
 	client := redis.NewClient(&redis.Options{Addr: server.Addr()})
@@ -77,7 +77,8 @@ func TestBothReleasesExclude(t *testing.T) {
 	}
 }
 
-// together has two replicas pay ten times each, and returns how often one began while the other was at it.
+// together makes two replicas pay ten times each. It returns how often one of them began to pay while the other one was
+// paying.
 func together(t *testing.T, ways ...way) (overlaps int64) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -88,7 +89,7 @@ func together(t *testing.T, ways ...way) (overlaps int64) {
 			count.Add(1)
 		}
 		defer within.Add(-1)
-		<-time.After(20 * time.Millisecond) // long enough for the other one to come, if it can
+		<-time.After(20 * time.Millisecond) // long enough for the other replica to begin, if it can
 		return ctx.Err()
 	}
 	var all sync.WaitGroup
@@ -105,7 +106,7 @@ func together(t *testing.T, ways ...way) (overlaps int64) {
 	return count.Load()
 }
 
-// meet reports whether two replicas can pay at a time.
+// meet reports whether two replicas can pay at the same time.
 func meet(t *testing.T, ways ...way) (met bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -146,7 +147,7 @@ func lockerOn(t *testing.T, client redis.UniversalClient) *core.Locker {
 	return locker
 }
 
-// Who does not want to wait for long is told that it is held.
+// A call with a short deadline returns errBusy while the key is held.
 func TestBusy(t *testing.T) {
 	client := testutil.NewServers(t, 1)[0].Client()
 	locker := lockerOn(t, client)
@@ -172,7 +173,8 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// A deadline for the wait that is one of the context ends the lease; MaxWait does not, and a detached lease outlives the context.
+// A lease that was acquired with MaxWait ends with the context of its acquisition. A detached lease outlives that
+// context.
 func TestWhatEndsTheLease(t *testing.T) {
 	locker := lockerOn(t, testutil.NewServers(t, 1)[0].Client())
 	for _, tt := range []struct {
@@ -195,7 +197,7 @@ func TestWhatEndsTheLease(t *testing.T) {
 	}
 }
 
-// The job runs, with the old locker, with both, and with cronlock.
+// The job runs with the old locker, with both lockers, and with cronlock.
 func TestGocron(t *testing.T) {
 	client := testutil.NewServers(t, 1)[0].Client()
 	locker := lockerOn(t, client)
@@ -234,6 +236,7 @@ func TestGocron(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
+
 		scheduler.Start()
 		testutil.Receive(t, ran)
 		if err := scheduler.Shutdown(); err != nil {
@@ -242,7 +245,8 @@ func TestGocron(t *testing.T) {
 	}
 }
 
-// The second of two tasks of an identity is not enqueued, whichever release asks, and one that is completed does not run.
+// The second of two tasks with one identity is not enqueued, whichever releases enqueue them. A completed task does not
+// run again.
 func TestAsynq(t *testing.T) {
 	servers := testutil.NewServers(t, 2)
 	queue := redis.NewClient(&redis.Options{Addr: servers[0].Addr()})

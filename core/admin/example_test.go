@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A check before a rollout: nothing worse than a warning.
+// Before a rollout, print the findings about all nodes.
 func ExampleDiagnose() {
 	ctx := context.Background()
 	nodes := []*testutil.Node{testutil.StartNode(), testutil.StartNode(), testutil.StartNode()}

@@ -11,11 +11,11 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// changing are the commands that change something, with arguments, and what they change.
+// changing has the commands that change something, with their arguments and a name for the change.
 var changing = map[string]struct {
 	args  []string
 	what  string
-	first func(*desk) // what is done to the nodes before; may be nil
+	first func(*desk) // prepares the nodes; may be nil
 }{
 	"release":       {[]string{"k", "--token"}, "the release", nil},
 	"forget-record": {[]string{"done", "--token"}, "the drop of the record", nil},
@@ -23,7 +23,7 @@ var changing = map[string]struct {
 	"lower-max-ttl": {nil, "the lowering", func(d *desk) { d.hear(time.Hour) }},
 }
 
-// All commands that may write are in the table above: the others only look.
+// All commands that may write are in the table above. The others only read.
 func TestChangingCommands(t *testing.T) {
 	looks := map[string]bool{"doctor": true, "ls": true, "show": true, "leaks": true, "ready": true}
 	for _, c := range (&app{}).commands() {
@@ -33,7 +33,7 @@ func TestChangingCommands(t *testing.T) {
 	}
 }
 
-// However a command ends that may have changed something, its error does not hide that.
+// If a command that may have changed something ends early, its error says so.
 func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 	for name, c := range changing {
 		for _, interrupted := range []bool{false, true} {
@@ -57,10 +57,12 @@ func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 						for _, n := range d.nodes {
 							n.SlowReplies(50 * time.Millisecond)
 						}
+
 						args := append([]string{name}, c.args...)
 						if c.args != nil {
 							args = append(args, fmt.Sprint(tokens[c.args[0]]))
 						}
+
 						ctx := t.Context()
 						if interrupted {
 							var cancel context.CancelFunc
@@ -69,6 +71,7 @@ func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 						} else {
 							args = append(args, "--timeout", after.String())
 						}
+
 						got := d.start(ctx, new(bytes.Buffer), args...)
 						if got.code != exitOK && !strings.Contains(got.err, c.what+" may have been done") {
 							t.Errorf("%v: exit %d, %s%s", args, got.code, got.out, got.err)
@@ -80,7 +83,7 @@ func TestChangesThatEndEarly(t *testing.T) { //nolint:gocognit // cases in cases
 	}
 }
 
-// A result that could not be printed is a result.
+// A change whose result cannot be printed is reported as done.
 func TestChangeThatCannotBePrinted(t *testing.T) {
 	for _, format := range []string{"table", "json"} {
 		atDeskOf(t, format, func(t *testing.T, d *desk) {
@@ -143,7 +146,7 @@ func TestJSONIsExact(t *testing.T) {
 	})
 }
 
-// Characters that show nothing are shown.
+// Invisible characters are escaped.
 func TestInvisibleKeys(t *testing.T) {
 	for text, want := range map[string]string{"a\u3164": `"a\u3164"`, "a\ufe0f": `"a\ufe0f"`, "a\u115f": `"a\u115f"`, "café": "café", "a\u200b": `"a\u200b"`} {
 		if got := quoteIfNeeded(text); got != want {

@@ -14,7 +14,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// ctl runs lockctl as main does, with an environment.
+// ctl runs lockctl as main does, with the environment env.
 func ctl(t *testing.T, env map[string]string, args ...string) said {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -26,7 +26,7 @@ func ctl(t *testing.T, env map[string]string, args ...string) said {
 	return got
 }
 
-// A call that makes no sense has exit status 2, and one line says what to do.
+// A wrong call has exit status 2, and prints one line that says what to do.
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	const node = "127.0.0.1:1"
@@ -80,7 +80,7 @@ func TestUsageErrors(t *testing.T) {
 	}
 }
 
-// A comma in a password parts no URLs that are given one by one.
+// A comma in a password does not split URLs that are given one by one.
 func TestNodesByOption(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{"LOCKKIT_NODES": "redis://127.0.0.1:3"}
@@ -91,10 +91,11 @@ func TestNodesByOption(t *testing.T) {
 	}
 }
 
-// A risk is as good a reason for the exit status as a fault.
+// The exit status of doctor reports a risk like a fault.
 func TestDoctorOnARisk(t *testing.T) {
 	t.Parallel()
-	server := testutil.NewServers(t, 1)[0] // which keeps nothing, alone and without the restart guard
+	// The server keeps no data on disk. It is alone, and without the restart guard.
+	server := testutil.NewServers(t, 1)[0]
 	got := ctl(t, nil, "doctor", "--node", "redis://"+server.Addr())
 	if got.code != exitProblem || got.err != "" || !strings.Contains(got.out, "RISK ") || strings.Contains(got.out, "FAULT") {
 		t.Errorf("%+v", got)
@@ -122,18 +123,19 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Whatever is wrong with a node, its password is not printed.
+// No command prints the password of a node, whatever is wrong with the node.
 func TestPasswordsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	strict := testutil.NewServers(t, 1)[0]
 	if err := strict.Client().ConfigSet(t.Context(), "requirepass", "another").Err(); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, urls := range []string{
-		"redis://:topsecret@127.0.0.1:1", // nobody listens
+		"redis://:topsecret@127.0.0.1:1", // no server listens
 		"redis://user:topsecret@" + strict.Addr(),
 		"redis://:topsecret@" + strict.Addr(),
-		"rediss://:topsecret@" + strict.Addr(), // does not speak TLS
+		"rediss://:topsecret@" + strict.Addr(), // the server does not speak TLS
 		"redis://:topsecret@no-such-host.invalid:6379",
 		"redis://:topsecret@127.0.0.1:99999",
 		"redis://:topsecret@127.0.0.1:1/not-a-database",
@@ -146,7 +148,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 			for _, c := range (&app{}).commands() {
 				args := []string{c.Name}
 				if silent := strings.HasPrefix(urls, "rediss"); silent && c.Name != "doctor" && c.Name != "ls" {
-					continue // each would wait for a second, and again
+					continue // each of the others waits for seconds
 				}
 				switch c.Name {
 				case "show":
@@ -165,7 +167,7 @@ func TestPasswordsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// A command that takes too long ends with what to do.
+// A command that takes too long ends with an error that says what to do.
 func TestTimeout(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.service()
@@ -199,12 +201,14 @@ func TestProvisionAndReady(t *testing.T) {
 		if got := decoded[readyJSON](t, d.well("ready", "-o", "json")); !got.Ready {
 			t.Errorf("%+v", got)
 		}
+
 		d.release(d.acquire(d.service(), "k"))
 		d.nodes[0].RestartEmpty()
 		if got := d.ctl("provision"); got.code != exitProblem || !strings.Contains(got.err, "node 0 ("+d.nodes[0].Name()+")") {
 			t.Errorf("%+v", got)
 		}
 		d.well("ready")
+
 		d.nodes[1].Down()
 		if got := d.ctl("ready"); got.code != exitProblem || got.out != "" {
 			t.Errorf("%+v", got)
@@ -212,12 +216,12 @@ func TestProvisionAndReady(t *testing.T) {
 	})
 }
 
-// What only looks leaves no guard record on nodes that have none, and no other key.
+// Commands that only read leave no guard record on nodes that have none, and no other key.
 func TestLookingChangesNothing(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.ctl("doctor")
 		d.well("ls")
-		d.ctl("show", "k") // who knows what new nodes have forgotten?
+		d.ctl("show", "k") // fails, because new nodes may have forgotten the key
 		d.well("leaks")
 		for _, n := range d.nodes {
 			if keys := n.Keys(); len(keys) > 0 {
@@ -234,12 +238,14 @@ func TestDoctor(t *testing.T) {
 		if !strings.Contains(out, "NODE  ADDRESS") || strings.Contains(out, "FAULT") {
 			t.Error(out)
 		}
+
 		d.nodes[1].Down()
 		d.nodes[2].SetEvictionPolicy("allkeys-lru", 1<<20)
 		got := d.ctl("doctor")
 		if got.code != exitProblem || got.err != "" || !strings.Contains(got.out, "FAULT   node 1 "+d.nodes[1].Name()+" ") {
 			t.Errorf("%+v", got)
 		}
+
 		var votes []string
 		for _, line := range strings.Split(got.out, "\n")[1:4] {
 			votes = append(votes, strings.Fields(line)[3])
@@ -247,6 +253,7 @@ func TestDoctor(t *testing.T) {
 		if want := []string{"yes", "no", "no"}; !slices.Equal(votes, want) {
 			t.Errorf("votes %q, want %q:\n%s", votes, want, got.out)
 		}
+
 		j := decoded[doctorJSON](t, d.ctl("doctor", "-o", "json").out)
 		var codes []string
 		for _, f := range j.Findings {
@@ -260,7 +267,7 @@ func TestDoctor(t *testing.T) {
 	})
 }
 
-// main is for what cannot be tested, and short.
+// main.go is short, because it cannot be tested. No other file is long.
 func TestFilesAreShort(t *testing.T) {
 	t.Parallel()
 	files, err := filepath.Glob("*.go")
@@ -278,7 +285,7 @@ func TestFilesAreShort(t *testing.T) {
 	}
 }
 
-// Whatever a command prints as JSON is an object for each line, or one.
+// wantJSON checks that a command has printed one or more JSON objects.
 func wantJSON(t *testing.T, out string) {
 	t.Helper()
 	in := json.NewDecoder(strings.NewReader(out))
@@ -315,7 +322,7 @@ func TestPlain(t *testing.T) {
 	}
 }
 
-// Each call of lockctl that the manual shows is one, and its table has all commands.
+// Each call of lockctl in the manual is valid, and the manual's table has all commands.
 func TestManual(t *testing.T) {
 	text, err := os.ReadFile("../../docs/operations.md")
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 
 func init() { logging.Disable() } // as main does
 
-// A desk is where an operator sits: nodes, a service that locks on them, and lockctl.
+// A desk is the environment of an operator: nodes, services that lock on them, and lockctl.
 type desk struct {
 	t     *testing.T
 	nodes []*testutil.Node
@@ -46,7 +46,7 @@ func atDesk(t *testing.T, n int, f func(t *testing.T, d *desk)) {
 	})
 }
 
-// clients are new ones, one for each node.
+// clients returns a new client for each node.
 func (d *desk) clients() (clients []redis.UniversalClient) {
 	for _, n := range d.nodes {
 		clients = append(clients, n.ClientWith(func(o *redis.Options) { o.PoolSize, o.MaxRetries, o.DialerRetries = 500, -1, 1 }))
@@ -54,7 +54,7 @@ func (d *desk) clients() (clients []redis.UniversalClient) {
 	return clients
 }
 
-// service is a Locker of a service, whose nodes vote.
+// service returns the Locker of a new service. The nodes vote.
 func (d *desk) service(opts ...core.Option) *core.Locker {
 	d.t.Helper()
 	l, err := core.New(d.clients(), append([]core.Option{core.WithLogger(slog.New(slog.DiscardHandler)), core.Note("web-1/7")}, opts...)...)
@@ -66,7 +66,7 @@ func (d *desk) service(opts ...core.Option) *core.Locker {
 			n.Up()
 		}
 		ctx, cancel := context.WithCancel(context.Background())
-		cancel() // what is held is taken away
+		cancel() // Close then ends the leases that are held
 		l.Close(ctx)
 		synctest.Wait()
 	})
@@ -82,11 +82,11 @@ func (d *desk) acquire(l *core.Locker, key string, opts ...core.CallOption) *cor
 	if err != nil {
 		d.t.Fatal(err)
 	}
-	synctest.Wait() // until every node has heard of it
+	synctest.Wait() // until every node has the lease
 	return lease
 }
 
-// holds has a service hold a key on every node.
+// holds makes a new service hold a key on every node.
 func (d *desk) holds(key string) { d.acquire(d.service(), key) }
 
 func (d *desk) release(lease *core.Lease, opts ...core.ReleaseOption) {
@@ -97,7 +97,8 @@ func (d *desk) release(lease *core.Lease, opts ...core.ReleaseOption) {
 	synctest.Wait()
 }
 
-// waiting has nodes believe that somebody waits for a key. Somebody who does need not be in the queue of all of them.
+// waiting makes the nodes believe that a process waits for a key. A real waiter may be missing from the queues of some
+// nodes.
 func (d *desk) waiting(key string) {
 	for i := range d.nodes {
 		d.exec(i, "ZADD", "lockkit:{0}w:"+key, 1, "P lockkit:{0}c:process name")
@@ -114,7 +115,7 @@ func (d *desk) exec(node int, args ...any) any {
 	return reply
 }
 
-// change writes by hand what a node stores for a key.
+// change edits the value that a node stores for a key.
 func (d *desk) change(node int, key string, by func(r *testutil.Resource)) {
 	d.t.Helper()
 	name := "lockkit:{0}r:" + key
@@ -127,7 +128,7 @@ func (d *desk) change(node int, key string, by func(r *testutil.Resource)) {
 	d.exec(node, "SET", name, r.String(), "PX", (24 * time.Hour).Milliseconds())
 }
 
-// A said is what a call of lockctl left.
+// A said is the result of a call of lockctl.
 type said struct {
 	code     int
 	out, err string
@@ -145,7 +146,7 @@ func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, 
 	var stderr bytes.Buffer
 	a := &app{stdout: &stickyWriter{w: to}, stderr: &stderr, getenv: func(name string) string { return d.env[name] }}
 	a.dial = func(urls []string, opts ...core.Option) ([]redis.UniversalClient, error) {
-		checked, err := admin.Dial(urls, opts...) // what is wrong with them is to be found
+		checked, err := admin.Dial(urls, opts...) // reports faults of the URLs and options
 		for _, c := range checked {
 			c.Close()
 		}
@@ -160,26 +161,28 @@ func (d *desk) startTo(ctx context.Context, to io.Writer, stdout *bytes.Buffer, 
 		}
 		return clients, nil
 	}
+
 	code := a.run(ctx, args)
 	got := said{code, stdout.String(), stderr.String()}
 	if strings.Contains(got.out+got.err, "topsecret") {
 		d.t.Errorf("lockctl %v prints a password:\n%s%s", args, got.out, got.err)
 	}
+
 	for line := range strings.Lines(got.err) {
-		if !strings.HasPrefix(line, "lockctl: ") && !strings.HasPrefix(line, "time=") { // the log has its own
+		if !strings.HasPrefix(line, "lockctl: ") && !strings.HasPrefix(line, "time=") { // the log has its own lines
 			d.t.Errorf("lockctl %v: an error in several lines:\n%s", args, got.err)
 		}
 	}
 	return got
 }
 
-// ctl is start without more ado.
+// ctl is start with the context of the test.
 func (d *desk) ctl(args ...string) said {
 	d.t.Helper()
 	return d.start(d.t.Context(), new(bytes.Buffer), args...)
 }
 
-// well is what lockctl prints where all is well.
+// well returns the output of a call of lockctl that must succeed.
 func (d *desk) well(args ...string) string {
 	d.t.Helper()
 	got := d.ctl(args...)
@@ -194,7 +197,7 @@ var (
 	attempts  = regexp.MustCompile(`[A-Za-z0-9_-]{22,}[0-9a-z]`)
 )
 
-// steady is output without what differs between runs, and with the columns of tables two spaces apart.
+// steady returns the output without the parts that differ between runs. The columns of tables are two spaces apart.
 func steady(out string) string {
 	seen := map[string]string{}
 	out = nodeNames.ReplaceAllStringFunc(out, func(name string) string {
@@ -215,7 +218,7 @@ func wantText(t *testing.T, got, want string) {
 	}
 }
 
-// wantParts checks that a text has all of these.
+// wantParts checks that a text contains all the parts.
 func wantParts(t *testing.T, out string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -225,7 +228,7 @@ func wantParts(t *testing.T, out string, parts ...string) {
 	}
 }
 
-// decoded reads what -o json printed.
+// decoded returns the value that -o json printed.
 func decoded[T any](t *testing.T, out string) (v T) {
 	t.Helper()
 	in := json.NewDecoder(strings.NewReader(out))

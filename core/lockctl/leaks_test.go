@@ -35,7 +35,7 @@ func TestNoLeaks(t *testing.T) {
 	})
 }
 
-// What was planted is found, and the guard record is not.
+// leaks finds the keys that were planted, but not the guard record.
 func TestLeaks(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -45,11 +45,13 @@ func TestLeaks(t *testing.T) {
 		d.exec(0, "ZADD", "lockkit:{0}w:forever", 1, "P lockkit:{0}c:x y")
 		d.exec(2, "SET", "lockkit:theirs", "x", "PX", 60000)
 		d.exec(2, "SET", "elsewhere", "x")
+
 		got := d.ctl("leaks")
 		if got.code != exitProblem || got.err != "" || strings.Contains(got.out, "{0}g") {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, steady(got.out), "WHAT  NODE  ADDRESS  KEY IN REDIS  PEXPIRE", "\nno expiry  1  host", "\nnot lockkit's  2  host", "3 keys, no expiry: ", "PEXPIRE KEY", "1 key, not lockkit's: ")
+
 		j := decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out)
 		var found []string
 		for _, l := range j.Leaks {
@@ -60,6 +62,7 @@ func TestLeaks(t *testing.T) {
 		if !slices.Equal(found, want) {
 			t.Errorf("found %q, want %q", found, want)
 		}
+
 		for i := range 30 {
 			d.exec(2, "SET", fmt.Sprint("lockkit:theirs:", i), "x")
 		}
@@ -70,7 +73,7 @@ func TestLeaks(t *testing.T) {
 	})
 }
 
-// The expiry that leaks advises ends nothing early, whatever is in the key. What lockctl cannot read has none.
+// The expiry that leaks advises ends no lease and no record early. A key that lockctl cannot read gets no advice.
 func TestAdviceOfLeaks(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -79,11 +82,13 @@ func TestAdviceOfLeaks(t *testing.T) {
 		}
 		d.acquire(l, "held")
 		synctest.Wait()
+
 		for i := range d.nodes {
 			d.exec(i, "PERSIST", "lockkit:{0}r:yearly")
 			d.exec(i, "PERSIST", "lockkit:{0}r:held")
 			d.exec(i, "SET", "lockkit:{0}r:newer", "\xffof a later version")
 		}
+
 		advice := map[string]int64{}
 		for _, leak := range decoded[leaksJSON](t, d.ctl("leaks", "-o", "json").out).Leaks {
 			advice[leak.RedisKey] = leak.ExpireMS
@@ -91,9 +96,11 @@ func TestAdviceOfLeaks(t *testing.T) {
 				d.exec(leak.Node, "PEXPIRE", leak.RedisKey, leak.ExpireMS)
 			}
 		}
+
 		if advice["lockkit:{0}r:newer"] != 0 || advice["lockkit:{0}r:held"] != minExpiry.Milliseconds() {
 			t.Errorf("%v", advice)
 		}
+
 		for _, wait := range []time.Duration{11 * 24 * time.Hour, 354 * 24 * time.Hour} {
 			for i := range d.nodes {
 				d.nodes[i].StepClock(wait)
@@ -105,7 +112,7 @@ func TestAdviceOfLeaks(t *testing.T) {
 	})
 }
 
-// A key that SCAN returns twice is one.
+// A key that SCAN returns twice is reported once.
 func TestLeaksThatSCANReturnsTwice(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {
 		d.exec(0, "SET", "lockkit:theirs", "x")
@@ -116,7 +123,7 @@ func TestLeaksThatSCANReturnsTwice(t *testing.T) {
 	})
 }
 
-// twice has SCAN return each key twice, as Redis may while a table grows.
+// twice makes SCAN return each key twice, as Redis may while a table grows.
 type twice struct{}
 
 func (twice) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -134,7 +141,7 @@ func (twice) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// What was not read may have leaks.
+// A node that was not read may have leaks, and leaks says so.
 func TestLeaksOfSilentNodes(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.nodes[0].Down()
@@ -149,7 +156,7 @@ func TestLeaksOfSilentNodes(t *testing.T) {
 	})
 }
 
-// refusesAnotherToken checks that a call is refused, and says who holds the key.
+// refusesAnotherToken checks that a call is refused with an error that names the holder.
 func (d *desk) refusesAnotherToken(args ...string) {
 	d.t.Helper()
 	got := d.ctl(args...)
@@ -188,7 +195,7 @@ func TestRelease(t *testing.T) {
 	})
 }
 
-// A node that is away does not keep a key with its holder.
+// A key can be taken from its holder while one node is down.
 func TestReleaseWithANodeDown(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l, other := d.service(), d.service()
@@ -226,8 +233,9 @@ func TestForgetRecord(t *testing.T) {
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Fatal(err)
 		}
-		synctest.Wait() // until all nodes have it
+		synctest.Wait() // until all nodes have the record
 		token := fmt.Sprint(lease.FencingToken())
+
 		got := d.ctl("forget-record", "k", "--token", "1")
 		if got.code != exitProblem || got.out != "" || !strings.Contains(got.err, "its completion record has token "+token) {
 			t.Errorf("%+v", got)
@@ -236,13 +244,16 @@ func TestForgetRecord(t *testing.T) {
 		if j.Key != "k" || j.Token != lease.FencingToken() {
 			t.Errorf("%+v", j)
 		}
-		d.acquire(l, "k") // it is not done
+
+		d.acquire(l, "k") // the key is no longer completed
 		if got := d.ctl("forget-record", "k", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "not forgotten") {
 			t.Errorf("%+v", got)
 		}
+
 		d.nodes[0].Down()
 		got = d.ctl("forget-record", "k", "--token", token)
-		if got.code != exitProblem || strings.Contains(got.err, "no quorum") { // two of three are one, and it takes all
+		// Two of three nodes are a quorum, but all nodes must forget the record.
+		if got.code != exitProblem || strings.Contains(got.err, "no quorum") {
 			t.Errorf("%+v", got)
 		}
 		wantParts(t, got.err, "not forgotten by all nodes, which it takes: node 0 (", "call again when more nodes answer")

@@ -18,12 +18,12 @@ import (
 
 const guardKey = "lockkit:{0}g"
 
-// longest is the guard record of each node from the longest max TTL on, with a mark if there is one.
+// longest returns each node's guard record from the longest max TTL on, with the mark if there is one.
 func (d *desk) longest() (all []string) {
 	for i := range d.nodes {
 		record, _ := d.exec(i, "GET", guardKey).(string)
 		_, longest, _ := strings.Cut(record, " ")
-		longest, _, _ = strings.Cut(longest, " ") // a claim
+		longest, _, _ = strings.Cut(longest, " ") // drops a claim
 		all = append(all, longest)
 	}
 	return all
@@ -36,7 +36,7 @@ func (d *desk) wantLongest(want ...string) {
 	}
 }
 
-// hear lets nodes know of a longer max TTL, which no process uses.
+// hear makes the nodes, by default all three, record a max TTL that no process uses.
 func (d *desk) hear(ttl time.Duration, nodes ...int) {
 	d.t.Helper()
 	if nodes == nil {
@@ -48,7 +48,7 @@ func (d *desk) hear(ttl time.Duration, nodes ...int) {
 	}
 }
 
-// provisioned are nodes that vote, and have heard of the max TTL of services only, none of which runs.
+// provisioned leaves nodes that vote, and that know only the max TTL of services. No service runs.
 func (d *desk) provisioned() {
 	d.t.Helper()
 	d.stop(d.service())
@@ -62,7 +62,7 @@ func (d *desk) stop(l *core.Locker) {
 	synctest.Wait()
 }
 
-// refused is what lower-max-ttl says where it does nothing.
+// refused checks that lower-max-ttl fails with all these parts in its error, and leaves no mark.
 func (d *desk) refused(parts ...string) {
 	d.t.Helper()
 	got := d.ctl("lower-max-ttl")
@@ -79,13 +79,14 @@ func (d *desk) refused(parts ...string) {
 
 const hour, tenSeconds = "3600000", "10000"
 
-// One process used a long TTL for a moment. When all were stopped, an operator lowers what the nodes have heard.
+// A process used a long TTL for a moment. After all processes were stopped, an operator lowers the max TTL that the
+// nodes have recorded.
 func TestLowerMaxTTL(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		short, long := d.service(), d.service(core.TTL(time.Hour))
 		d.release(d.acquire(long, "k"))
 		d.stop(long)
-		time.Sleep(3 * time.Hour) // nothing lowers it by itself
+		time.Sleep(3 * time.Hour) // the nodes do not forget it
 		d.release(d.acquire(short, "k"))
 		d.stop(short)
 		d.wantLongest(hour, hour, hour)
@@ -122,13 +123,13 @@ Nothing of that is a fault or a risk.`)
 	})
 }
 
-// A process that was not stopped brings the longer max TTL back, and doctor shows that.
+// A process that was not stopped brings the longer max TTL back, and doctor shows it.
 func TestLoweredMaxTTLThatComesBack(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		short, long := d.service(), d.service(core.TTL(time.Hour))
 		d.release(d.acquire(long, "k"))
 		d.stop(long)
-		d.release(d.acquire(short, "k")) // it hears of it
+		d.release(d.acquire(short, "k")) // it learns the longer max TTL
 		time.Sleep(2 * time.Hour)
 		d.well("lower-max-ttl")
 		d.wantLongest(tenSeconds, tenSeconds, tenSeconds)
@@ -141,7 +142,7 @@ func TestLoweredMaxTTLThatComesBack(t *testing.T) {
 	})
 }
 
-// It takes all nodes.
+// All nodes must answer.
 func TestLowerMaxTTLWithoutANode(t *testing.T) {
 	for what, trouble := range map[string]func(n *testutil.Node){
 		"down": func(n *testutil.Node) { n.Down() }, "hangs": func(n *testutil.Node) { n.Hang() }, "replica": func(n *testutil.Node) { n.SetReplica(true) },
@@ -164,14 +165,14 @@ func TestLowerMaxTTLWithoutANode(t *testing.T) {
 	}
 }
 
-// A node that may have forgotten a lease has to vote first, even if nobody has asked it since.
+// A node that may have forgotten a lease must vote first, even if no process has asked it since.
 func TestLowerMaxTTLInQuarantine(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.provisioned()
 		d.hear(time.Hour)
 		d.nodes[1].RestartEmpty()
 		d.refused("node 1 ("+d.nodes[1].Name()+") is in quarantine for another 1h", "call again after that")
-		time.Sleep(20 * time.Minute) // which it began
+		time.Sleep(20 * time.Minute) // the refused call began the quarantine
 		d.refused("is in quarantine for another 40m")
 		time.Sleep(40 * time.Minute)
 		d.well("lower-max-ttl")
@@ -179,7 +180,7 @@ func TestLowerMaxTTLInQuarantine(t *testing.T) {
 	})
 }
 
-// A node that has heard of less waits for what another has heard of.
+// A node that has recorded a shorter max TTL stays in quarantine for the longest one that any node has recorded.
 func TestLowerMaxTTLThatOneNodeKnows(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		short := d.service()
@@ -196,7 +197,7 @@ func TestLowerMaxTTLThatOneNodeKnows(t *testing.T) {
 	})
 }
 
-// Whatever may be a lease that lasts for longer is in the way, on any node.
+// A key that may be a longer lease, on any node, prevents the change.
 func TestLowerMaxTTLUnderALongerLease(t *testing.T) {
 	lease := func(d *desk, owner string, left time.Duration) {
 		r := testutil.Resource{Expiry: time.Now().Add(left).UnixMilli(), Counter: 7, Before: -1, Owner: owner}
@@ -205,7 +206,7 @@ func TestLowerMaxTTLUnderALongerLease(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		key  func(d *desk)
-		want string // "" = it is not in the way
+		want string // empty: the key prevents nothing
 	}{
 		{"a lease", func(d *desk) { lease(d, "attempt", 10*time.Second+time.Millisecond) }, "k is leased for another 10s"},
 		{"much longer", func(d *desk) { lease(d, "attempt", 50*time.Minute) }, "k is leased for another 50m"},
@@ -234,8 +235,8 @@ func TestLowerMaxTTLUnderALongerLease(t *testing.T) {
 	}
 }
 
-// A meanwhile is a hook of clients that does something once, just before a step of the command: "scan", or one that a node is
-// asked for.
+// A meanwhile is a hook of clients. It calls do once, just before a step of the command: "scan", or a step that a node
+// is asked for.
 type meanwhile struct {
 	step string
 	done atomic.Bool
@@ -260,17 +261,18 @@ func (m *meanwhile) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A process that names a longer max TTL while the command runs keeps the value up: it may have a lease by now.
+// If a process names a longer max TTL while the command runs, the value is not lowered, because the process may have a
+// lease by now.
 func TestLowerMaxTTLWhileItIsUsed(t *testing.T) {
 	for _, step := range []string{"scan", "check", "lower"} {
 		t.Run(step, func(t *testing.T) {
 			atDesk(t, 3, func(t *testing.T, d *desk) {
 				long := d.service(core.TTL(time.Hour))
-				d.release(d.acquire(long, "before")) // the nodes are new no more
+				d.release(d.acquire(long, "before")) // the nodes are no longer new
 				d.hook = &meanwhile{step: step, do: func() { d.acquire(long, "k") }}
 				if want := "a process that uses, or has heard of, a longer max TTL than 10s has asked node"; step != "scan" {
 					d.refused(want, "stop all processes")
-				} else { // the lease is seen
+				} else { // the scan finds the lease
 					d.refused("k is leased for another 1h")
 				}
 				d.wantLongest(hour, hour, hour)
@@ -279,7 +281,7 @@ func TestLowerMaxTTLWhileItIsUsed(t *testing.T) {
 	}
 }
 
-// A node that loses its memory before its leases were looked at may have forgotten one: the value is lowered on none.
+// A node that loses its memory before its leases were read may have forgotten one. Then no node's value is lowered.
 func TestLowerMaxTTLAfterALossOfMemory(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.provisioned()
@@ -307,8 +309,8 @@ func TestLowerMaxTTLThatEndsEarly(t *testing.T) {
 	})
 }
 
-// Without the guard there is nothing to lower, with fewer than three nodes it has to be named, and the value may not be below
-// that of a service that is set so.
+// Without the restart guard there is nothing to lower, and one node has it only with --guard. --max-ttl sets the new
+// value.
 func TestLowerMaxTTLOfOneNode(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {
 		d.stop(d.service(core.WithRestartGuard(true)))

@@ -27,6 +27,7 @@ func TestLs(t *testing.T) {
 		d.acquire(l, "order:6")
 		d.exec(0, "DEL", "lockkit:{0}r:order:6")
 		d.exec(2, "DEL", "lockkit:{0}r:order:6")
+
 		wantText(t, d.well("ls", "order:*"), `
 KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  NODES
 order:1  held  web-1/7 (billing)  946684800000000  2s  8s  3/3
@@ -38,6 +39,7 @@ order:6  partial  -  -  -  -  1/3`)
 		if out := d.well("ls", "nothing*"); out != "No lock under lockkit: that matches nothing* is held.\n" {
 			t.Error(out)
 		}
+
 		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
 		if len(got.Locks) != 4 || got.Locks[1].Key != "order:2" || got.Locks[1].Holder.Token == 0 || len(got.Locks[2].Nodes) != 1 || got.Silent != nil {
 			t.Errorf("%+v", got)
@@ -45,6 +47,7 @@ order:6  partial  -  -  -  -  1/3`)
 		if none := d.well("ls", "x*", "-o", "json"); !strings.Contains(none, `"locks": []`) {
 			t.Error(none)
 		}
+
 		d.env["LOCKKIT_PREFIX"] = "another:"
 		if out := d.well("ls"); !strings.HasPrefix(out, "No lock under another:") {
 			t.Error(out)
@@ -55,7 +58,7 @@ order:6  partial  -  -  -  -  1/3`)
 	})
 }
 
-// What is known is listed, and what is not is said.
+// ls lists the locks that it could read, and names the nodes that it could not read.
 func TestLsWithNodesInTrouble(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.acquire(d.service(), "k")
@@ -82,7 +85,8 @@ func TestLsWithNodesInTrouble(t *testing.T) {
 	})
 }
 
-// Who may not look is sent to the rights, and not to doctor, which finds nothing wrong with those of a service.
+// If the operator's user may not read, the error names the missing rights. It does not point to doctor, because doctor
+// finds no fault in the rights of a service.
 func TestLsWithoutTheRight(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.holds("k")
@@ -109,7 +113,7 @@ func TestLsWithoutTheRight(t *testing.T) {
 	})
 }
 
-// Broken nodes are when lockctl is needed: a service does not start with a replica among its nodes.
+// lockctl works while one of the nodes is a replica, although no service can start then.
 func TestCommandsWithAReplicaAmongTheNodes(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -139,7 +143,7 @@ func TestCommandsWithAReplicaAmongTheNodes(t *testing.T) {
 	})
 }
 
-// Ten thousand keys are read in few requests: with 40 ms for each that is well below ten seconds.
+// Ten thousand keys are read in few requests. At 40 ms for each request, that takes well below ten seconds.
 func TestLsOfManyKeys(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.holds("k-0")
@@ -150,16 +154,18 @@ func TestLsOfManyKeys(t *testing.T) {
 				d.exec(i, "SET", fmt.Sprint("lockkit:{0}r:k-", k), held, "PX", 60_000)
 			}
 		}
+
 		scans := d.nodes[0].Calls()["SCAN"]
 		var requests atomic.Int32
 		for _, n := range d.nodes {
 			n.OnRequest(func(args []string) testutil.Action {
-				if args[0] == "SCAN" || args[0] == "TIME" { // a step of names, and a step of reading them
+				if args[0] == "SCAN" || args[0] == "TIME" { // one for a batch of names, and one for a batch of values
 					requests.Add(1)
 				}
 				return testutil.Action{}
 			})
 		}
+
 		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
 		if len(got.Locks) != keys || got.Locks[0].State != "held" || len(got.Locks[keys-1].Nodes) != 3 {
 			t.Fatalf("%d keys", len(got.Locks))

@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// everyCommand runs the commands on a node that may fail over, where a key is held.
+// everyCommand runs lockctl's commands on a node that may fail over, on which a service holds a key.
 func everyCommand(t *testing.T, url, addr string) {
 	t.Helper()
 	env := map[string]string{"LOCKKIT_NODES": url}
@@ -33,15 +33,18 @@ func everyCommand(t *testing.T, url, addr string) {
 				return got.out
 			}
 			said := got.out + got.err
-			slow := strings.Contains(said, "within the node timeout") || strings.Contains(said, "the request arrived too late") // of a busy machine
+			// A busy machine may be too slow.
+			slow := strings.Contains(said, "within the node timeout") || strings.Contains(said, "the request arrived too late")
 			if !slow || tries == 10 {
 				t.Fatalf("lockctl %v: %+v", args, got)
 			}
 		}
 	}
+
 	wantParts(t, well("provision"), "1 node: every one votes.")
 	wantParts(t, well("ready"), "Ready")
 	wantParts(t, well("lower-max-ttl"), "Nothing has changed")
+
 	long, err := core.Open([]string{url}, core.TTL(time.Hour), core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +57,7 @@ func everyCommand(t *testing.T, url, addr string) {
 	}
 	wantParts(t, well("doctor"), "longer_max_ttl", "1h, heard of ")
 	wantParts(t, well("lower-max-ttl"), "is 1m now, and was 1h")
+
 	l, err := core.Open([]string{url}, core.TTL(time.Minute), core.WithRestartGuard(true), core.WithReplicaLag(11*time.Second))
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +68,7 @@ func everyCommand(t *testing.T, url, addr string) {
 		t.Fatal(err)
 	}
 	defer lease.Release(t.Context())
+
 	wantParts(t, well("ls"), "order:42", "1/1")
 	wantParts(t, well("show", "order:42"), "order:42 is held.", addr)
 	wantParts(t, well("leaks"), "No leaks.")
@@ -74,7 +79,7 @@ func everyCommand(t *testing.T, url, addr string) {
 	}
 }
 
-// Every command with a primary behind a Sentinel, and with a Redis Cluster.
+// The commands work on a primary behind a Sentinel, and on a Redis Cluster.
 func TestNodesOfSeveralServers(t *testing.T) {
 	t.Parallel()
 	t.Run("Sentinel", func(t *testing.T) {
@@ -92,10 +97,10 @@ func TestNodesOfSeveralServers(t *testing.T) {
 	})
 }
 
-// A node whose certificate a private CA has signed, and that asks for the client's.
+// A node may have a certificate that a private CA has signed, and may ask for the client's.
 func TestPrivateCA(t *testing.T) {
 	t.Parallel()
-	testutil.NewServers(t, 0) // or the test is skipped
+	testutil.NewServers(t, 0) // skips the test if Redis is not installed
 	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
@@ -124,7 +129,8 @@ func TestPrivateCA(t *testing.T) {
 	doctor := func(want string, args ...string) {
 		t.Helper()
 		got := ctl(t, env, append([]string{"doctor", "--guard"}, args...)...)
-		for tries := 1; strings.Contains(got.out, "within the node timeout") && tries < 10; tries++ { // of a busy machine
+		// A busy machine may be too slow.
+		for tries := 1; strings.Contains(got.out, "within the node timeout") && tries < 10; tries++ {
 			got = ctl(t, env, append([]string{"doctor", "--guard"}, args...)...)
 		}
 		if !strings.Contains(got.out, want) {
@@ -149,7 +155,7 @@ func TestPrivateCA(t *testing.T) {
 	}
 }
 
-// tlsServer starts a server, and returns the port on which it speaks TLS.
+// tlsServer starts a server, and returns its port for TLS.
 func tlsServer(t *testing.T, args ...string) (port string) {
 	t.Helper()
 	err := freeport.Try(func(addr string) error {

@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Every command on three real servers, of which one is down in the end.
+// Every command runs on three real servers. One of them is killed on the way.
 func TestOnRealServers(t *testing.T) {
 	t.Parallel()
 	servers := testutil.NewServers(t, 3)
@@ -36,7 +36,7 @@ func TestOnRealServers(t *testing.T) {
 			}
 		}
 	}
-	// A busy machine may take its time: the lease is long, and lockctl's own timeout follows from its TTL.
+	// On a busy machine, requests may be slow. So the lease is long, and lockctl's own timeout follows from its TTL.
 	opts := []core.Option{core.WithKeyPrefix("real[1]:"), core.TTL(time.Minute), core.Note("billing-7f9")}
 	want(well("provision", "--max-ttl", "1m"), "3 nodes: every one votes.")
 	func() {
@@ -66,6 +66,7 @@ func TestOnRealServers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	over, stop := context.WithCancel(t.Context())
 	stop()
 	t.Cleanup(func() { locks.Close(over) })
@@ -107,7 +108,8 @@ func TestOnRealServers(t *testing.T) {
 		want(got.err, c.err)
 	}
 	releaseForReal(t, env, lease, servers[1], func() *core.Locker {
-		l, err := core.Open(urls, opts...) // the old holder's process finds out at its next renewal
+		// The process of the old holder learns of the release at its next renewal.
+		l, err := core.Open(urls, opts...)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,7 +118,7 @@ func TestOnRealServers(t *testing.T) {
 	}())
 }
 
-// releaseForReal takes a key from its holder while a server is down, and forgets what others completed.
+// releaseForReal takes a key from its holder while a server is down, and drops completion records of another process.
 func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down *testutil.Server, others *core.Locker) {
 	t.Helper()
 	token := strconv.FormatUint(lease.FencingToken(), 10)
@@ -125,6 +127,7 @@ func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down
 	}
 	out := ctl(t, env, "release", "order:42", "--token", token).out
 	wantParts(t, out, "order:42 is taken from its holder (billing-7f9, token "+token+"), and free in ", "node 1 ("+down.Addr()+") has not confirmed: ")
+
 	done, err := others.Acquire(t.Context(), "order:44")
 	if err != nil {
 		t.Fatal(err)
@@ -136,12 +139,14 @@ func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down
 	if got := ctl(t, env, "forget-record", "order:44", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "call again when more nodes answer") {
 		t.Errorf("a record that a node may have: %+v", got)
 	}
+
 	if err := down.Restart(); err != nil {
 		t.Fatal(err)
 	}
 	if out := ctl(t, env, "show", "order:44").out; strings.Contains(out, "is completed") {
 		t.Error(out)
 	}
+
 	lease, err = others.Acquire(t.Context(), "order:43")
 	if err != nil {
 		t.Fatal(err)

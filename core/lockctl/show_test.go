@@ -17,7 +17,7 @@ func TestShowHeld(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		lease := d.acquire(d.service(), "order:42", core.Name("orders"))
 		d.waiting("order:42")
-		time.Sleep(2 * time.Second) // it is renewed later
+		time.Sleep(2 * time.Second) // before the first renewal
 		out := d.well("show", "order:42")
 		wantText(t, out, `
 order:42 is held.
@@ -41,7 +41,7 @@ NODE  ADDRESS  SAYS  TOKEN  LEFT  WAITING
 	})
 }
 
-// A key that core.Key makes can be given as its parts; options may stand behind the command.
+// A key that core.Key makes can be given as its parts. Options may stand before and after the command.
 func TestShowParts(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -63,7 +63,7 @@ func TestShowParts(t *testing.T) {
 	})
 }
 
-// What becomes of a key is told in words.
+// show describes the state of a key in words.
 func TestShowStates(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		l := d.service()
@@ -87,14 +87,14 @@ func TestShowStates(t *testing.T) {
 	})
 }
 
-// A disagreement of nodes on the key k, and what is told of it.
+// A disagreement is a state in which the nodes differ about the key k, and the output of show.
 type disagreement struct {
 	have func(d *desk)
 	code int
 	want []string
 }
 
-// rewritten has each node's key k changed by hand.
+// rewritten returns a function that makes a service hold k, and then edits the value of k on each node.
 func rewritten(by func(node int, r *testutil.Resource)) func(d *desk) {
 	return func(d *desk) {
 		d.holds("k")
@@ -142,7 +142,7 @@ var disagreements = map[string]disagreement{
 		[]string{"The clock of node 1 is 2s behind this machine's."}},
 }
 
-// Where nodes disagree, show says in what, and what that means.
+// If nodes disagree, show says in what, and what that means.
 func TestShowDisagreement(t *testing.T) {
 	for name, c := range disagreements {
 		t.Run(name, func(t *testing.T) {
@@ -166,7 +166,7 @@ func TestShowDisagreement(t *testing.T) {
 	}
 }
 
-// Whatever part of the nodes keeps a key, show says when it can be had again.
+// If only some nodes have the cooldown of a key, show says when the key can be acquired.
 func TestShowKeptOnSome(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.release(d.acquire(d.service(), "k"), core.Cooldown(time.Hour))
@@ -181,7 +181,7 @@ func TestShowKeptOnSome(t *testing.T) {
 	})
 }
 
-// What others have written, and servers answer, does nothing to a terminal.
+// Texts from other processes and from servers cannot change the state of a terminal.
 func TestTerminalIsLeftAlone(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		const evil = "a\x1b[2J\x1b]0;title\x07\nb\r\u202e\u009b"
@@ -204,7 +204,7 @@ func TestTerminalIsLeftAlone(t *testing.T) {
 	}
 }
 
-// What could not be written is an error.
+// A failed write of the output is an error.
 func TestOutputThatIsLost(t *testing.T) {
 	atDesk(t, 3, func(t *testing.T, d *desk) {
 		d.service()
@@ -219,7 +219,7 @@ type full struct{}
 
 func (full) Write([]byte) (int, error) { return 0, errors.New("disk is full") }
 
-// Numbers that make no sense are refused, and a limit hides nothing.
+// Numbers out of range are refused, and a limit of 0 does not hide that there are leaks.
 func TestSenselessNumbers(t *testing.T) {
 	atDesk(t, 1, func(t *testing.T, d *desk) {
 		d.service()

@@ -9,15 +9,15 @@ import (
 	"time"
 )
 
-// at is so many seconds after the beginning of the story.
+// at returns the instant that is s seconds after the beginning of the story.
 func at(s float64) time.Time {
 	return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).Add(time.Duration(s * float64(time.Second)))
 }
 
-// A story is what happened to a job that is due every second.
+// A story is the history of a job that is due every second.
 type story []event
 
-// run tells of a start, and of an end unless that is 0. Later starts have greater tokens.
+// run adds the start of a run, and its end unless to is 0. Later starts have greater tokens.
 func (s story) run(replica string, tick float64, attempt int, from, to float64) story {
 	e := event{Replica: replica, Job: "job", Kind: runStarts, At: at(from), Tick: at(tick), Attempt: attempt, Token: uint64(from * 1000)}
 	s = append(slices.Clone(s), e)
@@ -33,7 +33,7 @@ func (s story) tell(kind, replica string, when float64) story {
 	return append(slices.Clone(s), event{Replica: replica, Job: "job", Kind: kind, At: at(when)})
 }
 
-// fail makes the last run have ended with an error, so long after its lease.
+// fail makes the last run end with an error. Its context ended earlier than the run, by overdue.
 func (s story) fail(overdue time.Duration) story {
 	s = slices.Clone(s)
 	last := &s[len(s)-1]
@@ -41,7 +41,7 @@ func (s story) fail(overdue time.Duration) story {
 	return s
 }
 
-// ticks are started on a replica, each at its instant, in a moment.
+// ticks adds a short run of the replica for each tick, 10 ms after its instant.
 func (s story) ticks(replica string, from, to int) story {
 	for t := from; t <= to; t++ {
 		s = s.run(replica, float64(t), 1, float64(t)+0.01, float64(t)+0.02)
@@ -58,7 +58,7 @@ func TestJudge(t *testing.T) {
 		story
 		attempts int
 		elector  bool
-		want     []string // what is found; none if the rules were followed
+		want     []string // the violations; empty if the rules were followed
 	}{
 		"all is well":          {story: fine, attempts: 1},
 		"a tick is superseded": {story: story(nil).run("a", 1, 1, 1, 2.5).run("a", 2, 1, 2.6, 4.1).ticks("b", 5, 20), attempts: 1},
@@ -145,7 +145,7 @@ func TestJudge(t *testing.T) {
 
 var inBraces = regexp.MustCompile(`\{(\d+)\}`)
 
-// told is a text in which {5} stands for the fifth second of the story.
+// told replaces {5} in a text with the time of the fifth second of the story.
 func told(text string) string {
 	return inBraces.ReplaceAllStringFunc(text, func(s string) string {
 		n, _ := strconv.ParseFloat(strings.Trim(s, "{}"), 64)

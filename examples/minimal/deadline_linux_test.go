@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Where the machine with asynq's Redis is gone, asynq takes minutes to shut down. The examples do not wait for that.
+// If the machine with asynq's Redis is gone, asynq takes minutes to shut down. The examples do not wait that long.
 func TestShutdownHasADeadline(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"queue", "service"} {
@@ -27,7 +27,7 @@ func TestShutdownHasADeadline(t *testing.T) {
 	}
 }
 
-// gone is an address that neither takes connections nor refuses them: its backlog is full.
+// gone returns an address that neither accepts nor refuses connections, because its backlog is full.
 func gone(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

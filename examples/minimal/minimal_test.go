@@ -1,4 +1,4 @@
-// Package minimal runs the examples that are to be copied.
+// Package minimal runs the examples that users copy.
 package minimal
 
 import (
@@ -24,7 +24,7 @@ import (
 
 var examples = []string{"core", "cron", "http", "otel", "queue", "service"}
 
-// Each example is one file that is short, and needs nothing that is for tests only.
+// Each example is one short file. It imports nothing that is internal or only for tests.
 func TestToBeCopied(t *testing.T) {
 	t.Parallel()
 	var found []string
@@ -39,7 +39,7 @@ func TestToBeCopied(t *testing.T) {
 		}
 		found = append(found, filepath.Dir(path))
 		most := 80
-		if path == filepath.Join("service", "main.go") { // all adapters
+		if path == filepath.Join("service", "main.go") { // uses all adapters
 			most = 190
 		}
 		if lines := strings.Count(string(content), "\n"); lines > most {
@@ -56,7 +56,7 @@ func TestToBeCopied(t *testing.T) {
 	}
 }
 
-// Without nodes each example says which setting is missing.
+// Without nodes, each example says which setting is missing.
 func TestWithoutNodes(t *testing.T) {
 	t.Parallel()
 	for _, name := range examples {
@@ -110,7 +110,7 @@ func TestHTTP(t *testing.T) {
 	p.stop(t)
 }
 
-// A payment that is repeated at another replica, which has a port of its own, is made once: the trial of examples/README.md.
+// A payment that is repeated at another replica, on another port, is made once. examples/README.md suggests this trial.
 func TestHTTPReplicas(t *testing.T) {
 	t.Parallel()
 	env := nodes(t)
@@ -130,7 +130,7 @@ func TestService(t *testing.T) {
 	if status, body := request(t, http.MethodGet, url+"/health"); status != http.StatusOK {
 		t.Errorf("health: %d %s", status, body)
 	}
-	if status, body := request(t, http.MethodPost, url+"/orders/4%222/charges"); status != http.StatusOK { // 4"2
+	if status, body := request(t, http.MethodPost, url+"/orders/4%222/charges"); status != http.StatusOK { // order 4"2
 		t.Errorf("a charge is answered with %d %s", status, body)
 	}
 	p.await(t, `INFO charged task="{\"order\":\"4\\\"2\"`)
@@ -141,22 +141,23 @@ func TestService(t *testing.T) {
 	p.stop(t)
 }
 
-// A request for a charge whose answer was lost is repeated, and enqueues no second one.
+// A request for a charge whose answer was lost is repeated. The repetition enqueues no second task.
 func TestServiceChargesOnce(t *testing.T) {
 	t.Parallel()
 	queue := testutil.StartNode()
 	t.Cleanup(queue.Close)
 	var mu sync.Mutex
-	tasks := map[string]bool{} // that were enqueued
+	tasks := map[string]bool{} // the tasks that were enqueued
 	queue.OnRequest(func(args []string) (a testutil.Action) {
 		mu.Lock()
 		defer mu.Unlock()
 		if strings.Contains(strings.Join(args, " "), `{"order":"42"`) {
-			a.DropReply = args[0] == "EVAL" // the first, which loads the script
+			a.DropReply = args[0] == "EVAL" // only the first request, because it loads the script
 			tasks[args[3]] = true
 		}
 		return a
 	})
+
 	addr, err := queue.Listen()
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +169,7 @@ func TestServiceChargesOnce(t *testing.T) {
 		return status == http.StatusOK
 	})
 	p.await(t, "INFO charged task=")
+
 	p.stop(t)
 	mu.Lock()
 	defer mu.Unlock()
@@ -176,7 +178,7 @@ func TestServiceChargesOnce(t *testing.T) {
 	}
 }
 
-// A service that cannot listen ends, and ends in order what it had begun.
+// A service that cannot listen ends, after it has shut down the parts that it has started.
 func TestServiceAddressTaken(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -185,7 +187,7 @@ func TestServiceAddressTaken(t *testing.T) {
 	}
 	defer l.Close()
 	p := start(t, "service", nodes(t), queue(t), "GIN_MODE=release", "ADDR="+l.Addr().String())
-	p.await(t, "INFO: Exiting") // asynq
+	p.await(t, "INFO: Exiting") // from asynq
 	p.await(t, "ERROR service failed err=\"listen tcp")
 	if p.ended(t) == nil {
 		t.Error("no error")
@@ -202,7 +204,7 @@ func TestOtel(t *testing.T) {
 	p.stop(t)
 }
 
-// queue starts a Redis for asynq, and returns the setting by which examples find it.
+// queue starts a Redis for asynq, and returns the setting that names it to the examples.
 func queue(t *testing.T) (env string) {
 	t.Helper()
 	n, err := testutil.StartNodes(1)
@@ -213,7 +215,7 @@ func queue(t *testing.T) (env string) {
 	return "REDIS_URL=" + n.URLs()[0]
 }
 
-// nodes starts three nodes, declares them new, and returns the setting by which examples find them.
+// nodes starts three nodes, declares them new, and returns the setting that names them to the examples.
 func nodes(t *testing.T) (env string) {
 	t.Helper()
 	ns, err := testutil.StartNodes(3)
@@ -237,8 +239,8 @@ func nodes(t *testing.T) (env string) {
 // A program is an example that runs.
 type program struct {
 	cmd   *exec.Cmd
-	lines chan string // what it prints
-	done  chan error  // how it ended
+	lines chan string // the lines that it prints
+	done  chan error  // the error with which it ended
 }
 
 // start builds an example and runs it.
@@ -248,11 +250,13 @@ func start(t *testing.T, name string, env ...string) *program {
 	if out, err := exec.Command("go", "build", "-o", exe, "./"+name).CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+
 	p := &program{exec.Command(exe), make(chan string, 100), make(chan error, 1)}
 	if name == "core" {
 		p.cmd.Args = append(p.cmd.Args, "42")
 	}
 	p.cmd.Env = append(os.Environ(), env...)
+
 	r, w := io.Pipe()
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	if err := p.cmd.Start(); err != nil {
@@ -268,15 +272,16 @@ func start(t *testing.T, name string, env ...string) *program {
 			p.lines <- lines.Text()
 		}
 	}()
+
 	t.Cleanup(func() {
 		p.cmd.Process.Kill()
-		for range p.lines { // until it is gone
+		for range p.lines { // until the program has ended
 		}
 	})
 	return p
 }
 
-// await returns when the program has printed a line with that text.
+// await returns when the program has printed a line with the text.
 func (p *program) await(t *testing.T, text string) {
 	t.Helper()
 	patience := time.After(5 * time.Minute)
@@ -296,7 +301,7 @@ func (p *program) await(t *testing.T, text string) {
 	}
 }
 
-// ended returns how the program ended by itself.
+// ended waits for the program to end by itself, and returns its error.
 func (p *program) ended(t *testing.T) error {
 	t.Helper()
 	for line := range p.lines {
@@ -305,11 +310,11 @@ func (p *program) ended(t *testing.T) error {
 	return <-p.done
 }
 
-// stop has the program shut down, as a deployment does.
+// stop makes the program shut down, as a deployment does.
 func (p *program) stop(t *testing.T) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		return // there is no such signal
+		return // Windows has no such signal
 	}
 	if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
@@ -319,10 +324,10 @@ func (p *program) stop(t *testing.T) {
 	}
 }
 
-// serve starts a server at an address that is free, and returns its URL once it answers there.
+// serve starts a server at a free address. It returns the server's URL when the server accepts connections.
 func serve(t *testing.T, name string, env ...string) (p *program, url string) {
 	t.Helper()
-	for range 5 { // somebody else may be quicker to take the address
+	for range 5 { // another process may take the address first
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

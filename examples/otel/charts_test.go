@@ -12,9 +12,9 @@ import (
 	"testing"
 )
 
-// What panels show of the example and of failures, for the charts of the manual: "make charts" draws it.
+// Drawings of panels, from the example and from failures, for the charts of the manual: "make charts".
 
-// charted are the panels of each job that are drawn, by the name of the chart.
+// charted has the panels of each job that are drawn, by the name of the chart.
 var charted = map[string]map[string]string{
 	"example": {
 		"wait": "Wait, p95", "ends": "Ends of locks", "lost": "Lost", "ticks": "Ticks run", "tasks": "Given back",
@@ -26,7 +26,7 @@ var charted = map[string]map[string]string{
 	"overloaded":            {"busy": "Busy"},
 }
 
-// A drawing is what the queries of a panel gave, as bench/panels reads it.
+// A drawing is the results of a panel's queries, in the form that bench/panels reads.
 type drawing struct {
 	Title, Unit string
 	Lines       []drawnLine
@@ -37,7 +37,7 @@ type drawnLine struct {
 	Points [][2]float64 // seconds since the start, value
 }
 
-// Each chart is there, and in the manual.
+// Each chart exists, and the manual shows it.
 func TestChartsAreInTheManual(t *testing.T) {
 	manual, charts := read(t, "../../docs/operations.md"), 0
 	for _, names := range charted {
@@ -56,7 +56,7 @@ func TestChartsAreInTheManual(t *testing.T) {
 	}
 }
 
-// draw writes what the panels of a job have shown since the start, if anybody wants it.
+// draw writes the data of a job's panels since the start, if LOCKKIT_CHARTS names a directory.
 func (p *database) draw(t *testing.T, job string) {
 	t.Helper()
 	dir := os.Getenv("LOCKKIT_CHARTS")
@@ -78,14 +78,14 @@ func (p *database) draw(t *testing.T, job string) {
 	}
 }
 
-// A charter is a panel of the dashboard, as far as it matters here.
+// A charter has those fields of a dashboard's panel that matter here.
 type charter struct {
 	Title       string
 	FieldConfig struct{ Defaults struct{ Unit string } }
 	Targets     []struct{ Expr, LegendFormat string }
 }
 
-// panelOf is the panel of that title which is a chart, and not a number.
+// panelOf returns the panel with the title that is a chart, and not a number.
 func panelOf(t *testing.T, title string) charter {
 	t.Helper()
 	var dashboard struct{ Panels []charter }
@@ -121,7 +121,7 @@ func (p *database) drawing(t *testing.T, job, title string) drawing {
 
 var inLegend = regexp.MustCompile(`{{(\w+)}}`)
 
-// lineOf is a series with its legend.
+// lineOf returns a series with its legend.
 func (p *database) lineOf(series result, legend string) (line drawnLine) {
 	line.Legend = strings.TrimSpace(inLegend.ReplaceAllStringFunc(legend, func(label string) string {
 		return series.Metric[strings.Trim(label, "{}")]

@@ -19,14 +19,14 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// The dashboard, the alert rules and the manual against what the example exports while it runs.
+// These tests compare the dashboard, the alert rules and the manual with the metrics of the running example.
 
 func TestMain(m *testing.M) {
 	logging.Disable()
 	m.Run()
 }
 
-// started runs the example to the end of the test, and returns its address.
+// started runs the example until the end of the test, and returns its address.
 func started(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -45,8 +45,7 @@ func started(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// eventually asks once a second until there is nothing to complain of, and reports what is left of it when the
-// time is up.
+// eventually calls faults once a second until there are none. When the time is up, it reports the last ones.
 func eventually(t *testing.T, limit time.Duration, faults func() []string) {
 	t.Helper()
 	tick := time.NewTicker(time.Second)
@@ -60,7 +59,7 @@ func eventually(t *testing.T, limit time.Duration, faults func() []string) {
 	t.Errorf("after %v:\n\t%s", limit, strings.Join(last, "\n\t"))
 }
 
-// A scrape is the labels of each metric, by its name in queries.
+// A scrape has the labels of each metric, by the metric's name in queries.
 type scrape map[string]map[string]bool
 
 var sample = regexp.MustCompile(`(?m)^(\w+)(?:\{(.*?)\})? [0-9eE.+-]+`)
@@ -80,7 +79,7 @@ func scraped(t *testing.T, addr string) scrape {
 	found := scrape{}
 	for _, m := range sample.FindAllStringSubmatch(string(text), -1) {
 		if found[m[1]] == nil {
-			// What Prometheus adds.
+			// Prometheus adds these labels.
 			found[m[1]] = map[string]bool{"job": true, "instance": true}
 		}
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
@@ -90,7 +89,7 @@ func scraped(t *testing.T, addr string) scrape {
 	return found
 }
 
-// labels are those of all metrics together.
+// labels returns the labels of all metrics together.
 func (s scrape) labels() map[string]bool {
 	all := map[string]bool{}
 	for _, labels := range s {
@@ -110,10 +109,10 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// A use is a query and where it stands.
+// A use is a query and its place.
 type use struct{ where, expr string }
 
-// panelQueries are the queries of the dashboard, out of the file that people import.
+// panelQueries returns the queries of the dashboard, from the file that users import.
 func panelQueries(t *testing.T) (uses []use) {
 	t.Helper()
 	var d struct {
@@ -139,7 +138,7 @@ func panelQueries(t *testing.T) (uses []use) {
 	return uses
 }
 
-// ruleQueries are the expressions of the rules.
+// ruleQueries returns the expressions of the rules.
 func ruleQueries(t *testing.T) (uses []use) {
 	t.Helper()
 	text := read(t, "../../otel/dashboards/alerts.yaml")
@@ -152,7 +151,7 @@ func ruleQueries(t *testing.T) (uses []use) {
 	return uses
 }
 
-// addRecords adds what rules record, with the labels of what they make it of.
+// addRecords adds the metrics that rules record, with the labels of the metrics that they are made of.
 func (s scrape) addRecords(rules []use) {
 	for _, u := range rules {
 		name, is := strings.CutPrefix(u.where, "record: ")
@@ -170,11 +169,12 @@ var (
 	grouping = regexp.MustCompile(`\b(?:by|on) \(([^)]*)\)`)
 )
 
-// faults are what a query names that is not there.
+// faults returns the faults of a query: metrics and labels that the scrape lacks.
 func (u use) faults(s scrape) (faults []string) {
 	bad := func(format string, args ...any) {
 		faults = append(faults, u.where+": "+fmt.Sprintf(format, args...))
 	}
+
 	labels := s.labels()
 	used := map[string]bool{}
 	for _, m := range selector.FindAllStringSubmatch(u.expr, -1) {
@@ -194,6 +194,7 @@ func (u use) faults(s scrape) (faults []string) {
 			}
 		}
 	}
+
 	if len(used) == 0 {
 		bad("no metric in %s", u.expr)
 	}
@@ -207,7 +208,7 @@ func (u use) faults(s scrape) (faults []string) {
 	return faults
 }
 
-// Every metric and label in panels and rules is there in a live scrape.
+// Every metric and label in panels and rules is in a live scrape. The manual describes those of lockkit.
 func TestQueriesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	addr := started(t)
@@ -234,14 +235,14 @@ func TestQueriesNameWhatIsExported(t *testing.T) {
 	}
 }
 
-// A query that names what is not there is found out.
+// A query that names a missing metric or label is noticed.
 func TestDriftIsNoticed(t *testing.T) {
 	s := scrape{"lockkit_leases": {"lockkit_name": true, "job": true}}
 	for expr, want := range map[string]int{
 		`sum by (lockkit_name) (lockkit_leases{job=~"x"})`: 0,
-		`sum(lockkit_hold)`:                         2, // and so there is none at all
+		`sum(lockkit_hold)`:                         2, // so the query has no metric at all
 		`lockkit_leases{lockkit_nmae="x"}`:          1, //nolint:misspell // meant to be wrong
-		`sum by (lockkit_outcome) (lockkit_leases)`: 2, // nobody has that label
+		`sum by (lockkit_outcome) (lockkit_leases)`: 2, // no metric has that label
 		`vector(1)`: 1,
 	} {
 		if got := (use{"test", expr}).faults(s); len(got) != want {
@@ -250,7 +251,7 @@ func TestDriftIsNoticed(t *testing.T) {
 	}
 }
 
-// sources are the names of the Go files of a package, without its tests.
+// sources returns the names of the Go files of a package, without its tests.
 func sources(t *testing.T, pkg string) (names []string) {
 	t.Helper()
 	all, err := filepath.Glob("../../" + pkg + "/*.go")
@@ -260,7 +261,7 @@ func sources(t *testing.T, pkg string) (names []string) {
 	return slices.DeleteFunc(all, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
 }
 
-// words are the words in quotes in the code that counts: what a label can have for a value.
+// words returns the quoted words in the code that is counted. They are the values that a label can have.
 func words(t *testing.T) (words []string) {
 	t.Helper()
 	quoted := regexp.MustCompile(`"([a-z_]+)"`)
@@ -274,10 +275,10 @@ func words(t *testing.T) (words []string) {
 	return words
 }
 
-// A wanted is a value that a query wants a label to have.
+// A wanted is a label and a value that a query asks for.
 type wanted struct{ label, value string }
 
-// wants are the values in a query, but for those that the code does not list: names of people's own, and booleans.
+// wants returns the values in a query, except those that the code does not list: names that users choose, and booleans.
 func (u use) wants() (all []wanted) {
 	for _, m := range matcher.FindAllStringSubmatch(u.expr, -1) {
 		if m[1] == "job" || m[1] == "lockkit_name" || m[1] == "lockkit_contended" || m[2] == "" {
@@ -290,7 +291,7 @@ func (u use) wants() (all []wanted) {
 	return all
 }
 
-// Every value that a query asks for is one that the code can give.
+// The code can give every value that a query asks for.
 func TestQueriesNameValuesThatExist(t *testing.T) {
 	words, values := words(t), 0
 	for _, u := range append(panelQueries(t), ruleQueries(t)...) {

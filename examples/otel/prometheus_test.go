@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/internal/freeport"
 )
 
-// Every panel shows something while the example runs. It starts a Prometheus; "make dashboards" asks for it.
+// Every panel shows data while the example runs. The test starts a Prometheus server. "make dashboards" runs this test.
 func TestNoPanelIsEmpty(t *testing.T) {
 	if os.Getenv("LOCKKIT_PROMETHEUS") != "required" {
 		t.Skip("needs a Prometheus server and a minute: make dashboards")
@@ -35,7 +35,7 @@ func TestNoPanelIsEmpty(t *testing.T) {
 		}
 		return faults
 	})
-	if os.Getenv("LOCKKIT_CHARTS") != "" { // of at least a minute
+	if os.Getenv("LOCKKIT_CHARTS") != "" { // charts show at least a minute
 		time.Sleep(time.Until(p.since.Add(time.Minute)))
 	}
 	p.draw(t, "example")
@@ -50,7 +50,7 @@ type database struct {
 	since time.Time
 }
 
-// startPrometheus starts one with a file of rules, and an address for each job.
+// startPrometheus starts a server with a file of rules, and with an address for each job.
 func startPrometheus(t *testing.T, rules string, targets map[string]string) *database {
 	t.Helper()
 	binary, err := exec.LookPath("prometheus")
@@ -101,7 +101,7 @@ func isReady(addr string) bool {
 	return resp.StatusCode == http.StatusOK
 }
 
-// fault says why a panel would be empty; it is not if any series has had a number since the start.
+// fault returns why a panel would be empty, or "" if any series has had a number since the start.
 func (p *database) fault(u use) string {
 	expr := strings.NewReplacer("$__rate_interval", "10s", "$__range", "60s", "$job", ".*", "$name", ".*").Replace(u.expr)
 	n, err := p.values(expr, p.since)
@@ -114,7 +114,7 @@ func (p *database) fault(u use) string {
 	return ""
 }
 
-// values is how many numbers a query has had since then, of all series, once a second.
+// values returns how many numbers a query has had since then: in all series, once a second.
 func (p *database) values(expr string, since time.Time) (n int, err error) {
 	found, err := p.query(expr, since)
 	for _, series := range found {
@@ -127,13 +127,13 @@ func (p *database) values(expr string, since time.Time) (n int, err error) {
 	return n, err
 }
 
-// A result is one series of what a query gave: times and numbers.
+// A result is one series in the result of a query: times and numbers.
 type result struct {
 	Metric map[string]string
 	Values [][2]any
 }
 
-// query asks for what a query has given since then, once a second.
+// query returns the results of a query since then, once a second.
 func (p *database) query(expr string, since time.Time) ([]result, error) {
 	resp, err := http.PostForm(p.url+"/api/v1/query_range", url.Values{"query": {expr}, "step": {"1"},
 		"start": {strconv.FormatInt(since.Unix(), 10)}, "end": {strconv.FormatInt(time.Now().Unix()+1, 10)}})

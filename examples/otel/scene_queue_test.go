@@ -12,7 +12,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A task on its last attempt meets a key that stays held, and another has no key: asynq archives both, unrun.
+// tasksDropped enqueues a task on its last attempt whose key stays held, and a task that has no key. asynq archives
+// both, unrun.
 func tasksDropped(ctx context.Context, s *scene) {
 	queue := testutil.StartNode()
 	defer queue.Close()

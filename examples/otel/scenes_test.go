@@ -25,23 +25,24 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Failures as they happen, and what a Prometheus makes of them by the alert rules, in which a minute is a second here.
+// Failures as they happen, and the alerts that a Prometheus server raises for them. In its rules, a minute lasts a
+// second.
 
-// A scene is a process with nodes of its own, and a job of its own for Prometheus.
+// A scene is a process with nodes of its own, and with a job of its own in Prometheus.
 type scene struct {
 	name string
-	act  func(ctx context.Context, s *scene) // until ctx ends
+	act  func(ctx context.Context, s *scene) // runs until ctx ends
 
 	fires []string // alerts that must fire
 	quiet []string // alerts that must not
-	seen  string   // a query about the job that must have had a result, before what is quiet is believed
-	after string   // a query that has none once all is over
+	seen  string   // a query about the job that must have had a result before quiet is checked
+	after string   // a query that has no result after the scene
 
 	*telemetry
 	nodes []*testutil.Node
 	locks *core.Locker
 
-	stranger *core.Locker // on the same nodes, and not measured
+	stranger *core.Locker // on the same nodes, without telemetry
 }
 
 var scenes = []*scene{
@@ -59,7 +60,7 @@ var scenes = []*scene{
 		seen: `lockkit_events_total{$job,lockkit_event="archived_unrun"} and on (job) lockkit_events_total{$job,lockkit_event="no_key"}`},
 }
 
-// Each failure raises what it shall, and nothing that it shall not. "make dashboards" asks for it.
+// Each failure raises the alerts that it must raise, and none that it must not raise. "make dashboards" runs this test.
 func TestAlertScenes(t *testing.T) {
 	if os.Getenv("LOCKKIT_PROMETHEUS") != "required" {
 		t.Skip("needs a Prometheus server and a minute: make dashboards")
@@ -69,6 +70,7 @@ func TestAlertScenes(t *testing.T) {
 	for _, s := range scenes {
 		targets[s.name] = s.start(t)
 	}
+
 	p := startPrometheus(t, hurried(t), targets)
 	ctx, cancel := context.WithCancel(t.Context())
 	var all sync.WaitGroup
@@ -77,12 +79,14 @@ func TestAlertScenes(t *testing.T) {
 	}
 	defer all.Wait()
 	defer cancel()
+
 	eventually(t, 10*time.Minute, func() (faults []string) {
 		for _, s := range scenes {
 			faults = append(faults, s.missing(p)...)
 		}
 		return faults
 	})
+
 	for _, s := range scenes {
 		t.Logf("%s: raised %q", s.name, s.raised(t, p))
 		p.draw(t, s.name)
@@ -94,7 +98,7 @@ func TestAlertScenes(t *testing.T) {
 	}
 }
 
-// hurried is a file with the alert rules, in which all is sixty times as fast.
+// hurried returns a file with the alert rules, in which everything is sixty times as fast.
 func hurried(t *testing.T) string {
 	t.Helper()
 	rules := read(t, "../../otel/dashboards/alerts.yaml")
@@ -115,7 +119,7 @@ func (s *scene) firing(alert string) string {
 	return fmt.Sprintf("ALERTS{alertstate=\"firing\",alertname=%q,job=%q}", alert, s.name)
 }
 
-// raised are the alerts that have been, whatever was expected.
+// raised returns the alerts that were raised, expected or not.
 func (s *scene) raised(t *testing.T, p *database) []string {
 	t.Helper()
 	found, err := p.query(s.ofJob(`max by (alertname) (ALERTS{$job,alertstate="firing"})`), p.since)
@@ -129,12 +133,12 @@ func (s *scene) raised(t *testing.T, p *database) []string {
 	return names
 }
 
-// ofJob is a query about the scene.
+// ofJob returns a query about the scene.
 func (s *scene) ofJob(expr string) string {
 	return strings.ReplaceAll(expr, "$job", fmt.Sprintf("job=%q", s.name))
 }
 
-// missing is what has not happened yet.
+// missing returns the expected results that are still missing.
 func (s *scene) missing(p *database) (faults []string) {
 	for _, alert := range s.fires {
 		if n, err := p.values(s.firing(alert), p.since); n == 0 || err != nil {
@@ -154,7 +158,7 @@ func (s *scene) missing(p *database) (faults []string) {
 	return faults
 }
 
-// start returns the address of the metrics of the scene's process.
+// start starts the scene's process, and returns the address of its metrics.
 func (s *scene) start(t *testing.T) string {
 	t.Helper()
 	telemetry, err := newTelemetry(io.Discard)
@@ -174,7 +178,7 @@ func (s *scene) start(t *testing.T) string {
 	return strings.TrimPrefix(server.URL, "http://")
 }
 
-// process is another process on the nodes of the scene.
+// process returns the Locker of another process on the nodes of the scene.
 func (s *scene) process(t *testing.T, opts ...core.Option) *core.Locker {
 	t.Helper()
 	var clients []redis.UniversalClient
@@ -201,7 +205,7 @@ func holds(ctx context.Context, locks *core.Locker, key string) {
 	locks.Do(ctx, key, func(ctx context.Context) error { <-ctx.Done(); return nil })
 }
 
-// patient waits for as long as it takes.
+// patient acquires a key again and again until ctx ends, however long each wait takes.
 func (s *scene) patient(ctx context.Context, key string) {
 	for ctx.Err() == nil {
 		s.locks.Do(ctx, key, func(context.Context) error { return nil })
@@ -212,7 +216,7 @@ func stuckOnABusyRoute(ctx context.Context, s *scene) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { holds(ctx, s.locks, "stuck") })
-	for i := range 3 { // requests for others, which are in each other's way
+	for i := range 3 { // requests for other keys, which contend with each other
 		all.Go(func() {
 			for n := i; ctx.Err() == nil; n++ {
 				s.locks.Do(ctx, fmt.Sprint("order ", n%2), func(ctx context.Context) error { return stage.Sleep(ctx, 50*time.Millisecond) })
@@ -241,7 +245,7 @@ func longAndInNobodysWay(ctx context.Context, s *scene) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	all.Go(func() { holds(ctx, s.locks, "long") })
-	if stage.Sleep(ctx, time.Second) == nil { // a replica that leaves the work to the one that has it
+	if stage.Sleep(ctx, time.Second) == nil { // a replica that leaves the work to the holder
 		s.locks.TryAcquire(ctx, "long")
 	}
 	for stage.Sleep(ctx, 100*time.Millisecond) == nil {
@@ -269,9 +273,9 @@ func noQuorum(ctx context.Context, s *scene) {
 	}
 }
 
-// A process that asks for nothing, and of which a node is away for a while.
+// quietBlip takes a node away for a while. The process has no traffic.
 func quietBlip(ctx context.Context, s *scene) {
-	stage.Sleep(ctx, 7*time.Second) // it has been touched
+	stage.Sleep(ctx, 7*time.Second) // the node has been touched
 	s.nodes[1].Down()
 	stage.Sleep(ctx, 15*time.Second)
 	s.nodes[1].Up()
@@ -282,7 +286,7 @@ func quietDeath(ctx context.Context, s *scene) {
 	s.nodes[2].Down()
 }
 
-// A few keys take all the places that there are for requests that wait.
+// overloaded lets a few keys take all the places for requests that wait.
 func overloaded(ctx context.Context, s *scene) {
 	locks, err := httplock.New(s.locks, "orders", httplock.ByParam("id"), httplock.WithMaxWaiters(1), httplock.WithMaxWait(time.Minute))
 	if err != nil {
@@ -294,7 +298,8 @@ func overloaded(ctx context.Context, s *scene) {
 	w := &web{router}
 	var all sync.WaitGroup
 	defer all.Wait()
-	for i := 0; stage.Sleep(ctx, 100*time.Millisecond) == nil; i++ { // of each key the first is served, and the second waits
+	// Of each key, the first request is served, and the second one waits.
+	for i := 0; stage.Sleep(ctx, 100*time.Millisecond) == nil; i++ {
 		all.Go(func() { w.send(ctx, http.MethodPut, fmt.Sprint("/orders/", i%20), "") })
 	}
 }

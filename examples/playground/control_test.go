@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// idle is a playground without nodes and replicas.
+// idle returns a playground without nodes and replicas.
 func idle(t *testing.T) *playground {
 	t.Helper()
 	p := &playground{board: newBoard()}
@@ -30,7 +30,7 @@ func idle(t *testing.T) *playground {
 	return p
 }
 
-// What is not from this machine, or not from the page itself, does nothing.
+// A request from another machine, or from a page of another site, does nothing.
 func TestRefusals(t *testing.T) {
 	h := idle(t).handler(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8321})
 	const body = `{"do":"reset"}`
@@ -97,7 +97,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Links to the page work, from wherever they are.
+// Links to the page work, from any site.
 func TestLink(t *testing.T) {
 	h := idle(t).handler(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 8321})
 	r := httptest.NewRequestWithContext(t.Context(), "GET", "/", nil)
@@ -137,7 +137,7 @@ func get(t *testing.T, url string) *http.Response {
 	return res
 }
 
-// Who follows is told the past, then the state and what happens.
+// A reader of the events gets the state and the past events, and then new events.
 func TestEvents(t *testing.T) {
 	p := idle(t)
 	_, url := served(t, p)
@@ -145,6 +145,7 @@ func TestEvents(t *testing.T) {
 		p.tell(Event{Kind: isGrant, Replica: "a"})
 	}
 	p.board.post([]byte(`{"now":1}`))
+
 	res := get(t, url+"/events")
 	if got := res.Header.Get("Content-Type"); got != "text/event-stream" {
 		t.Error(got)
@@ -158,6 +159,7 @@ func TestEvents(t *testing.T) {
 		}
 		return strings.TrimSpace(line)
 	}
+
 	past := []string{next(), next(), next(), next()}
 	if past[0] != "event: state" || past[1] != `data: {"now":1}` || past[3] != "event: events" {
 		t.Fatalf("%q", past)
@@ -167,18 +169,19 @@ func TestEvents(t *testing.T) {
 		t.Fatalf("%d events, %v", len(events), err)
 	}
 	next()
+
 	p.tell(Event{Kind: isDown, Node: new(3)})
 	if next() != "event: events" || !strings.Contains(next(), `"kind":"node_down","node":3`) {
 		t.Error("what happens then is not told")
 	}
 }
 
-// Who does not read is dropped, and not waited for.
+// A reader that does not read is dropped. Events do not wait for it.
 func TestReadersThatDoNotRead(t *testing.T) {
 	p := idle(t)
 	c, url := served(t, p)
 	c.slowest = 100 * time.Millisecond
-	get(t, url+"/events") // and the body is left alone
+	get(t, url+"/events") // without reading the body
 	testutil.Await(t, "it follows", func() bool { return c.readers.Load() == 1 })
 	text := strings.Repeat("x", 1<<20)
 	testutil.Await(t, "it is dropped", func() bool {
@@ -214,7 +217,7 @@ func TestHistoryDownload(t *testing.T) {
 	}
 }
 
-// The store is for replicas: what a page elsewhere can send, it does not take.
+// The store is for replicas. It takes no request that a page of another site can send.
 func TestStoreTakesJSONOnly(t *testing.T) {
 	p := idle(t)
 	for kind, want := range map[string]int{"text/plain": http.StatusBadRequest, "application/json": http.StatusOK} {
@@ -229,7 +232,7 @@ func TestStoreTakesJSONOnly(t *testing.T) {
 	}
 }
 
-// A read with a greater token fences writes with smaller ones, and what is lost is counted.
+// A read with a greater token fences off writes with smaller tokens. Lost updates are counted.
 func TestStore(t *testing.T) {
 	var told []string
 	s := &store{tell: func(e Event) { told = append(told, e.Kind+" "+e.Text) }, fencing: true, fenced: map[string]*number{}, naive: map[string]*number{}}
@@ -237,10 +240,12 @@ func TestStore(t *testing.T) {
 	if !do(access{Token: 1}) || !do(access{Token: 2}) || do(access{Token: 1, Write: true, Value: 1}) || !do(access{Token: 2, Write: true, Value: 1}) {
 		t.Error("with fencing")
 	}
+
 	s.setFencing(false)
 	if !do(access{Token: 1, Write: true, Value: 1}) {
 		t.Error("without fencing a stale write is refused")
 	}
+
 	for range 2 {
 		do(access{Naive: true, Write: true, Value: 1})
 	}
@@ -251,6 +256,7 @@ func TestStore(t *testing.T) {
 	if got, want := strings.Join(told, ","), "write read,write read,write refused,write accepted,write stale,update ,update lost"; got != want {
 		t.Errorf("told %s, want %s", got, want)
 	}
+
 	s.settle()
 	if _, lostWith, _ := s.updates(); lostWith != 0 {
 		t.Errorf("%d lost after it was settled", lostWith)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// told has a judge see events, whose replica is the life of a process, and check at last.
+// told returns a judge that has seen the events and has checked them. The replica of an event is the life of a process.
 func told(until float64, events ...Event) *judge {
 	j := &judge{}
 	for _, e := range events {
@@ -33,7 +33,7 @@ func TestJudge(t *testing.T) {
 	for name, c := range map[string]struct {
 		events []Event
 		until  float64 // 0 = everything
-		want   string  // in the violation
+		want   string  // the beginning of the violation
 	}{
 		"one after the other": {events: []Event{grant("a", 1, 100, 2000), end(isEnd, "a", 1, 200), grant("b", 2, 200, 2200)}},
 		"overlap":             {events: []Event{grant("a", 1, 100, 2000), grant("b", 2, 200, 2200), end(isEnd, "a", 1, 300)}, want: "overlapping leases"},
@@ -68,7 +68,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// However long it goes on, what is kept is bounded, and what comes is compared with what was dropped.
+// However long a judge runs, it keeps a bounded number of events. It compares new events even with the ones that it has
+// dropped.
 func TestJudgeKeepsLittle(t *testing.T) {
 	j := &judge{}
 	rare := grant("b", 5, 500, 2500)
@@ -90,17 +91,20 @@ func TestJudgeKeepsLittle(t *testing.T) {
 			j.check(at)
 		}
 	}
+
 	j.check(at)
 	v := j.verdict()
 	if !v.OK || len(j.holds) > kept+3 || len(j.writes) > kept+3 || v.Checked != 12*kept+1 {
 		t.Errorf("%+v; %d leases, %d writes kept", v, len(j.holds), len(j.writes))
 	}
+
 	rare.At, rare.Until, rare.Token = at, at+2000, 4 // smaller than long before
 	j.see("b", rare)
 	j.check(at + 1)
 	if j.verdict().OK {
 		t.Error("a token that went back passed")
 	}
+
 	j.reset()
 	stale := wrote(2, at+2, "refused")
 	stale.Key = "1"
@@ -111,7 +115,7 @@ func TestJudgeKeepsLittle(t *testing.T) {
 	}
 }
 
-// A violation is the first one, until somebody resets it.
+// The verdict stays with the first violation until it is reset.
 func TestVerdictStays(t *testing.T) {
 	j := told(1e6, grant("a", 1, 100, 2000), grant("b", 2, 200, 2200))
 	first := j.found
@@ -135,7 +139,7 @@ func TestTally(t *testing.T) {
 	}
 	for name, c := range map[string]struct {
 		events []Event
-		forgot int // ms since 1970 at which a node lost its memory
+		forgot int // when a node lost its memory, in ms since 1970
 		want   Counters
 		wrong  string
 	}{
@@ -179,14 +183,15 @@ func TestRecentForgets(t *testing.T) {
 	}
 }
 
-// What is judged is what all have told up to: those that are paused, or dead, tell no more.
+// The judge checks events up to the time that all running replicas have reported. Paused and dead replicas report no
+// more.
 func TestSettled(t *testing.T) {
 	long := time.Now().Add(-time.Hour)
 	p := &playground{replicas: map[string]*process{"a": {is: up, heard: 100}, "b": {is: up, heard: 50}, "c": {is: paused, since: long, heard: 10}}}
 	if got := p.settled(); got != 50 {
 		t.Errorf("a and b are up: %v", got)
 	}
-	p.replicas["c"].since = time.Now() // what it has told may still be under way
+	p.replicas["c"].since = time.Now() // its last reports may still be under way
 	if got := p.settled(); got != 10 {
 		t.Errorf("c was just paused: %v", got)
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A connection that was cut off is reset when that is mended: nobody knows what it has lost.
+// A connection that was cut off is reset when the cut ends, because it may have lost data.
 func TestMendResets(t *testing.T) {
 	echo, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -24,11 +24,13 @@ func TestMendResets(t *testing.T) {
 			go func() { io.Copy(c, c); c.Close() }()
 		}
 	}()
+
 	n, err := newNetwork(replicaNames, slices.Repeat([]string{echo.Addr().String()}, nodeCount))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer n.close()
+
 	c, err := net.Dial("tcp", n.proxies["b"][2].Addr())
 	if err != nil {
 		t.Fatal(err)
@@ -46,6 +48,7 @@ func TestMendResets(t *testing.T) {
 	if err := say(); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := n.cutOff(2, "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -55,6 +58,7 @@ func TestMendResets(t *testing.T) {
 	if got := n.state(2) + n.state(3); got != "cut" {
 		t.Errorf("states %q", got)
 	}
+
 	if err := n.mend(2); err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// However the playground ends, nothing of it is left: not the replicas, of which one is paused, and no redis-server.
+// However the playground ends, it leaves no processes: neither the replicas, one of which is paused, nor a
+// redis-server.
 func TestNothingIsLeft(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("processes are looked for in /proc")
@@ -32,11 +33,13 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			mark := fmt.Sprintf("%s=%s-%d", mainEnv, strings.ReplaceAll(name, " ", "-"), os.Getpid())
-			dir := t.TempDir() // of redis-servers, which leave their files behind where they are killed
+			// If redis-servers are killed, they leave their files here.
+			dir := t.TempDir()
 			p := startMarked(t, mark, "TMPDIR="+dir)
-			// It plays by itself, and may just have killed a replica: that one is started again.
+			// The playground plays by itself, and may just have killed a replica. It starts that replica again.
 			testutil.Await(t, "4 processes run, and redis-servers, which overwrite their environment", func() bool { return len(marked(mark)) == 4 })
 			testutil.Await(t, "b is paused", func() bool { return pauses(t, p, "b") })
+
 			end(t, p.Cmd)
 			err := testutil.Receive(t, p.ended)
 			if name == "Ctrl-C" && strings.Contains(p.stderr.String(), "did not shut down") {
@@ -59,7 +62,7 @@ func inUse(dir string) bool {
 	})
 }
 
-// pauses reports whether a replica could be paused.
+// pauses pauses a replica, and reports whether that was possible.
 func pauses(t *testing.T, p *program, replica string) bool {
 	t.Helper()
 	res, err := http.Post(p.url+"/do", "application/json", strings.NewReader(fmt.Sprintf(`{"do":"pause","replica":%q}`, replica)))
@@ -74,11 +77,11 @@ func pauses(t *testing.T, p *program, replica string) bool {
 type program struct {
 	*exec.Cmd
 	url    string
-	stderr bytes.Buffer // to be read when it has ended
+	stderr bytes.Buffer // to be read after its end
 	ended  chan error
 }
 
-// startMarked returns when it serves.
+// startMarked starts a playground, and returns when it serves.
 func startMarked(t *testing.T, env ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.Command(os.Args[0], "-for", "10m", "-addr", "127.0.0.1:0"), ended: make(chan error, 1)}
@@ -97,14 +100,14 @@ func startMarked(t *testing.T, env ...string) *program {
 		p.url, found = strings.CutPrefix(lines.Text(), "open ")
 	}
 	go func() {
-		for lines.Scan() { // to its end
+		for lines.Scan() { // reads to the end
 		}
 		p.ended <- p.Wait()
 	}()
 	return p
 }
 
-// interrupt is Ctrl-C: all processes of the group get it.
+// interrupt sends SIGINT to all processes of the group, as Ctrl-C does.
 func interrupt(t *testing.T, c *exec.Cmd) {
 	t.Helper()
 	if err := syscall.Kill(-c.Process.Pid, syscall.SIGINT); err != nil {
@@ -112,11 +115,11 @@ func interrupt(t *testing.T, c *exec.Cmd) {
 	}
 }
 
-// marked returns the processes that live and have this in their environment, which children inherit.
+// marked returns the live processes that have mark in their environment. Children inherit it.
 func marked(mark string) (pids []string) {
 	files, _ := filepath.Glob("/proc/[0-9]*/environ")
 	for _, f := range files {
-		env, err := os.ReadFile(f) // of a process that is dead it is empty, or cannot be read
+		env, err := os.ReadFile(f) // empty or unreadable if the process is dead
 		if err == nil && bytes.Contains(append([]byte{0}, env...), []byte("\x00"+mark+"\x00")) {
 			pids = append(pids, f)
 		}

@@ -18,10 +18,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// mainEnv makes a process of the test the playground.
+// mainEnv is the variable that makes a process of the test the playground.
 const mainEnv = "LOCKKIT_PLAYGROUND_TEST"
 
-// TestMain has the replicas of a playground in a test be processes of the test.
+// TestMain makes processes of the test the replicas of a playground.
 func TestMain(m *testing.M) {
 	if os.Getenv(roleEnv) != "" || os.Getenv(mainEnv) != "" {
 		main()
@@ -79,9 +79,9 @@ func quarantined(n NodeState) bool { return !n.Votes && strings.HasPrefix(n.Guar
 
 func canPause() bool { return runtime.GOOS != "windows" }
 
-// Each button does what it says, and nothing of it breaks what the locks promise.
+// Each button does what it says, and no button breaks a promise of the locks.
 func TestButtons(t *testing.T) {
-	race.SkipSweep(t) // as TestRun
+	race.SkipSweep(t) // as in TestRun
 	p := open(t)
 	becomes(t, p, "everything moves", func(s State) bool {
 		leaders := 0
@@ -187,8 +187,8 @@ func nodeButtons(t *testing.T, p *playground) {
 	}
 }
 
-// quarantines waits for the quarantine that a command begins. It is over soon, so on a machine that is busy nobody may see
-// it: then the command is repeated.
+// quarantines waits for the quarantine that a command begins. On a busy machine, a quarantine may end before the test
+// sees it. Then the command is repeated.
 func quarantines(t *testing.T, p *playground, c Command) {
 	t.Helper()
 	var done time.Time
@@ -243,7 +243,7 @@ func loadButtons(t *testing.T, p *playground) {
 	mustDo(t, p, Command{Do: "unsafe", Fencing: &on})
 }
 
-// Bursts are bounded, and so is what waits to be sent.
+// Bursts are bounded, and so are the requests and tasks that wait to be sent.
 func TestBursts(t *testing.T) {
 	p := idle(t)
 	p.load = newLoad(p) // without clients
@@ -261,7 +261,8 @@ func TestBursts(t *testing.T) {
 	}
 }
 
-// A task whose enqueueing failed may be in the queue all the same, so that it counts: no more tasks are completed than there are.
+// A task counts even if its enqueueing has failed, because it may be in the queue all the same. So no more tasks are
+// completed than counted.
 func TestTasksAreCountedFirst(t *testing.T) {
 	p := idle(t)
 	nowhere := redis.NewClient(&redis.Options{Addr: "nowhere", MaxRetries: -1, DisableIdentity: true, Dialer: func(context.Context, string, string) (net.Conn, error) {
@@ -282,7 +283,7 @@ func TestTasksAreCountedFirst(t *testing.T) {
 	}
 }
 
-// When a violation is forgotten, the counters that show it are right again as well.
+// When violations are forgotten, the counters that show them are corrected as well.
 func TestResetOfCounters(t *testing.T) {
 	p := idle(t)
 	p.tally.forgotten = func(time.Time) bool { return false }
@@ -299,7 +300,7 @@ func TestResetOfCounters(t *testing.T) {
 	}
 }
 
-// What guard and fencing are for: with them nothing happens, and without them the verdict is red.
+// With the guard and fencing, the scenarios violate nothing. Without them, the verdict is red.
 func TestScenarios(t *testing.T) {
 	race.SkipSweep(t)
 	if !canPause() {
@@ -318,6 +319,7 @@ func TestScenarios(t *testing.T) {
 		becomes(t, p, name+" is over", func(s State) bool { return s.Scenario == "" })
 		return p.state()
 	}
+
 	off, on := true, false
 	if s := play("guard"); !s.Verdict.OK {
 		t.Errorf("guard, with the guard: %s", s.Verdict.Text)
@@ -325,21 +327,26 @@ func TestScenarios(t *testing.T) {
 	if s := play("fence"); !s.Verdict.OK || s.Counters.StaleRefused == 0 {
 		t.Errorf("fence, with fencing: %s; %d stale writes refused", s.Verdict.Text, s.Counters.StaleRefused)
 	}
+
 	mustDo(t, p, Command{Do: "unsafe", Fencing: &off})
 	if s := play("fence"); s.Verdict.OK || s.Counters.StaleAccepted == 0 {
 		t.Errorf("fence, without fencing: %+v", s)
 	}
+
 	mustDo(t, p, Command{Do: "unsafe", Guard: &off, Fencing: &on})
 	mustDo(t, p, Command{Do: "reset"})
 	becomes(t, p, "the replicas are up", func(s State) bool {
 		return s.Verdict.OK && s.Replicas[0].State == up && s.Replicas[1].State == up && s.Nodes[0].Guard == "off"
 	})
-	// The three nodes forget the lease and the record of the latest tick alike. The verdict is whichever is seen first.
+
+	// The three nodes forget both the lease and the record of the latest tick. The verdict is the violation that is
+	// seen first.
 	s := play("guard")
 	if twice := strings.HasPrefix(s.Verdict.Text, "tick ") && strings.Contains(s.Verdict.Text, " ran on "); s.Verdict.OK ||
 		!twice && !strings.Contains(s.Verdict.Text, "overlapping leases") {
 		t.Errorf("guard, without the guard: %+v", s.Verdict)
 	}
+
 	mustDo(t, p, Command{Do: "unsafe", Guard: &on})
 	mustDo(t, p, Command{Do: "reset"})
 	if s := play("guard"); !s.Verdict.OK {
@@ -347,7 +354,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// A run by itself is green, and everything moves.
+// A playground that runs by itself stays green, and everything moves.
 func TestRun(t *testing.T) {
 	race.SkipSweep(t) // eight processes with the race detector leave a busy machine no time for their leases
 	t.Setenv("PATH", t.TempDir())
@@ -356,7 +363,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// Who may not write where redis-server has its files is told where that is.
+// If redis-server's files cannot be written, the error says how to choose another directory.
 func TestNoDirectory(t *testing.T) {
 	if !testutil.ServerAvailable() {
 		t.Skip("embedded nodes need none")

@@ -15,7 +15,8 @@ type leaseUntil time.Time
 
 func (l leaseUntil) ValidUntil() time.Time { return time.Time(l) }
 
-// A lease is over when its loss is known, or when it ran out if that was before: the next holder is not held against it.
+// A lease ends when its loss is known, or when it expired if that was earlier. So the next holder does not seem to
+// overlap with it.
 func TestLossIsToldInTime(t *testing.T) {
 	for name, c := range map[string]struct{ left, want time.Duration }{
 		"it ran out":     {left: -time.Minute, want: -time.Minute},
@@ -40,7 +41,7 @@ func TestLossIsToldInTime(t *testing.T) {
 	}
 }
 
-// A replica that has no more time to shut down does not free what it holds.
+// A replica that has no time left to shut down skips the remaining steps, so that it does not release its leases.
 func TestStopOutOfTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &replica{stops: []func(context.Context) error{

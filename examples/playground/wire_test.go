@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The page reads these.
+// The page reads this JSON.
 func TestEventsOnTheWire(t *testing.T) {
 	for want, e := range map[string]Event{
 		`{"at":1.5,"kind":"node_down","node":0}`: {At: 1.5, Kind: isDown, Node: new(0)},
@@ -36,7 +36,7 @@ func TestHistogram(t *testing.T) {
 	if got := h.quantile(0.5); got != 0 {
 		t.Errorf("the median of nothing is %v", got)
 	}
-	h.add(Histogram{}) // of a process that had nothing to tell
+	h.add(Histogram{}) // of a process that had no data
 	h.add(Histogram{Bounds: []float64{0.1, 1}, Counts: []uint64{3, 5, 1}})
 	h.add(Histogram{Bounds: []float64{0.1, 1}, Counts: []uint64{1, 0, 0}})
 	for q, want := range map[float64]float64{0.4: 100, 0.1: 25, 0.9: 1000, 1: 1000} {
@@ -49,7 +49,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// The board keeps so many events and no more, and who is too slow misses some.
+// The board keeps a bounded number of events. A reader that is too slow misses some.
 func TestBoard(t *testing.T) {
 	b := newBoard()
 	for i := range boardSize + 5 {

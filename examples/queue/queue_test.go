@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// A thousand tasks, three worker processes, random kills: every task is completed exactly once, and no two
-// handlers of one order run at a time.
+// Three worker processes run a thousand tasks, and are killed at random. Every task is completed exactly once, and no
+// two handlers of one order run at a time.
 func TestThousandTasksAndRandomKills(t *testing.T) {
 	t.Parallel()
 	out, err := exec.Command(build(t), "-scene", "kills", "-tasks", "1000", "-orders", "100", "-kills", "15", "-limit", "5m").CombinedOutput()
@@ -19,7 +19,7 @@ func TestThousandTasksAndRandomKills(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// A run without kills at work, and so without duplicates, would show nothing.
+	// Without kills during work, and so without duplicates, the run would show nothing.
 	for _, row := range []string{"duplicate deliveries suppressed", "cut short by a kill"} {
 		found := regexp.MustCompile(row + ` +(\d+)`).FindSubmatch(out)
 		if found == nil {
@@ -33,15 +33,15 @@ func TestThousandTasksAndRandomKills(t *testing.T) {
 
 func build(t *testing.T) (program string) {
 	t.Helper()
-	program = filepath.Join(t.TempDir(), "queue.exe") // a name that also Windows runs
+	program = filepath.Join(t.TempDir(), "queue.exe") // a name that Windows can run
 	if out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return program
 }
 
-// A hot key flows, and a worker without locks takes little. They are about time, so nothing else of this package runs
-// meanwhile.
+// Tasks of a hot key run without long pauses, and a worker without locks takes few tasks. These scenes measure times,
+// so no other test of this package runs beside them.
 func TestHotKeyAndCutOffWorker(t *testing.T) {
 	program := build(t)
 	for _, scene := range []string{"hot", "cutoff"} {
@@ -55,7 +55,7 @@ func TestHotKeyAndCutOffWorker(t *testing.T) {
 	}
 }
 
-// The verdicts on a hot key and on a worker without locks would notice.
+// The verdicts on a hot key and on a worker without locks notice faults.
 func TestVerdicts(t *testing.T) {
 	l := newLedger()
 	l.enqueued("1")
@@ -77,7 +77,7 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// The verdict would notice.
+// The verdict of the ledger notices faults.
 func TestLedgerNotices(t *testing.T) {
 	for name, lines := range map[string][][2]string{
 		"lost":          {},
@@ -104,12 +104,12 @@ func TestLedgerNotices(t *testing.T) {
 	}
 }
 
-// A worker says that it completed a task, and another one, to which asynq delivers it again, that it is a
-// duplicate. Each has a pipe of its own, so what comes first is not what was first.
+// A worker reports that it completed a task. Another worker, to which asynq delivers the task again, reports a
+// duplicate. Each worker has a pipe of its own, so the reports may arrive in another order.
 func TestLedgerInAnyOrder(t *testing.T) {
 	a := []string{"begin 1 1 100 order", "end 1 1 120 order", "completed 1 0 121 "}
 	b := []string{"duplicate 1 0 140 "}
-	for before := range len(a) + 1 { // lines of a
+	for before := range len(a) + 1 { // the lines of a that come first
 		l := newLedger()
 		l.enqueued("1")
 		for _, line := range a[:before] {
@@ -130,7 +130,7 @@ func TestLedgerInAnyOrder(t *testing.T) {
 	}
 }
 
-// The verdict tells tasks that nobody completed from those that two did.
+// The verdict distinguishes tasks that were never completed from tasks that were completed twice.
 func TestLedgerTellsNeverFromTwice(t *testing.T) {
 	l := newLedger()
 	for _, id := range []string{"never", "twice", "once"} {

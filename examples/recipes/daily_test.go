@@ -12,7 +12,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// oneNode is a Locker on one node, where nothing happens for days.
+// oneNode returns a Locker on one node, for tests that last for days.
 func oneNode(t *testing.T) *core.Locker {
 	locker, err := core.New(testutil.Clients(testutil.NewNodes(t, 1)))
 	if err != nil {
@@ -26,8 +26,8 @@ func oneNode(t *testing.T) *core.Locker {
 	return locker
 }
 
-// A service that starts at noon runs the job of three o'clock at once, and then each day on time. The bubble's clock begins at
-// midnight.
+// A service that starts at noon runs the job of three o'clock at once, and then each day on time. The bubble's clock
+// begins at midnight.
 func TestAtThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		time.Sleep(12 * time.Hour)
@@ -53,7 +53,7 @@ func TestAtThree(t *testing.T) {
 	})
 }
 
-// Of the callers of a day one runs the function, also if one day's run was late and the next day's is early.
+// One caller a day runs the function, even if one day's run was late and the next day's is early.
 func TestOnceADay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		locker, runs := oneNode(t), 0

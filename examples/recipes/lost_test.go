@@ -19,7 +19,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// work is what a handler of yours does: it has to return when its context ends.
+// work is the work of your handler. It must return when its context ends.
 func work(ctx context.Context) error {
 	select {
 	case <-time.After(time.Hour):
@@ -53,7 +53,7 @@ func TestGinHandlerLosesItsLease(t *testing.T) {
 	})
 }
 
-// The handler of a task that loses its lease stops, and asynq retries the task.
+// The handler of a task stops when it loses its lease.
 func TestTaskLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locktest.New(t)

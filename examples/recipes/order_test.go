@@ -43,7 +43,7 @@ func (s *customers) Apply(_ context.Context, c Change) (int, error) {
 	return len(s.applied[c.Customer]), nil
 }
 
-// The changes of each customer are applied in order, on two servers, though they are enqueued in the opposite order.
+// The changes of each customer are applied in order on two servers, although they are enqueued in the opposite order.
 func TestInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const each = 12
@@ -62,6 +62,7 @@ func TestInOrder(t *testing.T) {
 				}
 			}
 		}
+
 		locks := locktest.New(t)
 		var servers []*asynq.Server
 		for range 2 {
@@ -71,6 +72,7 @@ func TestInOrder(t *testing.T) {
 			}
 			servers = append(servers, serve(t, queue, ql, "change", InOrder(store)))
 		}
+
 		began := time.Now()
 		store.last.Wait()
 		for _, customer := range []string{"ann", "bob"} {

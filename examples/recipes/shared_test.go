@@ -35,12 +35,14 @@ func TestShared(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		queue := testutil.NewNodes(t, 1)[0]
 		server := serve(t, queue, s.Tasks, "letter", func(ctx context.Context, _ *asynq.Task) error { return work(ctx, "task") })
 		client := asynq.NewClientFromRedisClient(dial(queue))
 		if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("letter", []byte(`{"customer":"7"}`)), queuelock.ID("letter", "1")); err != nil {
 			t.Fatal(err)
 		}
+
 		go func() { _ = s.Job.RunNow(t.Context()) }()
 		go s.Route.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPut, "/customers/7", nil))
 		ran := map[string]bool{}
@@ -50,6 +52,7 @@ func TestShared(t *testing.T) {
 		if len(ran) < 3 {
 			t.Errorf("ran: %v", ran)
 		}
+
 		server.Shutdown()
 		for _, end := range s.closers {
 			if err := end(t.Context()); err != nil {

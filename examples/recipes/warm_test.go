@@ -11,7 +11,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Nodes that are new are ready after the max TTL, and the first lock then takes no time; those that are down never are.
+// New nodes are ready after the max TTL, and then the first lock does not wait. Without nodes, Warm fails.
 func TestWarm(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := testutil.NewNodes(t, 3)

@@ -13,7 +13,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// A span of time, ends included. One that ends before it begins is never reached.
+// A span is a range of durations, ends included. A span that ends before it begins means never.
 type span struct{ from, to time.Duration }
 
 var (
@@ -21,18 +21,18 @@ var (
 	never  = span{1, 0}
 )
 
-// A fault strikes three nodes, or the process that holds a key; what follows is measured from then on.
+// A fault strikes three nodes, or the process that holds a key. The spans are measured from the strike.
 type fault struct {
 	strike  func(holder *locktest.Locker)
-	lost    span  // until the context of the holder ends
-	waiter  span  // until somebody who waits has the key
-	gives   span  // … or has given up, with core.ErrUnavailable
+	lost    span  // until the holder's context ends
+	waiter  span  // until a waiter has the key
+	gives   span  // until a waiter gives up with core.ErrUnavailable
 	others  span  // until another, free key is granted
-	record  error // what Once returns then for a key that was completed before; errAny where it is not looked at
+	record  error // the error of Once for a key that was completed before; errAny if it is not checked
 	figures string
 }
 
-// errAny stands for a result that the page says nothing of.
+// errAny stands for a result of which the page says nothing.
 var errAny = errors.New("any")
 
 var (
@@ -55,7 +55,7 @@ var faults = map[string]fault{
 	"two-clocks":     {strike: nodes(2, ahead), lost: expires, waiter: never, gives: span{10 * time.Second, 12 * time.Second}, others: never, record: errAny, figures: "4 to 8 s"},
 }
 
-// nodes strikes so many of them.
+// nodes returns a fault that strikes n nodes.
 func nodes(n int, strike func(*testutil.Node)) func(*locktest.Locker) {
 	return func(l *locktest.Locker) {
 		for _, node := range l.Nodes[:min(n, len(l.Nodes))] {
@@ -64,7 +64,7 @@ func nodes(n int, strike func(*testutil.Node)) func(*locktest.Locker) {
 	}
 }
 
-// away makes all nodes unreachable for a time.
+// away returns a fault that makes all nodes unreachable for a time.
 func away(d time.Duration) func(*locktest.Locker) {
 	return nodes(3, func(n *testutil.Node) {
 		n.Down()
@@ -74,7 +74,7 @@ func away(d time.Duration) func(*locktest.Locker) {
 
 func ahead(n *testutil.Node) { n.StepClock(time.Hour) }
 
-// What the page says of a fault happens, in the time that it says.
+// Each fault has the effects that the page describes, within the times that the page gives.
 func TestFaults(t *testing.T) {
 	page := open(t)
 	for name, f := range faults {
@@ -100,7 +100,7 @@ func (f fault) measure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(25 * time.Second) // it has been renewed
+	time.Sleep(25 * time.Second) // the lease has been renewed
 	struck := time.Now()
 	f.strike(holder)
 
@@ -166,5 +166,5 @@ func (f fault) measure(t *testing.T) {
 		t.Errorf("the waiter has the key %v after the holder's context ended", takes.Sub(lost))
 	}
 	<-ctx.Done()
-	_ = lease.Release(context.WithoutCancel(ctx)) // of no consequence any more
+	_ = lease.Release(context.WithoutCancel(ctx)) // the result does not matter
 }

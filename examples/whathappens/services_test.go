@@ -21,7 +21,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// A page is docs/what-happens.md.
+// A page is the text of docs/what-happens.md.
 type page string
 
 func open(t *testing.T) page {
@@ -33,7 +33,7 @@ func open(t *testing.T) page {
 	return page(text)
 }
 
-// says checks that the page has the figures in the row that names a test.
+// says checks that the row of the page that names the test has the figures.
 func (p page) says(t *testing.T, test string, figures ...string) {
 	t.Helper()
 	for line := range strings.Lines(string(p)) {
@@ -50,14 +50,14 @@ func (p page) says(t *testing.T, test string, figures ...string) {
 	t.Errorf("no row names %s", test)
 }
 
-// HTTP clients while the nodes are away: 409 or 503 after the wait, and 200 once these are back.
+// While the nodes are away, HTTP clients get 409 or 503 after the full wait. Once the nodes are back, they get 200.
 func TestRequestsWhileRedisIsAway(t *testing.T) {
 	open(t).says(t, "`TestRequestsWhileRedisIsAway`", "503 after 5 s", "200")
 	t.Run("3 nodes", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { requestsWhileAway(t, 3) }) })
 	t.Run("1 node", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { requestsWhileAway(t, 1) }) })
 }
 
-// An order is behind a route that one request at a time has: all lock the key "42".
+// An order is behind a route that serves one request at a time, because all requests lock the key "42".
 type order struct {
 	route  http.Handler
 	inside chan bool // closed by the request that stays until its context ends
@@ -84,14 +84,14 @@ func newOrder(t *testing.T, l *locktest.Locker) *order {
 	return o
 }
 
-// ask returns the status of a request, and how long that took.
+// ask returns the status of a request, and how long the request took.
 func (o *order) ask(url string) (status int, took time.Duration) {
 	began, w := time.Now(), httptest.NewRecorder()
 	o.route.ServeHTTP(w, httptest.NewRequest(http.MethodPut, url, nil))
 	return w.Code, time.Since(began)
 }
 
-// fullWait is how long a request takes that is refused when its time to wait is over.
+// fullWait is how long a request takes that is refused at the end of its wait.
 var fullWait = span{5 * time.Second, 5100 * time.Millisecond}
 
 func requestsWhileAway(t *testing.T, n int) {
@@ -103,13 +103,16 @@ func requestsWhileAway(t *testing.T, n int) {
 			t.Errorf("%s: %d after %v, want %d within %v", url, status, took, want, within)
 		}
 	}
+
 	ask("/order", http.StatusOK, atOnce)
 	stays := make(chan bool)
 	go func() {
 		defer close(stays)
-		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond}) // lost
+		// The lease of this request is lost.
+		ask("/order?stay", http.StatusServiceUnavailable, span{9300 * time.Millisecond, 12900 * time.Millisecond})
 	}()
 	<-o.inside
+
 	waits := make(chan bool)
 	go func() {
 		defer close(waits)
@@ -117,6 +120,7 @@ func requestsWhileAway(t *testing.T, n int) {
 		ask("/order", http.StatusConflict, fullWait) // it waits when the nodes go away
 	}()
 	ask("/order", http.StatusConflict, fullWait)
+
 	elsewhere := newOrder(t, l.Replica())
 	go func() {
 		time.Sleep(time.Second)
@@ -125,23 +129,28 @@ func requestsWhileAway(t *testing.T, n int) {
 	asks := make(chan bool)
 	go func() {
 		defer close(asks)
-		status, took := elsewhere.ask("/order") // it has been told of the holder by the nodes, and then by nobody
+		// The nodes have reported the holder to this replica before they go away.
+		status, took := elsewhere.ask("/order")
 		if status != http.StatusServiceUnavailable || took < fullWait.from || took > fullWait.to {
 			t.Errorf("at another replica: %d after %v", status, took)
 		}
 	}()
-	ask("/order", http.StatusConflict, fullWait) // the holder is of this process
+
+	ask("/order", http.StatusConflict, fullWait) // the holder is in this process
 	<-waits
 	<-asks
 	<-stays
+
 	for range 3 {
 		ask("/order", http.StatusServiceUnavailable, fullWait)
 	}
+
 	time.Sleep(11 * time.Second)
 	ask("/order", http.StatusOK, span{0, time.Second})
 }
 
-// HTTP clients while the key of a replica that was killed is taken: 409 after the wait, or 200 if the key is free by then.
+// While the key of a killed replica is taken, HTTP clients get 409 after the full wait, or 200 if the key is free by
+// then.
 func TestRequestsAfterAKill(t *testing.T) {
 	open(t).says(t, "`TestRequestsAfterAKill`", "409", "5 s")
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +179,8 @@ func TestRequestsAfterAKill(t *testing.T) {
 	})
 }
 
-// Ticks that fall due while the nodes are away: the latest one starts when these are back, the others are superseded.
+// Of the ticks that fall due while the nodes are away, the latest one starts when the nodes are back. The others are
+// superseded.
 func TestTicksWhileRedisIsAway(t *testing.T) {
 	open(t).says(t, "`TestTicksWhileRedisIsAway`", "within 2 s")
 	synctest.Test(t, func(t *testing.T) {
@@ -190,12 +200,14 @@ func TestTicksWhileRedisIsAway(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(25 * time.Second)
 		away(30 * time.Second)(l) // ticks fall due at 30, 40 and 50 s
 		time.Sleep(40 * time.Second)
 		if err := cron.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
+
 		close(starts)
 		var ticks []time.Duration
 		for s := range starts {
@@ -211,7 +223,8 @@ func TestTicksWhileRedisIsAway(t *testing.T) {
 	})
 }
 
-// A replica is killed in a run: another one starts its tick again, if AtLeastOnce leaves it a start, and otherwise the next.
+// If a replica is killed in a run, another replica starts the tick again if AtLeastOnce allows another start. Otherwise
+// it starts the next tick.
 func TestReplicaKilledInATick(t *testing.T) {
 	open(t).says(t, "`TestReplicaKilledInATick`", "6 to 10 s", "11 s")
 	synctest.Test(t, func(t *testing.T) {
@@ -229,31 +242,36 @@ func TestReplicaKilledInATick(t *testing.T) {
 			}
 			return cron
 		}
-		dies := service(killed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }) // the tick of midnight
-		time.Sleep(25 * time.Second)                                                                // its leases have been renewed
+
+		// The first replica starts the tick of midnight, and has renewed its leases when it is killed.
+		dies := service(killed, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		time.Sleep(25 * time.Second)
 		lives := service(survivor, func(ctx context.Context) error {
 			run, _ := cronlock.FromContext(ctx)
 			starts <- run
 			return nil
 		})
+
 		killed.Link.Kill()
 		struck := time.Now()
 		again := <-starts
 		if took := time.Since(struck); again.Job != "at least once" || again.Attempt != 2 || took < 6*time.Second || took > 11*time.Second {
 			t.Errorf("%+v after %v", again, took)
 		}
+
 		for range 2 {
 			if next := <-starts; next.Attempt != 1 || !next.Tick.After(again.Tick) {
 				t.Errorf("then %+v", next)
 			}
 		}
+
 		if err := errors.Join(lives.Close(t.Context()), dies.Close(t.Context())); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// The first lock on new nodes waits for the max TTL, unless they are declared new.
+// The first lock on new nodes waits for the max TTL, unless the nodes are declared new.
 func TestNewNodes(t *testing.T) {
 	open(t).says(t, "`TestNewNodes`", "10 s")
 	synctest.Test(t, func(t *testing.T) {
@@ -281,11 +299,11 @@ func TestNewNodes(t *testing.T) {
 		if err := l.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		first(locktest.New(t).Locker, atOnce) // which are declared new
+		first(locktest.New(t).Locker, atOnce) // on nodes that are declared new
 	})
 }
 
-// A holder that is stuck keeps its key, unless MaxHold bounds it.
+// A stuck holder keeps its key, unless MaxHold ends its lease.
 func TestStuckHolder(t *testing.T) {
 	open(t).says(t, "`TestStuckHolder`", "10 s", "for ever")
 	synctest.Test(t, func(t *testing.T) {
@@ -298,6 +316,7 @@ func TestStuckHolder(t *testing.T) {
 			}
 			return err != nil
 		}
+
 		if _, err := l.Acquire(ctx, "unbounded"); err != nil {
 			t.Fatal(err)
 		}
@@ -305,6 +324,7 @@ func TestStuckHolder(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		time.Sleep(time.Minute)
 		if !errors.Is(context.Cause(stuck.Context()), core.ErrLost) {
 			t.Error("MaxHold does not end the context")
@@ -313,6 +333,7 @@ func TestStuckHolder(t *testing.T) {
 		if taken("bounded") {
 			t.Error("the key of a bounded hold is taken 10 s after its end")
 		}
+
 		time.Sleep(time.Hour)
 		if !taken("unbounded") {
 			t.Error("the key of an unbounded hold is free")
@@ -320,7 +341,8 @@ func TestStuckHolder(t *testing.T) {
 	})
 }
 
-// One server without the guard that restarts empty grants a held key again; the first holder learns of it by its renewal.
+// A single server without the guard that restarts empty grants a held key again. The first holder learns of that by its
+// next renewal.
 func TestSingleServerRestartsEmpty(t *testing.T) {
 	open(t).says(t, "`TestSingleServerRestartsEmpty`", "at once", "4 s")
 	synctest.Test(t, func(t *testing.T) {
@@ -346,7 +368,8 @@ func TestSingleServerRestartsEmpty(t *testing.T) {
 	})
 }
 
-// A cron job whose run ends while the nodes are away for 3 s: the end is recorded, and the tick does not start again.
+// If the run of a cron job ends while the nodes are away for 3 s, its end is recorded, and the tick does not start
+// again.
 func TestRunEndsWhileRedisIsAwayFor3s(t *testing.T) {
 	open(t).says(t, "`TestRunEndsWhileRedisIsAwayFor3s`", "3 s", "does not start again")
 	synctest.Test(t, func(t *testing.T) {
@@ -356,7 +379,7 @@ func TestRunEndsWhileRedisIsAwayFor3s(t *testing.T) {
 			starts.Add(1)
 			time.Sleep(20 * time.Second)
 			go away(3 * time.Second)(l)
-			time.Sleep(time.Second) // it ends in the outage
+			time.Sleep(time.Second) // the run ends during the outage
 			ends.Add(1)
 			return nil
 		}
@@ -370,14 +393,14 @@ func TestRunEndsWhileRedisIsAwayFor3s(t *testing.T) {
 			}
 			defer cron.Close(t.Context())
 		}
-		time.Sleep(5*time.Minute + 50*time.Second) // from a tick on
+		time.Sleep(5*time.Minute + 50*time.Second) // beginning at a tick
 		if starts.Load() != 6 || ends.Load() != 6 {
 			t.Errorf("%d starts and %d ends of 6 ticks", starts.Load(), ends.Load())
 		}
 	})
 }
 
-// A leader that closes its Service during a long run: another one leads and starts the other jobs.
+// If a leader closes its Service during a long run, another replica leads and starts the other jobs.
 func TestLeaderClosesDuringARun(t *testing.T) {
 	open(t).says(t, "`TestLeaderClosesDuringARun`", "within a second")
 	synctest.Test(t, func(t *testing.T) {
@@ -411,22 +434,26 @@ func TestLeaderClosesDuringARun(t *testing.T) {
 			}
 			all = append(all, process{cron, e})
 		}
+
 		time.Sleep(30 * time.Second)
 		closing, other := all[0], all[1]
 		if other.elector.IsLeader(t.Context()) == nil {
 			closing, other = other, closing
 		}
+
 		closed := make(chan error, 1)
 		go func() { closed <- closing.cron.Close(t.Context()) }()
 		time.Sleep(time.Second)
 		if err := other.elector.IsLeader(t.Context()); err != nil {
 			t.Errorf("a second later: %v", err)
 		}
+
 		before := minutely.Load()
 		time.Sleep(10 * time.Minute)
 		if n := minutely.Load() - before; n != 10 || long.Load() != 1 {
 			t.Errorf("%d of 10 ticks ran elsewhere; the long run was started %d times", n, long.Load())
 		}
+
 		if err := <-closed; err != nil {
 			t.Error(err)
 		}
@@ -436,7 +463,7 @@ func TestLeaderClosesDuringARun(t *testing.T) {
 	})
 }
 
-// All nodes restart empty, one after the other, while a run goes on: its tick does not start again.
+// If all nodes restart empty, one after another, during a run, its tick does not start again.
 func TestNodesAreEmptiedDuringARun(t *testing.T) {
 	open(t).says(t, "`TestNodesAreEmptiedDuringARun`", "does not start again")
 	synctest.Test(t, func(t *testing.T) {
@@ -458,12 +485,14 @@ func TestNodesAreEmptiedDuringARun(t *testing.T) {
 			}
 			return cron
 		}
+
 		first := add(l)
 		time.Sleep(time.Minute) // the bubble begins at a tick
 		for _, n := range nodes {
 			n.RestartEmpty()
 			time.Sleep(time.Minute)
 		}
+
 		second := add(l.Replica())
 		time.Sleep(20 * time.Minute)
 		if starts.Load() != 1 {

@@ -32,7 +32,7 @@ func TestCall(t *testing.T) {
 	log.Want(t, 1, "callback=g", "panic=runtime.Goexit", "callback_test.go")
 }
 
-// A panicky is a handler of which all methods panic.
+// A panicky is a handler whose methods all panic.
 type panicky struct{}
 
 func (panicky) Enabled(context.Context, slog.Level) bool  { panic("enabled") }
@@ -45,7 +45,7 @@ type panickyLine struct{ panicky }
 
 func (panickyLine) Enabled(context.Context, slog.Level) bool { return true }
 
-// It writes to standard error, so it is not parallel.
+// The test replaces os.Stderr, so it is not parallel.
 func TestLoggerThatPanics(t *testing.T) {
 	stderr := os.Stderr
 	defer func() { os.Stderr = stderr }()
@@ -93,7 +93,7 @@ func background(t *testing.T, f func(b *Background, log *logbook.Book)) {
 	})
 }
 
-// Calls of a queue are made in order, one at a time. One that does not return keeps no other queue waiting.
+// Calls of a queue are made in order, one at a time. A call that does not return keeps no other queue waiting.
 func TestQueuesAreIndependent(t *testing.T) {
 	background(t, func(b *Background, log *logbook.Book) {
 		var stuck, other Queue
@@ -119,7 +119,7 @@ func TestQueuesAreIndependent(t *testing.T) {
 	})
 }
 
-// A call that panics, or ends its goroutine, costs itself.
+// A call that panics or ends its goroutine does not affect later calls.
 func TestCallInTheBackgroundFails(t *testing.T) {
 	background(t, func(b *Background, log *logbook.Book) {
 		var q Queue
@@ -135,7 +135,8 @@ func TestCallInTheBackgroundFails(t *testing.T) {
 	})
 }
 
-// What waits for a call that does not return is bounded. The rest is dropped, and the log says how many, once a minute.
+// If a call does not return, the number of calls that wait behind it is bounded. The others are dropped, and the log
+// reports their number once a minute.
 func TestCallsAreDropped(t *testing.T) {
 	background(t, func(b *Background, log *logbook.Book) {
 		var q Queue
@@ -177,7 +178,8 @@ func TestCallsAreDropped(t *testing.T) {
 	})
 }
 
-// However many queues have a call that does not return, goroutines are bounded, and what must not be dropped is called later.
+// The number of goroutines is bounded, even if calls of many queues do not return. Calls that must not be dropped are
+// made later.
 func TestManyCallsDoNotReturn(t *testing.T) {
 	background(t, func(b *Background, log *logbook.Book) {
 		until := make(chan struct{})
@@ -206,7 +208,7 @@ func TestManyCallsDoNotReturn(t *testing.T) {
 	})
 }
 
-// Once its gate is closed and empty, nothing is called any more.
+// After its gate is closed and empty, a Background makes no calls.
 func TestNothingIsCalledAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var inside gate.Gate

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// maxArchitecture is how many lines ARCHITECTURE.md may have.
+// maxArchitecture is the greatest number of lines of ARCHITECTURE.md.
 const maxArchitecture = 200
 
 var namedFunc = regexp.MustCompile("`([a-z][A-Za-z0-9_/]*\\.go):([A-Za-z0-9_.]+)`")

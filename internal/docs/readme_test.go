@@ -84,6 +84,7 @@ func TestComparison(t *testing.T) {
 		} else {
 			continue
 		}
+
 		for i, peer := range r.columns[1:] {
 			want := figure(benchmarks, wanted, column, peer)
 			if want == "" {
@@ -95,6 +96,7 @@ func TestComparison(t *testing.T) {
 			}
 		}
 	}
+
 	if compared != 20 {
 		t.Errorf("compared %d figures", compared)
 	}

@@ -40,6 +40,7 @@ func TestTestsExist(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	named := 0
 	for _, path := range documents {
 		for _, found := range namedTest.FindAllStringSubmatch(text(t, path), -1) {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Each says once what several elements have wrong, and keeps what errors match.
+// A fault that several elements share is reported once. Errors that errors.Is matches are kept.
 func TestEachSaysAFaultOnce(t *testing.T) {
 	t.Parallel()
 	known := errors.New("known")

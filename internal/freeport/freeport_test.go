@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A port that another process takes first is not the last that is tried.
+// If another process takes a port first, Try tries another port.
 func TestTry(t *testing.T) {
 	t.Parallel()
 	var seen []string

@@ -13,21 +13,25 @@ func TestGate(t *testing.T) {
 	if !g.Enter() || !g.Join() {
 		t.Fatal("an open gate admits nobody")
 	}
+
 	g.Close()
 	g.Close()
 	if g.Enter() {
 		t.Error("entered through a closed gate")
 	}
+
 	cancelled, cancel := context.WithCancelCause(t.Context())
 	cause := errors.New("cause")
 	cancel(cause)
 	if err := g.Wait(cancelled); err != cause {
 		t.Errorf("Wait: %v", err)
 	}
+
 	goOn, over := make(chan struct{}), make(chan struct{})
 	if !g.Go(func() { <-goOn; close(over) }) {
 		t.Fatal("who is inside cannot have one more come in")
 	}
+
 	g.Leave()
 	g.Leave()
 	select {
@@ -35,6 +39,7 @@ func TestGate(t *testing.T) {
 		t.Fatal("empty while somebody is inside")
 	default:
 	}
+
 	close(goOn)
 	if err := g.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -44,6 +49,7 @@ func TestGate(t *testing.T) {
 	default:
 		t.Error("empty before the goroutine has ended")
 	}
+
 	if g.Join() || g.Go(func() {}) || g.Enter() || g.Count() != 0 {
 		t.Error("admitted after the last has left")
 	}
@@ -70,7 +76,7 @@ func TestLeavesMoreThanEntered(t *testing.T) {
 	new(Gate).Leave()
 }
 
-// comeAndGo enters and leaves, until that is refused.
+// comeAndGo enters and leaves, until it is refused.
 func comeAndGo(g *Gate) {
 	for range 20 {
 		if !g.Enter() {
@@ -81,7 +87,7 @@ func comeAndGo(g *Gate) {
 	}
 }
 
-// Whoever waits is told exactly once, whatever comes together.
+// A waiter is notified exactly once, whatever calls come at the same time.
 func TestGateConcurrently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for range 200 {

@@ -10,7 +10,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A joint context ends with each of those it is made of, and says why.
+// A joint context ends when one of its contexts ends, and has the cause of that context.
 func TestContexts(t *testing.T) {
 	why := errors.New("why")
 	for name, c := range map[string]struct {
@@ -31,10 +31,12 @@ func TestContexts(t *testing.T) {
 			if joint.Value(key{}) != "value" {
 				t.Error("it lacks a value of the first")
 			}
+
 			done := joint.Done()
 			if c.end(endFirst, endSecond, stop); c.cause != nil {
-				testutil.Receive(t, done) // nobody has looked since
+				testutil.Receive(t, done) // without a call of Err
 			}
+
 			if err := joint.Err(); (err != nil) != (c.cause != nil) || !errors.Is(context.Cause(joint), c.cause) {
 				t.Errorf("%v, for %v; want %v", err, context.Cause(joint), c.cause)
 			}
@@ -48,6 +50,7 @@ func TestContexts(t *testing.T) {
 					t.Error("Done does not say so")
 				}
 			}
+
 			endFirst(errors.New("later"))
 			if c.cause != nil && !errors.Is(context.Cause(joint), c.cause) {
 				t.Errorf("the cause became %v", context.Cause(joint))
@@ -56,7 +59,7 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// A joint context has the earliest deadline, and ends at it as any other does.
+// A joint context has the earliest deadline, and ends at it like any other context.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for name, of := range map[string]func(early, late context.Context) (context.Context, context.Context){
@@ -85,6 +88,7 @@ func TestDeadline(t *testing.T) {
 			if !limited || !at.Equal(want) {
 				t.Errorf("%s: %v, %v", name, at, limited)
 			}
+
 			<-child.Done()
 			if now := time.Now(); !now.Equal(want) || joint.Err() != context.DeadlineExceeded || child.Err() != context.DeadlineExceeded {
 				t.Errorf("%s: ended at %v, not %v, with %v and %v", name, now, want, joint.Err(), child.Err())
@@ -93,7 +97,7 @@ func TestDeadline(t *testing.T) {
 	})
 }
 
-// A lateContext is one that has ended before it says so, as after a pause of the process: whoever asks is told.
+// A lateContext has ended before its Done channel is closed, as after a pause of the process. Its method Err knows it.
 type lateContext struct {
 	context.Context
 	over *bool
@@ -106,7 +110,7 @@ func (c lateContext) Err() error {
 	return c.Context.Err()
 }
 
-// A joint context tells whoever asks that one of those it is made of has ended, although none has said so.
+// The method Err of a joint context knows when one of its contexts has ended, even before a Done channel is closed.
 func TestContextsAreAsked(t *testing.T) {
 	var over bool
 	joint, stop := Contexts(t.Context(), lateContext{t.Context(), &over})

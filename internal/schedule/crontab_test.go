@@ -14,7 +14,8 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// tabs are expressions, and whether clocks show what they say. The minutes are quarters of an hour.
+// tabs has expressions, and functions that report whether clocks show the time of the expression. All minutes are
+// quarters of an hour.
 var tabs = map[string]func(date, weekday, clock) bool{
 	"0 0 * * *":    func(_ date, _ weekday, c clock) bool { return c == 0 },
 	"@daily":       func(_ date, _ weekday, c clock) bool { return c == 0 },
@@ -33,7 +34,7 @@ var tabs = map[string]func(date, weekday, clock) bool{
 	"0 12 1 * *":       func(d date, _ weekday, c clock) bool { return d.day == 1 && c == 12*60 },
 	"0 6 31 dec *":     func(d date, _ weekday, c clock) bool { return d.month == time.December && d.day == 31 && c == 6*60 },
 	"30 3 29 2 *":      func(d date, _ weekday, c clock) bool { return d.month == time.February && d.day == 29 && c == 3*60+30 },
-	"0 2 1-7 3,10 sun": func(d date, w weekday, c clock) bool { // on either of the days
+	"0 2 1-7 3,10 sun": func(d date, w weekday, c clock) bool { // on a day that either field matches
 		return (d.month == time.March || d.month == time.October) && (d.day <= 7 || w == time.Sunday) && c == 2*60
 	},
 }
@@ -49,19 +50,19 @@ type (
 
 const quarter = 15 * time.Minute
 
-// An expression names each instant at which the clocks of its zone show what it says, and no other, whenever it is asked:
-// in zones whose clocks change at midnight, by half an hour or two hours, four times a year, or by a day.
+// An expression names each instant at which the clocks of its zone show its time, and no other instant, whenever it is
+// asked. The clocks of these zones change at midnight, by half an hour or two hours, four times a year, or by a day.
 func TestNamesWhatClocksShow(t *testing.T) {
 	for _, z := range zones(t, "UTC", "Africa/Cairo", "Africa/Casablanca", "America/Havana", "America/Santiago", "Antarctica/Troll",
 		"Asia/Beirut", "Asia/Kathmandu", "Atlantic/Azores", "Australia/Lord_Howe", "Europe/Berlin", "Europe/Dublin", "Pacific/Chatham") {
 		aroundChanges(t, z, 2026, 2029)
 	}
-	for _, z := range zones(t, "Pacific/Apia") { // which had no 30 December in 2011
+	for _, z := range zones(t, "Pacific/Apia") { // it had no 30 December in 2011
 		aroundChanges(t, z, 2011, 2011)
 	}
 }
 
-// The same holds in all zones.
+// The same rule holds in all zones.
 func TestNamesWhatClocksShowAnywhere(t *testing.T) {
 	race.SkipSweep(t)
 	all := zones(t)
@@ -73,8 +74,8 @@ func TestNamesWhatClocksShowAnywhere(t *testing.T) {
 	}
 }
 
-// aroundChanges compares all expressions with the clocks of a zone, in the days around each change of their offset, and
-// around the end of each year.
+// aroundChanges compares all expressions with the clocks of a zone, in the days around each change of their offset and
+// around the end of each leap year.
 func aroundChanges(t *testing.T, z *time.Location, first, last int) {
 	t.Helper()
 	at := time.Date(first, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -88,7 +89,7 @@ func aroundChanges(t *testing.T, z *time.Location, first, last int) {
 	}
 }
 
-// compare compares all expressions with what the clocks of a zone show in a time.
+// compare compares all expressions with the clocks of a zone between two instants.
 func compare(t *testing.T, z *time.Location, from, to time.Time) {
 	t.Helper()
 	shown := map[string][]time.Time{}
@@ -105,6 +106,7 @@ func compare(t *testing.T, z *time.Location, from, to time.Time) {
 			}
 		}
 	}
+
 	rng := rand.New(rand.NewPCG(uint64(from.Unix()), 0))
 	for tab := range tabs {
 		next, asked := must(Crontab(tab, z)), from
@@ -123,7 +125,7 @@ func compare(t *testing.T, z *time.Location, from, to time.Time) {
 	}
 }
 
-// The offset of a zone's clocks may have seconds, as Liberia's had until 1972: minutes begin where the clocks show it.
+// The offset of a zone's clocks may have seconds, as Liberia's had until 1972. A minute begins when the clocks show it.
 func TestOffsetsWithSeconds(t *testing.T) {
 	for name, changed := range map[string]time.Time{
 		"Africa/Monrovia": time.Date(1972, 1, 7, 0, 44, 30, 0, time.UTC),
@@ -149,7 +151,7 @@ func TestOffsetsWithSeconds(t *testing.T) {
 	}
 }
 
-// A date is found however far away it is.
+// A date is found, however far away it is.
 func TestRareDates(t *testing.T) {
 	for _, c := range []struct{ zone, after, want string }{
 		{"UTC", "2028-02-29T03:30:00Z", "2032-02-29T03:30:00Z"},
@@ -200,8 +202,8 @@ func TestCrontabRefused(t *testing.T) {
 	wantFaults(t, err, "it never falls due", "the local time zone")
 }
 
-// No expression panics, neither when it is read nor when it is asked; one that is read falls due, at the same instants
-// whenever it is asked.
+// No expression panics when it is parsed or asked. An accepted expression falls due, at the same instant whenever it is
+// asked.
 func FuzzCrontab(f *testing.F) {
 	for tab := range tabs {
 		f.Add(tab, int64(1774735200), uint8(0))
@@ -233,7 +235,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// zones are those of these names as Go has them, or all if there are no names: of several names for the same, one.
+// zones returns the zones with these names as Go has them, or all zones if there are no names. Of several names for the
+// same zone, it returns one.
 func zones(t *testing.T, names ...string) (found []*time.Location) {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
@@ -245,6 +248,7 @@ func zones(t *testing.T, names ...string) (found []*time.Location) {
 		t.Fatal(err)
 	}
 	defer archive.Close()
+
 	seen := map[string]bool{}
 	for _, file := range archive.File {
 		if strings.HasSuffix(file.Name, "/") || len(names) > 0 && !slices.Contains(names, file.Name) {
@@ -263,6 +267,7 @@ func zones(t *testing.T, names ...string) (found []*time.Location) {
 			found = append(found, z)
 		}
 	}
+
 	if len(names) > 0 && len(found) != len(names) {
 		t.Fatalf("found %v of the zones %v", found, names)
 	}

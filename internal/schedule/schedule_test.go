@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 	"time"
-	_ "time/tzdata" // where the system has no zones
+	_ "time/tzdata" // for systems without zones
 )
 
 func zone(t *testing.T, name string) *time.Location {
@@ -44,7 +44,7 @@ func TestEvery(t *testing.T) {
 	}
 }
 
-// The local zone is refused whatever it is called, and a zone of the same name is not.
+// The local zone is refused, whatever its name. Another zone with the same name is accepted.
 func TestCheckZone(t *testing.T) {
 	local := time.Local
 	time.Local = zone(t, "Europe/Berlin")

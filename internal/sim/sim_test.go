@@ -9,19 +9,21 @@ import (
 	"time"
 )
 
-// A program that fails for two of its steps and one number is shrunk to those.
+// A program that fails because of two steps and a number is shrunk to these.
 func TestShrink(t *testing.T) {
 	p := Program{Plan: map[string]int{"replicas": 4, "grace": 7}}
 	for i := range 60 {
 		p.Steps = append(p.Steps, Step{At: time.Duration(i) * time.Second, Do: fmt.Sprint("step ", i), Who: i, For: time.Minute, N: 5,
 			With: map[string]int{"once": i, "size": 2}})
 	}
+
 	tried := 0
 	got := Shrink(p, 1000, func(p Program) bool {
 		tried++
 		has := func(do string) bool { return slices.ContainsFunc(p.Steps, func(s Step) bool { return s.Do == do }) }
 		return has("step 17") && has("step 44") && p.Plan["replicas"] >= 2 && p.Steps[len(p.Steps)-1].With["once"] > 0
 	})
+
 	if len(got.Steps) != 2 || got.Steps[0].Do != "step 17" || got.Steps[1].Do != "step 44" {
 		t.Errorf("steps %v", got.Steps)
 	}
@@ -31,6 +33,7 @@ func TestShrink(t *testing.T) {
 	if got.Steps[0].With["once"] != 0 || got.Steps[1].String() != "     44s  step 44 44  once=44" {
 		t.Errorf("%v", got)
 	}
+
 	if len(p.Steps) != 60 || p.Plan["grace"] != 7 {
 		t.Error("the program itself was changed")
 	}
@@ -40,7 +43,7 @@ func TestShrink(t *testing.T) {
 	}
 }
 
-// Steps happen at their times, whatever is not over by the end does not.
+// Steps happen at their times. Steps that are due after the end do not happen.
 func TestFollow(t *testing.T) {
 	c := Campaign{
 		Draw: func(*rand.Rand) Program {
@@ -60,7 +63,8 @@ func TestFollow(t *testing.T) {
 	}
 }
 
-// Two who hold a key are a violation, unless the context of the first has ended, or the first has left.
+// Two holders of a key at once are a violation, unless the context of the first one has ended, or the first one has
+// left.
 func TestExclusion(t *testing.T) {
 	trial := &Trial{T: t, reached: Counts{}}
 	var e Exclusion

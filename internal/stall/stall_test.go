@@ -38,7 +38,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A point stops in real time, and for one owner only so often.
+// A point stops in real time, but only a limited number of times for one owner.
 func TestAt(t *testing.T) {
 	before := planned
 	defer func() { planned = before }()

@@ -21,7 +21,7 @@ func TestDashboardIsGenerated(t *testing.T) {
 	}
 }
 
-// What Grafana needs to show the file: read back strictly, and looked at as Grafana does.
+// The dashboard has what Grafana needs to show it. The file is read back strictly.
 func TestDashboardIsWellFormed(t *testing.T) {
 	file, err := os.ReadFile("lockkit.json")
 	if err != nil {
@@ -33,6 +33,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 	if err := decoder.Decode(&d); err != nil {
 		t.Fatal(err)
 	}
+
 	if d.UID == "" || len(d.UID) > 40 || d.SchemaVersion < 36 {
 		t.Errorf("uid %q, schema %d", d.UID, d.SchemaVersion)
 	}
@@ -43,6 +44,7 @@ func TestDashboardIsWellFormed(t *testing.T) {
 	if !known["datasource"] || !known["name"] || !known["job"] {
 		t.Errorf("variables %v", known)
 	}
+
 	taken := map[gridPos]int{}
 	ids := map[int]bool{}
 	for _, p := range d.Panels {
@@ -54,12 +56,13 @@ func TestDashboardIsWellFormed(t *testing.T) {
 		checkPanel(t, p)
 		checkQueries(t, p, known)
 	}
+
 	if len(ids) < 30 {
 		t.Errorf("%d panels", len(ids))
 	}
 }
 
-// checkPlace: p lies on none of the panels that have taken their places, and not outside.
+// checkPlace checks that p does not overlap the panels in taken, and does not lie outside.
 func checkPlace(t *testing.T, p panel, taken map[gridPos]int) {
 	t.Helper()
 	for x := range p.GridPos.W {
@@ -89,7 +92,7 @@ func checkPanel(t *testing.T, p panel) {
 
 var usedVariable, usedLabel = regexp.MustCompile(`\$(\w+)`), regexp.MustCompile(`{{(\w+)}}`)
 
-// checkQueries: those of p are complete, and name only what is known.
+// checkQueries checks that the queries of p are complete, and use only known variables and labels.
 func checkQueries(t *testing.T, p panel, known map[string]bool) {
 	t.Helper()
 	if p.Type == "row" {
@@ -114,7 +117,7 @@ func checkQueries(t *testing.T, p panel, known map[string]bool) {
 	}
 }
 
-// findPromtool skips the test where promtool is not installed: LOCKKIT_PROMTOOL=required forbids that.
+// findPromtool skips the test if promtool is not installed. With LOCKKIT_PROMTOOL=required, that is a failure.
 func findPromtool(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
@@ -140,7 +143,7 @@ func TestAlertsFire(t *testing.T) {
 	promtool(t, append([]string{"test", "rules"}, ruleTests(t)...)...)
 }
 
-// ruleTests are the files of tests for the alert rules.
+// ruleTests returns the files of tests for the alert rules.
 func ruleTests(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("alerts*_test.yaml")
@@ -150,7 +153,7 @@ func ruleTests(t *testing.T) []string {
 	return names
 }
 
-// Every alert has a test in which it fires, and a place in the manual.
+// Every alert has a test in which it fires, and a section in the manual.
 func TestAlertsAreTestedAndDescribed(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(name)

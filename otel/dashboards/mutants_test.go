@@ -14,9 +14,9 @@ import (
 	"testing"
 )
 
-// How mutants are put before the tests of the rules.
+// This file runs the tests of the rules on mutants.
 
-// survivors are the changes that no test notices, and how many are none that Prometheus understands.
+// survivors returns the changes that no test notices, and the number of changes that Prometheus cannot parse.
 func survivors(t *testing.T, tool string, all []mutant) (lives []string, unread int) {
 	t.Helper()
 	dir, files := written(t, all)
@@ -49,7 +49,7 @@ func survivors(t *testing.T, tool string, all []mutant) (lives []string, unread 
 	return lives, unread
 }
 
-// written puts each mutant and its tests into files of a directory, and returns those of the tests.
+// written writes each mutant and its tests into files of a directory. It returns the files of each mutant's tests.
 func written(t *testing.T, all []mutant) (dir string, files [][]string) {
 	t.Helper()
 	dir, files = t.TempDir(), make([][]string, len(all))
@@ -77,21 +77,21 @@ func written(t *testing.T, all []mutant) (dir string, files [][]string) {
 	return dir, files
 }
 
-// What promtool finds in a file of tests.
+// The verdicts of promtool on a file of tests.
 const (
 	passed = iota
 	noticed
-	misunderstood // no rule at all
+	misunderstood // the rule cannot be parsed
 )
 
 var verdict = regexp.MustCompile(`(?m)^  (SUCCESS|FAILED:)$`)
 
-// verdictsOf are what promtool finds in each file, in their order.
+// verdictsOf returns the verdicts of promtool on the files, in their order.
 func verdictsOf(t *testing.T, tool, dir string, files []string) (all []int) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), tool, append([]string{"test", "rules"}, files...)...)
 	cmd.Dir = dir
-	out, _ := cmd.CombinedOutput() // fails, as it should: what it says counts
+	out, _ := cmd.CombinedOutput() // promtool fails if it notices a change, so only the output counts
 	ends := verdict.FindAllIndex(out, -1)
 	if len(ends) != len(files) {
 		t.Errorf("promtool on %d files: %s", len(files), out)
@@ -114,7 +114,7 @@ func verdictsOf(t *testing.T, tool, dir string, files []string) (all []int) {
 	return all
 }
 
-// testsOf are the tests in which one of the rules is looked at, by file.
+// testsOf returns the tests that check one of the rules, by file.
 func testsOf(rules []string, files map[string]string) map[string]string {
 	const group = "\n  - name: "
 	texts := map[string]string{}
@@ -133,7 +133,7 @@ func testsOf(rules []string, files map[string]string) map[string]string {
 
 var checksStart = regexp.MustCompile(`\n    (?:alert_rule|promql_expr)_test:`)
 
-// checksOf is a test with what it checks of the rules, empty if it checks nothing of them.
+// checksOf returns a test with only its checks of the rules, or "" if it checks none of them.
 func checksOf(rules []string, test string) string {
 	const check = "\n      - "
 	starts := checksStart.FindAllStringIndex(test, -1)

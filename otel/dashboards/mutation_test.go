@@ -15,15 +15,15 @@ import (
 	"github.com/lockkit/lockkit/internal/race"
 )
 
-// Rules that are a little wrong: alerts_test.yaml must notice each.
+// Mutations of the alert rules. alerts_test.yaml must notice each of them.
 
-// A mutant is a file of rules with one change, and the names of those on which it has a bearing.
+// A mutant is a file of rules with one change. about has the names of the rules that the change affects.
 type mutant struct {
 	about       []string
 	what, rules string
 }
 
-// equivalent are changes after which each alert fires when it did before, by the reason.
+// equivalent has the changes after which each alert fires as before, by the reason.
 var equivalent = map[string][]string{
 	"none is negative, and the rule asks only whether the sum is above 0: it is if one of them is": {
 		"LockkitHolderUnknown: max, not sum (1)", "LockkitHolderUnknown: max, not sum (3)", "LockkitHolderUnknown: sum, not max (1)",
@@ -61,8 +61,8 @@ var equivalent = map[string][]string{
 	"a quantile does not depend on the scale": {"LockkitSlowWait: increase, not rate (1)"},
 }
 
-// Whatever changes when an alert fires, or whether, fails a test of the rules. Each change costs 0.2 s of CPU: `make
-// test` tries one in 32, `make dashboards` all of them.
+// A change that affects when or whether an alert fires fails a test of the rules. Each change costs 0.2 s of CPU: `make
+// test` tries one in 32, and `make dashboards` tries all of them.
 func TestRulesSurviveNoMutation(t *testing.T) {
 	race.SkipSweep(t)
 	tool := findPromtool(t)
@@ -78,6 +78,7 @@ func TestRulesSurviveNoMutation(t *testing.T) {
 		}
 		all = some
 	}
+
 	lives, unread := survivors(t, tool, all)
 	known := slices.Concat(slices.Collect(maps.Values(equivalent))...)
 	for _, what := range lives {
@@ -110,7 +111,7 @@ var (
 	exprEnd   = regexp.MustCompile(`(?m)^        (for|labels): |^\n|\z`)
 )
 
-// A rule is one of a file, from start to end.
+// A rule is one rule of a file, from start to end.
 type rule struct {
 	kind, name string
 	start, end int
@@ -128,8 +129,8 @@ func rulesIn(text string) (all []rule) {
 	return all
 }
 
-// mutants are all changes of all rules. Beside the rule that is changed, a file has the records and, if it is one of
-// them, the alerts that ask for it.
+// mutants returns all changes of all rules. The file of a mutant has the changed rule and the records. If the changed
+// rule is a record, it also has the alerts that use it.
 func mutants(t *testing.T, text string) (all []mutant) {
 	t.Helper()
 	rules := rulesIn(text)
@@ -161,16 +162,16 @@ func mutants(t *testing.T, text string) (all []mutant) {
 	return all
 }
 
-// A change is a text with something else in it.
+// A change is a text after one edit.
 type change struct{ what, text string }
 
-// changesOfFor are those of how long a rule must hold.
+// changesOfFor returns the changes of how long a rule must hold.
 func changesOfFor(rest string) (all []change) {
 	m := regexp.MustCompile(`^        for: (\d+)m\n`).FindStringSubmatch(rest)
 	if m == nil {
 		return []change{{"for: 3m", "        for: 3m\n" + rest}}
 	}
-	minutes, _ := strconv.Atoi(m[1]) // digits
+	minutes, _ := strconv.Atoi(m[1]) // the pattern matches only digits
 	without := strings.TrimPrefix(rest, m[0])
 	all = append(all, change{"without for", without})
 	for _, other := range []int{minutes / 2, minutes * 2} {
@@ -182,7 +183,7 @@ func changesOfFor(rest string) (all []change) {
 var (
 	token = regexp.MustCompile(`\s+|"[^"]*"|\d+[smhd]|\d+(?:\.\d+)?|[A-Za-z_]\w*|=~|!~|!=|>=|<=|==|.`)
 
-	// otherWords are what a word of PromQL is mistaken for.
+	// otherWords has the words that can replace a word of PromQL.
 	otherWords = map[string][]string{
 		"sum": {"max", "min"}, "max": {"min", "sum"}, "min": {"max", "sum"}, "count": {"sum", "max"},
 		"unless": {"and"}, "and": {"unless"}, "or": {"and", "unless"},
@@ -193,13 +194,14 @@ var (
 	}
 )
 
-// An edit is of n tokens from i on, into text.
+// An edit replaces n tokens, from i on, by text.
 type edit struct {
 	i, n       int
 	what, text string
 }
 
-// changes are those of an expression: of each word, number and duration, of each label that is grouped by or asked for.
+// changes returns the changes of an expression: of each word, number and duration, and of each label that is grouped by
+// or selected.
 func changes(expr string) (all []change) {
 	tokens := token.FindAllString(expr, -1)
 	seen := map[string]int{}
@@ -228,7 +230,7 @@ func changes(expr string) (all []change) {
 	return append(all, withoutLines(expr)...)
 }
 
-// editsOf are those of a token by itself.
+// editsOf returns the edits of a single token.
 func editsOf(tokens []string, i int) (all []edit) {
 	tok := tokens[i]
 	for _, other := range otherWords[tok] {
@@ -243,7 +245,7 @@ func editsOf(tokens []string, i int) (all []edit) {
 			}
 		}
 	case regexp.MustCompile(`^\d+[mh]$`).MatchString(tok):
-		d, _ := time.ParseDuration(tok) // such a one
+		d, _ := time.ParseDuration(tok) // tok is a duration
 		all = append(all, edit{i, 1, tok + " is twice that", fmt.Sprintf("%ds", int(d.Seconds())*2)},
 			edit{i, 1, tok + " is half of that", fmt.Sprintf("%ds", int(d.Seconds())/2)})
 	case regexp.MustCompile(`^[\d.]+$`).MatchString(tok):
@@ -254,9 +256,10 @@ func editsOf(tokens []string, i int) (all []edit) {
 	return all
 }
 
-// otherNumbers are the neighbours of what counts something, and else a tenth less and more.
+// otherNumbers returns the neighbors of a small whole number. For other numbers it returns a tenth less and a tenth
+// more.
 func otherNumbers(tok string) []string {
-	n, _ := strconv.ParseFloat(tok, 64) // a number
+	n, _ := strconv.ParseFloat(tok, 64) // tok is a number
 	switch {
 	case n == 0:
 		return []string{"1"}
@@ -266,7 +269,7 @@ func otherNumbers(tok string) []string {
 	return []string{fmt.Sprintf("%.4g", n*0.9), fmt.Sprintf("%.4g", n*1.1)}
 }
 
-// withoutLabel leaves out a label of those that are grouped by, unless it is the only one.
+// withoutLabel removes a label that is grouped by, unless it is the only one.
 func withoutLabel(tokens []string, i int) []edit {
 	what := "not by " + tokens[i]
 	if n := comma(tokens, i+1); n > 0 {
@@ -278,7 +281,7 @@ func withoutLabel(tokens []string, i int) []edit {
 	return nil
 }
 
-// comma is how many tokens the comma at i takes, with the space behind it: 0 if there is none.
+// comma returns how many tokens the comma at i takes, with the space after it. It returns 0 if there is no comma.
 func comma(tokens []string, i int) int {
 	switch {
 	case tokens[i] != ",":
@@ -289,7 +292,7 @@ func comma(tokens []string, i int) int {
 	return 1
 }
 
-// withoutLines are the expression without each of the conditions that stand on lines of their own.
+// withoutLines returns changes that remove one condition each. A condition is removed only if it has a line of its own.
 func withoutLines(expr string) (all []change) {
 	lines := strings.SplitAfter(expr, "\n")
 	for i, line := range lines {

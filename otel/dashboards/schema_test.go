@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// npm runs in dir, or the test is skipped where that cannot be: LOCKKIT_NPM=required forbids that.
+// npm runs npm in dir. It skips the test if that fails. With LOCKKIT_NPM=required, that is a failure.
 func npm(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	cannot := func(format string, args ...any) {
@@ -30,7 +30,7 @@ func npm(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// The dashboard is what the types say that Grafana publishes, and would not be if it had another word, type or place.
+// The dashboard has the types that Grafana publishes. With another word, type or place it would not.
 func TestDashboardIsAsGrafanaHasIt(t *testing.T) {
 	dir := t.TempDir()
 	files, err := filepath.Glob("schema/*")

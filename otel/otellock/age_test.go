@@ -16,7 +16,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// One key that is stuck shows, however busy the others of its name are, and although nobody asks for it.
+// A single stuck key shows, however busy the other keys with its name are, and even if no caller waits for it.
 func TestAgeOfTheOldestHold(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer(), core.MaxHold(time.Hour))
@@ -28,6 +28,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 				t.Errorf("the oldest hold is %v old (%v), want %v", d, ok, want)
 			}
 		}
+
 		quick, err := locks.TryAcquire(t.Context(), "quick")
 		if err != nil {
 			t.Fatal(err)
@@ -40,6 +41,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 			lease.Release(t.Context())
 			time.Sleep(time.Millisecond)
 		}
+
 		age(10 * time.Minute)
 		next := w.acquire(locks, "next")
 		time.Sleep(20 * time.Second)
@@ -48,6 +50,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 		age(20 * time.Second)
 		next.Release(t.Context())
 		age(0)
+
 		lost := w.acquire(locks, "lost")
 		w.each((*testutil.Node).Down)
 		<-lost.Context().Done()
@@ -55,7 +58,7 @@ func TestAgeOfTheOldestHold(t *testing.T) {
 	})
 }
 
-// A name of which nothing was ever held has no age.
+// A name under which nothing was ever held has no age.
 func TestNoAgeOfWhatWasNeverHeld(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
@@ -65,7 +68,7 @@ func TestNoAgeOfWhatWasNeverHeld(t *testing.T) {
 	}
 }
 
-// Holds end in any order, from any goroutine, while they are read.
+// Holds may end in any order and on any goroutine, while their age is read.
 func TestHoldsEndInAnyOrder(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {1, 2, 0}, {0, 2, 1}, {2, 0, 1}} {
 		synctest.Test(t, func(t *testing.T) {
@@ -78,6 +81,7 @@ func TestHoldsEndInAnyOrder(t *testing.T) {
 				ends = append(ends, end)
 				time.Sleep(time.Second)
 			}
+
 			held := map[int]bool{0: true, 1: true, 2: true}
 			for _, i := range order {
 				ends[i](core.Outcome{Err: core.ErrReleased})
@@ -92,6 +96,7 @@ func TestHoldsEndInAnyOrder(t *testing.T) {
 			}
 		})
 	}
+
 	g := newGauge(t)
 	o := g.observer()
 	var all sync.WaitGroup
@@ -110,7 +115,7 @@ func TestHoldsEndInAnyOrder(t *testing.T) {
 	}
 }
 
-// Two observers of one process, as packages make that do not know of each other: both are asked.
+// Packages that do not know of each other may make two observers in one process. Both are read.
 func TestAgesOfTwoObservers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGauge(t)
@@ -131,7 +136,7 @@ func TestAgesOfTwoObservers(t *testing.T) {
 	})
 }
 
-// The age of holds is reported whatever other instruments a View drops.
+// The age of holds is reported even if a View drops other instruments. So are the votes and clock offsets of nodes.
 func TestAgeIsOnItsOwn(t *testing.T) {
 	g := newGauge(t)
 	drop := sdkmetric.NewView(sdkmetric.Instrument{Name: "lockkit.hold.duration"}, sdkmetric.Stream{Aggregation: sdkmetric.AggregationDrop{}})
@@ -151,7 +156,7 @@ func TestAgeIsOnItsOwn(t *testing.T) {
 	}
 }
 
-// Whatever names, addresses and events there are, exporters can send them.
+// Texts that are exported are valid, whatever names, addresses and events there are.
 func TestTextsAreValid(t *testing.T) {
 	g := newGauge(t)
 	o := g.observer(WithSpanThreshold(0))

@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What it costs: series, allocations.
+// The costs of an observer: series and allocations.
 
 func TestSeriesDoNotGrowWithKeys(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
@@ -33,7 +33,7 @@ func TestSeriesDoNotGrowWithKeys(t *testing.T) {
 			lease.Release(t.Context())
 		}
 		lock(0)
-		synctest.Wait() // nodes are observed beside the outcome
+		synctest.Wait() // replies of nodes are observed beside the outcome
 		before := len(w.points())
 		for i := range 5000 {
 			lock(i + 1)
@@ -44,11 +44,11 @@ func TestSeriesDoNotGrowWithKeys(t *testing.T) {
 	})
 }
 
-// The SDK drops series beyond this number of an instrument.
+// sdkLimit is the number of series of an instrument beyond which the SDK drops series.
 const sdkLimit = 2000
 
-// Names are meant to be few. When they are not, those that come too late are counted together: each instrument stays
-// below the limit of the SDK with whatever a name can meet with, and nothing that alerts look for is lost.
+// Names are meant to be few. If they are not, late names are counted together. Each instrument then stays below the
+// limit of the SDK with everything that a name can meet, and nothing that alerts look for is lost.
 func TestSeriesAreBounded(t *testing.T) {
 	g := newGauge(t)
 	o := g.observer(WithTracerProvider(tracenoop.NewTracerProvider()))
@@ -68,6 +68,7 @@ func TestSeriesAreBounded(t *testing.T) {
 		core.OpAcquire: outcomes, core.OpHold: holds,
 		core.OpRenew: failures, core.OpRelease: failures, core.OpComplete: failures,
 	}
+
 	use := func(name string) {
 		for kind, outcomes := range ends {
 			for _, out := range outcomes {
@@ -75,15 +76,17 @@ func TestSeriesAreBounded(t *testing.T) {
 				end(out)
 			}
 		}
-		for i := range 40 { // more than an adapter has
+		for i := range 40 { // more kinds than an adapter has
 			o.Event(t.Context(), core.Event{Source: "cronlock", Name: name, Kind: core.EventKind(fmt.Sprint("kind-", i))})
 		}
 	}
+
 	const names = 400
 	for i := range names {
 		use(fmt.Sprintf("name-%d", i))
 	}
 	use("name-0")
+
 	points, series := g.points(), map[string]int{}
 	for point := range points {
 		metric, _, _ := strings.Cut(point, "{")
@@ -104,13 +107,14 @@ func TestSeriesAreBounded(t *testing.T) {
 			t.Errorf("%s is %v (%v), want %v", point, got, ok, want)
 		}
 	}
+
 	o.Event(t.Context(), core.Event{Source: "cronlock", Kind: "unnamed"})
 	if n := g.points()["events{event=unnamed,source=cronlock}"]; n != 1 {
 		t.Errorf("an event without a name was counted %v times as such", n)
 	}
 }
 
-// Buckets must be meant for seconds, which the SDK's default is not.
+// Buckets are meant for seconds, unlike the default of the SDK.
 func TestBuckets(t *testing.T) {
 	g := newGauge(t)
 	o := g.observer()
@@ -136,7 +140,7 @@ func TestBuckets(t *testing.T) {
 	}
 }
 
-// everything is one of each that an observer can be told.
+// everything makes one call of each kind to an observer.
 func everything(ctx context.Context, o core.Observer) {
 	for kind := core.OpAcquire; kind <= core.OpComplete; kind++ {
 		ctx, end := o.Start(ctx, core.Op{Kind: kind, Name: "jobs", Key: "k", Nodes: 3})
@@ -165,7 +169,7 @@ func TestAllocationsForNobody(t *testing.T) {
 	}
 }
 
-// An observer that nobody listens to costs a lock and unlock nothing either: core gathers nothing for it.
+// An observer without providers costs a lock and its release no allocations, because core gathers nothing for it.
 func TestAllocationsOfLockingForNobody(t *testing.T) {
 	race.SkipAllocations(t)
 	server := testutil.NewServers(t, 1)[0]
@@ -180,7 +184,7 @@ func TestAllocationsOfLockingForNobody(t *testing.T) {
 		}
 		defer locks.Close(t.Context())
 		best := math.Inf(1)
-		for range 6 { // the first fills pools; a busy machine adds some
+		for range 6 { // the first run fills pools; a busy machine adds some
 			best = min(best, testing.AllocsPerRun(200, func() {
 				if err := locks.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 					t.Fatal(err)
@@ -194,7 +198,7 @@ func TestAllocationsOfLockingForNobody(t *testing.T) {
 	}
 }
 
-// Exemplars lead from a bucket to a trace.
+// Exemplars link a bucket to a trace.
 func TestExemplars(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer())
@@ -264,7 +268,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	}
 }
 
-// Who imports the package gets the API, and neither the SDK nor the adapters that it counts the decisions of.
+// The package depends on the API of OpenTelemetry, but not on the SDK or on the adapters whose decisions it counts.
 func TestDependencies(t *testing.T) {
 	out, err := exec.Command("go", "list", "-deps", ".").Output()
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 
 func init() { logging.Disable() } // go-redis prints each failed dial
 
-// A world is a set of nodes in a bubble of synctest, and what is measured there.
+// A world is a set of nodes in a synctest bubble, and the telemetry that is collected there.
 type world struct {
 	t     *testing.T
 	nodes []*testutil.Node
@@ -43,7 +43,7 @@ func bubble(t *testing.T, n int, f func(t *testing.T, w *world)) {
 	})
 }
 
-// locks is the Locker of a process of its own.
+// locks returns the Locker of a new process.
 func (w *world) locks(o core.Observer, opts ...core.Option) *core.Locker {
 	w.t.Helper()
 	clients := make([]redis.UniversalClient, len(w.nodes))
@@ -65,7 +65,7 @@ func (w *world) locks(o core.Observer, opts ...core.Option) *core.Locker {
 		ctx, cancel := context.WithCancel(context.Background())
 		cancel()
 		locks.Close(ctx)
-		time.Sleep(time.Minute) // what the clients still do
+		time.Sleep(time.Minute) // lets the clients finish
 		synctest.Wait()
 	})
 	return locks
@@ -91,7 +91,7 @@ func (w *world) each(f func(*testutil.Node)) {
 	}
 }
 
-// A gauge is an SDK that keeps everything in memory.
+// A gauge is an OpenTelemetry SDK that keeps everything in memory.
 type gauge struct {
 	t       *testing.T
 	reader  *sdkmetric.ManualReader
@@ -116,7 +116,7 @@ func (g *gauge) observer(opts ...Option) core.Observer {
 	return o
 }
 
-// span is what a caller does under a span of its own.
+// span starts a span of a caller.
 func (g *gauge) span(name string) (context.Context, trace.Span) {
 	return g.tracers.Tracer("test").Start(g.t.Context(), name)
 }
@@ -130,8 +130,8 @@ func (g *gauge) collect() metricdata.ResourceMetrics {
 	return all
 }
 
-// points are all values, by "name{attribute=value,…}" without the prefix of the project: of histograms the
-// count.
+// points returns all values, by "name{attribute=value,…}" without the prefix of the project. The value of a histogram
+// is its count.
 func (g *gauge) points() map[string]float64 {
 	points := map[string]float64{}
 	for _, scope := range g.collect().ScopeMetrics {
@@ -176,8 +176,8 @@ func pointName(name string, set attribute.Set) string {
 	return strings.TrimPrefix(name, "lockkit.") + "{" + strings.Join(parts, ",") + "}"
 }
 
-// counted are the points of operations that are not zero, as sorted lines; levels always, which must be back
-// at zero at the end.
+// counted returns the points of the metrics that are not zero, as sorted lines. It always includes levels, because they
+// must be back at zero at the end.
 func (g *gauge) counted(metrics ...string) []string {
 	var lines []string
 	points := g.points()
@@ -191,7 +191,7 @@ func (g *gauge) counted(metrics ...string) []string {
 	return lines
 }
 
-// ended are the spans that have ended, but those of the test's own.
+// ended returns the spans that have ended, without the test's own.
 func (g *gauge) ended() (spans []sdktrace.ReadOnlySpan) {
 	for _, s := range g.spans.Ended() {
 		if s.InstrumentationScope().Name == ScopeName {
@@ -201,7 +201,7 @@ func (g *gauge) ended() (spans []sdktrace.ReadOnlySpan) {
 	return spans
 }
 
-// attr is the value of a span's attribute, "" if it has none.
+// attr returns the value of a span's attribute, or "" if the span has no such attribute.
 func attr(s sdktrace.ReadOnlySpan, key attribute.Key) string {
 	for _, a := range s.Attributes() {
 		if a.Key == key {

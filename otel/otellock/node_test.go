@@ -15,12 +15,12 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// point is the name of a point about a node.
+// point returns the name of a point about a node.
 func (w *world) point(metric string, node int, more string) string {
 	return fmt.Sprintf("%s{node.index=%d,server.address=%s%s}", metric, node, w.nodes[node].Name(), more)
 }
 
-// checkVoting checks what is said of each node: 1 if it votes.
+// checkVoting checks the metric for each node. Its value is 1 if the node votes.
 func (w *world) checkVoting(want ...float64) {
 	w.t.Helper()
 	synctest.Wait()
@@ -56,7 +56,7 @@ func TestNodesAreCharted(t *testing.T) {
 		lock()
 		w.checkVoting(1, 1, 0)
 		w.nodes[1].SlowReplies(0)
-		time.Sleep(20 * time.Second) // its quarantine begins when the circuit breaker lets a request through
+		time.Sleep(20 * time.Second) // the quarantine begins when the circuit breaker lets a request through
 		lock()
 		w.checkVoting(1, 1, 1)
 
@@ -76,23 +76,24 @@ func TestNodesAreCharted(t *testing.T) {
 		if requests(2, "quarantined") == 0 || requests(2, "granted") == 0 || requests(2, "circuit_open") != 0 {
 			t.Errorf("verdicts on a node that was restarted: %v", points)
 		}
-		// The others decided without the slow node; it was heard all the same.
+		// The other nodes decided without the slow node, but its replies were recorded, too.
 		if slow, fast := requests(1, ""), requests(0, ""); slow < fast-2 || slow == 0 {
 			t.Errorf("%v requests of the slow node, %v of the quick one", slow, fast)
 		}
 	})
 }
 
-// A process that asks for nothing knows its nodes all the same: one that was away and is back, and one that is gone.
+// A process without traffic still knows the state of its nodes: a node that is back after an outage, and a node that
+// goes away.
 func TestVotingWithoutTraffic(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer())
-		const touched = 6 * time.Second // every 5s, and the time to answer
+		const touched = 6 * time.Second // every 5 s, plus the time to answer
 		time.Sleep(touched)
 		w.checkVoting(1, 1, 1) // never used
 		locks.Do(t.Context(), "k", nothing)
 
-		w.nodes[1].Down() // and a request notices it
+		w.nodes[1].Down() // requests notice it
 		for range 4 {
 			locks.Do(t.Context(), "k", nothing)
 			time.Sleep(time.Second)
@@ -102,7 +103,7 @@ func TestVotingWithoutTraffic(t *testing.T) {
 		time.Sleep(touched)
 		w.checkVoting(1, 1, 1)
 
-		w.nodes[2].Down() // while nobody asks
+		w.nodes[2].Down() // without traffic
 		time.Sleep(touched)
 		w.checkVoting(1, 1, 0)
 		w.nodes[2].Up()
@@ -111,8 +112,8 @@ func TestVotingWithoutTraffic(t *testing.T) {
 	})
 }
 
-// The check of a rolling restart that the manual describes, in a process that asks for nothing: each node is seen to
-// be away, and to vote again in the time that the manual says.
+// The check of a rolling restart that the manual describes, in a process without traffic. For each node, the metric
+// shows that it is away. Then it shows, within the time that the manual names, that the node votes again.
 func TestRollingRestartWithoutTraffic(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		const maxTTL = 10 * time.Second
@@ -160,8 +161,8 @@ func TestClockOffset(t *testing.T) {
 	})
 }
 
-// Every verdict that says something of a node counts. A node that refused to vote votes again when it grants something that
-// it would not grant in a quarantine.
+// Every verdict that says something about a node counts. A node that refused to vote counts as voting again when it
+// grants something that it would not grant in quarantine.
 func TestVotesOfANode(t *testing.T) {
 	type said struct {
 		kind core.OpKind
@@ -171,7 +172,7 @@ func TestVotesOfANode(t *testing.T) {
 	for _, c := range []struct {
 		before []said
 		last   said
-		want   string // the value; empty: nothing is known
+		want   string // the value; empty: unknown
 	}{
 		{nil, said{core.OpRenew, core.VerdictGranted}, "1"},
 		{nil, said{core.OpAcquire, core.VerdictHeld}, "1"},
@@ -213,8 +214,7 @@ func TestVotesOfANode(t *testing.T) {
 	}
 }
 
-// A process that only holds leases finds that a node votes again that was away, or restarted, also if the holder's token was
-// passed there.
+// A process that only holds leases finds that a node votes again after it was away or restarted empty.
 func TestVotingOfAProcessThatHolds(t *testing.T) {
 	for name, fault := range map[string]func(n *testutil.Node){
 		"restarted empty": (*testutil.Node).RestartEmpty,
@@ -239,7 +239,7 @@ func TestVotingOfAProcessThatHolds(t *testing.T) {
 	}
 }
 
-// A node that is in no Locker any more is not reported.
+// A node that no Locker uses any more is not reported.
 func TestNodeThatWasReplaced(t *testing.T) {
 	bubble(t, 4, func(t *testing.T, w *world) {
 		o, all := w.observer(), w.nodes
@@ -254,6 +254,7 @@ func TestNodeThatWasReplaced(t *testing.T) {
 		if spare := w.points()["nodes.spare{}"]; spare != 0 {
 			t.Errorf("%v nodes to spare", spare)
 		}
+
 		all[2].Up()
 		first.Close(t.Context())
 		w.nodes = []*testutil.Node{all[0], all[1], all[3]}
@@ -266,6 +267,7 @@ func TestNodeThatWasReplaced(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer second.Close(t.Context())
+
 		time.Sleep(2 * time.Minute)
 		w.checkVoting(1, 1, 1)
 		points := w.points()
@@ -281,7 +283,7 @@ func TestNodeThatWasReplaced(t *testing.T) {
 	})
 }
 
-// A second Locker with other nodes does not hide that the first has no node to spare.
+// A second Locker with other nodes does not hide that the first one has no node to spare.
 func TestNodesToSpare(t *testing.T) {
 	g := newGauge(t)
 	o := g.observer()
@@ -295,8 +297,9 @@ func TestNodesToSpare(t *testing.T) {
 			t.Errorf("%v nodes to spare (%v), want %q", got, ok, want)
 		}
 	}
+
 	say(1, 1, 0, core.VerdictGranted)
-	spare("") // one node has none to spare
+	spare("") // a single node has none to spare
 	for node := range 3 {
 		say(2, 3, node, core.VerdictGranted)
 	}
@@ -334,7 +337,7 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
-// A node that is left alone takes no time.
+// The duration of a request that was not sent is not recorded.
 func TestRequestsThatAreNotSentAreNotTimed(t *testing.T) {
 	g := newGauge(t)
 	g.observer().Node(t.Context(), core.OpAcquire, core.NodeReply{Verdict: core.VerdictCircuitOpen})

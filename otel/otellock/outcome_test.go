@@ -20,7 +20,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What metrics and spans say of each way in which an operation can end.
+// The metrics and spans of each way in which an operation can end.
 
 var operationMetrics = []string{"acquire.duration", "hold.duration", "operation.duration", "losses", "leases", "waiters"}
 
@@ -34,7 +34,7 @@ func TestOutcomes(t *testing.T) {
 	const plainly = "acquire.duration{contended=false,name=jobs,outcome=acquired} 1"
 	for name, c := range map[string]struct {
 		do   func(w *world, locks, others *core.Locker)
-		want []string // levels, which are 0, and renewals aside
+		want []string // without renewals, and without levels, because those are 0
 		span []string // name, outcome, error.type
 	}{
 		"acquired and released": {func(w *world, locks, _ *core.Locker) { w.acquire(locks, "k").Release(w.t.Context()) },
@@ -132,8 +132,9 @@ func TestOutcomes(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, 1, func(t *testing.T, w *world) {
 				c.do(w, w.locks(w.observer()), w.locks(core.Observer{}))
-				time.Sleep(time.Minute) // what goes on in the background
+				time.Sleep(time.Minute) // lets background work end
 				synctest.Wait()
+
 				want := append(slices.Clone(c.want), "waiters{name=jobs} 0")
 				if slices.ContainsFunc(want, func(s string) bool { return strings.HasPrefix(s, "hold.") }) {
 					want = append(want, "leases{name=jobs} 0")
@@ -151,7 +152,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// outcomes are the name, outcome and error type of each span but those of renewals that failed, sorted.
+// outcomes returns the name, outcome and error type of each span, sorted. It leaves out renewals that failed.
 func (g *gauge) outcomes() (lines []string) {
 	for _, s := range g.ended() {
 		failure := attr(s, AttrErrorType)
@@ -168,7 +169,7 @@ func (g *gauge) outcomes() (lines []string) {
 	return lines
 }
 
-// An error that core does not have yet is still a failure, and counted as one; a reason for a loss is passed on.
+// An error that core does not have yet is counted as a failure. An unknown reason for a loss is passed on.
 func TestUnknownOutcome(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs"})
@@ -181,7 +182,7 @@ func TestUnknownOutcome(t *testing.T) {
 	}
 }
 
-// Whoever is refused a key was in somebody's way, also where core does not say so: alerts ask for that.
+// A call that is refused a key counts as contended, even if core does not say so, because alerts depend on it.
 func TestRefusalIsContended(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpAcquire, Name: "jobs", Try: true})
@@ -192,8 +193,8 @@ func TestRefusalIsContended(t *testing.T) {
 	}
 }
 
-// A provider that is installed while an operation is in progress sees the end of it alone: that is no level below 0. The test
-// runs in a process of its own, because the global provider can be installed once.
+// A provider that is installed while an operation is in progress sees only the operation's end. Levels do not fall
+// below 0 then. The test runs in a process of its own, because the global provider can be installed only once.
 func TestProviderComesWhileWaiting(t *testing.T) {
 	const own = "LOCKKIT_OWN_PROCESS"
 	if os.Getenv(own) == "" {
@@ -219,7 +220,7 @@ func TestProviderComesWhileWaiting(t *testing.T) {
 	}
 }
 
-// A renewal that begins too late has no margin, which no histogram takes below 0.
+// A renewal that begins too late has a margin of 0, because a histogram takes no values below 0.
 func TestMarginIsNotNegative(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpRenew, Name: "jobs"})
@@ -231,7 +232,7 @@ func TestMarginIsNotNegative(t *testing.T) {
 	}
 }
 
-// Completions are refused for a reason that is no loss of a lease.
+// A completion can be refused for a reason that is no loss of a lease.
 func TestCompletionForgotten(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpComplete, Name: "jobs"})
@@ -247,7 +248,7 @@ func TestCompletionForgotten(t *testing.T) {
 	}
 }
 
-// A Locker that is closed before it hands out a lease held nothing.
+// A Locker that is closed before it hands out a lease has held nothing.
 func TestClosedBeforeTheLease(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpHold, Name: "jobs"})
@@ -304,7 +305,7 @@ func TestRenewals(t *testing.T) {
 	})
 }
 
-// Losses are there before the first one, so that it is an increase.
+// The counters of losses exist before the first loss, so that the first loss is an increase.
 func TestLossesStartAtZero(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		w.acquire(w.locks(w.observer()), "k").Release(t.Context())

@@ -11,7 +11,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// The metrics begin at zero for every reason for which core loses a lease. A new reason of core must be added to lossReasons.
+// The metrics begin at zero for every reason for which core loses a lease. A new reason of core must be added to
+// lossReasons.
 func TestLossReasonsAreComplete(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "../../core/errors.go", nil, parser.SkipObjectResolution)
 	if err != nil {

@@ -25,10 +25,12 @@ func TestSpanOfAWait(t *testing.T) {
 		_, holder := w.span("the holder")
 		lease := w.acquireIn(trace.ContextWithSpan(t.Context(), holder), others, "k")
 		time.AfterFunc(2*time.Second, func() { lease.Release(t.Context()) })
+
 		ctx, waiter := w.span("the waiter")
 		began := time.Now()
 		next := w.acquireIn(ctx, locks, "k")
 		took := time.Since(began)
+
 		spans := w.ended()
 		if len(spans) != 1 {
 			t.Fatalf("%d spans: only the acquisition that waited has one", len(spans))
@@ -40,6 +42,7 @@ func TestSpanOfAWait(t *testing.T) {
 		if !s.StartTime().Equal(began) || s.EndTime().Sub(s.StartTime()) != took {
 			t.Errorf("from %v for %v, want %v for %v", s.StartTime(), s.EndTime().Sub(s.StartTime()), began, took)
 		}
+
 		if n := attr(s, AttrAttempts); n == "" || n == "1" {
 			t.Errorf("%s attempts", n)
 		}
@@ -54,7 +57,7 @@ func TestSpanOfAWait(t *testing.T) {
 	})
 }
 
-// checkLinks: s has one link, which is what to that span.
+// checkLinks checks that s has one link, of the kind what, to span.
 func checkLinks(t *testing.T, s sdktrace.ReadOnlySpan, what string, span trace.SpanContext) {
 	t.Helper()
 	if links := s.Links(); len(links) != 1 || links[0].SpanContext.SpanID() != span.SpanID() || links[0].SpanContext.TraceID() != span.TraceID() ||
@@ -63,7 +66,7 @@ func checkLinks(t *testing.T, s sdktrace.ReadOnlySpan, what string, span trace.S
 	}
 }
 
-// Who waits in line in the holder's process, or gives up, is told as well.
+// A caller that waits in line in the holder's process, or that gives up, also gets a link to the holder.
 func TestLinksToTheHolder(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		o := w.observer()
@@ -90,7 +93,7 @@ func TestLinksToTheHolder(t *testing.T) {
 	})
 }
 
-// Trace context is written with the lease only when somebody has use for it.
+// Trace context is written with the lease only if it can be used: spans are made, and the caller's span is sampled.
 func TestTraceContextIsOptional(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts    func(g *gauge) []Option
@@ -125,7 +128,7 @@ func TestTraceContextIsOptional(t *testing.T) {
 	}
 }
 
-// Whatever stands there, a waiter is not harmed by it.
+// Any stored text can be parsed as trace context. A text that parses is written back unchanged.
 func FuzzTraceContext(f *testing.F) {
 	for _, s := range []string{"", "short", strings.Repeat("\x00", hintLen), strings.Repeat("\x00", 16) + "12345678", strings.Repeat("x ", hintLen/2), strings.Repeat("y", hintLen+1)} {
 		f.Add(s)
@@ -142,7 +145,8 @@ func FuzzTraceContext(f *testing.F) {
 	})
 }
 
-// With a threshold of 0 all have a span: the acquisition under the caller's, the others linked to it.
+// With a threshold of 0, all operations have a span. The span of an acquisition is a child of the caller's, and the
+// others are linked to the caller's.
 func TestEveryOperationHasASpanIfAsked(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer(WithSpanThreshold(0)))
@@ -159,6 +163,7 @@ func TestEveryOperationHasASpanIfAsked(t *testing.T) {
 		}
 		again.Complete(ctx, nil)
 		synctest.Wait()
+
 		var names []string
 		for _, s := range w.ended() {
 			names = append(names, s.Name())
@@ -170,7 +175,8 @@ func TestEveryOperationHasASpanIfAsked(t *testing.T) {
 	})
 }
 
-// checkPlace: an acquisition is under the caller's span, all else in a trace of its own, linked to it.
+// checkPlace checks that an acquisition's span is a child of the caller's. Any other span must be in a trace of its
+// own, and linked to the caller's.
 func checkPlace(t *testing.T, s sdktrace.ReadOnlySpan, caller trace.SpanContext) {
 	t.Helper()
 	if s.Name() == "lockkit.acquire" {
@@ -188,17 +194,17 @@ func checkPlace(t *testing.T, s sdktrace.ReadOnlySpan, caller trace.SpanContext)
 	}
 }
 
-// A loss shows in the trace of the holder: by an event on the span under which the lease was acquired, if that is still
-// open, and by a span of its own in any case, because a holder may end its span as soon as its context ends. A sampler
-// that drops spans without a parent keeps it.
+// A loss shows in the trace of the holder. The span under which the lease was acquired gets an event, if it is still
+// open. In any case the loss has a span of its own, because a holder may end its span as soon as its context ends. A
+// sampler that drops spans without a parent keeps the span of the loss.
 func TestLossShowsInTheHoldersTrace(t *testing.T) {
 	down := func(w *world, _ func(), _ *core.Lease) { w.each((*testutil.Node).Down) }
 	for name, c := range map[string]struct {
 		opts   []Option
 		lose   func(w *world, cancel func(), lease *core.Lease)
 		atOnce bool   // the holder ends its span as soon as its context ends
-		reason string // empty: there was no loss
-		span   string // of otellock
+		reason string // empty: the trace shows no loss
+		span   string // the name of otellock's span
 	}{
 		"lost":                   {nil, down, false, "expired", "lockkit.hold"},
 		"lost, holder quick":     {nil, down, true, "expired", "lockkit.hold"},
@@ -221,6 +227,7 @@ func TestLossShowsInTheHoldersTrace(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				c.lose(w, cancel, lease)
 				<-lease.Context().Done()
 				if c.atOnce {
@@ -238,7 +245,8 @@ func TestLossShowsInTheHoldersTrace(t *testing.T) {
 	}
 }
 
-// checkLossSpan checks that one span of that name, or none if it is empty, tells of a loss in the trace of a holder.
+// checkLossSpan checks that one span with the name reports a loss in the trace of the holder, or that there is none if
+// the name is empty.
 func (w *world) checkLossSpan(name, reason string, holder trace.SpanContext) {
 	w.t.Helper()
 	lost := slices.DeleteFunc(w.ended(), func(s sdktrace.ReadOnlySpan) bool { return s.Name() == "lockkit.acquire" })
@@ -253,7 +261,7 @@ func (w *world) checkLossSpan(name, reason string, holder trace.SpanContext) {
 	}
 }
 
-// only samples spans of that name.
+// only samples the spans with a name.
 type only string
 
 func (o only) ShouldSample(p sdktrace.SamplingParameters) sdktrace.SamplingResult {
@@ -270,7 +278,7 @@ func (w *world) spanNamed(name string) sdktrace.ReadOnlySpan {
 	return spans[slices.IndexFunc(spans, func(s sdktrace.ReadOnlySpan) bool { return s.Name() == name })]
 }
 
-// checkLoss checks that a span says that a lease was lost, and for what reason; or none, if reason is empty.
+// checkLoss checks that a span reports the loss of a lease for the reason, or no loss if the reason is empty.
 func checkLoss(t *testing.T, s sdktrace.ReadOnlySpan, reason string) {
 	t.Helper()
 	events, status := s.Events(), s.Status()
@@ -294,7 +302,7 @@ func checkLoss(t *testing.T, s sdktrace.ReadOnlySpan, reason string) {
 	}
 }
 
-// The token of a lease is on the spans of all that happens to it, and on a renewal's what it had left.
+// The span of a renewal has the token of the lease, and the time that the lease had left.
 func TestSpanOfARenewal(t *testing.T) {
 	g := newGauge(t)
 	_, end := g.observer().Start(t.Context(), core.Op{Kind: core.OpRenew, Token: 7})
@@ -304,7 +312,7 @@ func TestSpanOfARenewal(t *testing.T) {
 	}
 }
 
-// Slow is worth a span, also where nobody was in the way.
+// A slow operation has a span, even without contention.
 func TestSlowOperationsHaveSpans(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer(WithSpanThreshold(100 * time.Millisecond)))
@@ -320,7 +328,7 @@ func TestSlowOperationsHaveSpans(t *testing.T) {
 	})
 }
 
-// Nothing that is exported has the key.
+// No exported data contain the key.
 func TestKeysStayPrivate(t *testing.T) {
 	const key = "order:smith:jane@example.org"
 	bubble(t, 3, func(t *testing.T, w *world) {

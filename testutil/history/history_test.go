@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// at turns seconds into an instant of the made-up histories.
+// at returns the instant that is s seconds after the beginning of the made-up histories.
 func at(s int) time.Time { return time.Unix(1_000_000, 0).Add(time.Duration(s) * time.Second) }
 
-// rules lists the rules that err says are violated, each once, sorted.
+// rules returns the rules that err reports as violated, sorted and without duplicates.
 func rules(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -258,7 +258,7 @@ func TestHistoryManyWaiters(t *testing.T) {
 	}
 }
 
-// A search that is given up is no violation.
+// A search that is given up is not a violation.
 func TestHistorySearchIsBounded(t *testing.T) {
 	var h History
 	for i, holder := range []string{"a", "b"} {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// step is one recorded call, so that a history can be altered before it is
-// recorded.
+// step is one recorded call, so that a history can be altered before it is recorded.
 type step struct {
 	what   string
 	key    string
@@ -42,7 +41,7 @@ func play(steps []step) *History {
 	return &h
 }
 
-// legal makes up what a correct lock lets four holders of one key see.
+// legal makes up a history of one key with four holders, as a correct lock could produce it.
 func legal(r *rand.Rand, key string) []step {
 	var (
 		steps  []step
@@ -54,9 +53,11 @@ func legal(r *rand.Rand, key string) []step {
 	add := func(what, holder string, token uint64, at int, ok bool) {
 		steps = append(steps, step{what, key, holder, token, at, ok})
 	}
+
 	holders := []string{"a", "b", "c", "d"}
 	waiting := make(map[string]bool)
 	marked := r.IntN(4) > 0
+
 	for range 5 + r.IntN(20) {
 		for _, name := range holders {
 			if marked && !waiting[name] && r.IntN(2) == 0 {
@@ -65,6 +66,7 @@ func legal(r *rand.Rand, key string) []step {
 				now += r.IntN(2)
 			}
 		}
+
 		name := holders[r.IntN(len(holders))]
 		if marked && !waiting[name] {
 			add("attempt", name, 0, now, false)
@@ -79,6 +81,7 @@ func legal(r *rand.Rand, key string) []step {
 			fence = max(fence, by)
 			add("wrote", "", by, now, by == fence)
 		}
+
 		now += 1 + r.IntN(5)
 		switch r.IntN(4) {
 		case 0:
@@ -89,7 +92,7 @@ func legal(r *rand.Rand, key string) []step {
 			}
 			now++
 			add("forget", "", 0, now, false)
-			clear(waiting) // they were told that the key is done
+			clear(waiting) // these attempts have ended, because the key is done
 		case 1:
 			add("lost", name, token, now, false)
 		default:
@@ -113,8 +116,8 @@ func interleave(r *rand.Rand, a, b []step) []step {
 	return out
 }
 
-// indices returns where a step of the given kinds is followed by one of the
-// kind next, if next is not empty.
+// indices returns the indices of the steps of the given kinds. If next is not empty, a step of the kind next must
+// follow.
 func indices(steps []step, next string, kinds ...string) (found []int) {
 	for i, s := range steps {
 		follows := next == "" || slices.ContainsFunc(steps[i+1:], func(o step) bool { return o.what == next })
@@ -125,8 +128,8 @@ func indices(steps []step, next string, kinds ...string) (found []int) {
 	return found
 }
 
-// mutations turn a legal history of one key into an illegal one. They return
-// the rules of which one has to be reported, or nil if they do not apply.
+// mutations turn a legal history of one key into an illegal one. They return rules, of which one must be reported, or
+// nil if they do not apply.
 var mutations = map[string]func(r *rand.Rand, s []step) ([]step, []string){
 	"end forgotten": func(r *rand.Rand, s []step) ([]step, []string) {
 		is := indices(s, "granted", "ended", "lost")

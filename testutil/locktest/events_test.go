@@ -22,6 +22,7 @@ func TestEvents(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, _ = l.TryAcquire(t.Context(), "k")
+
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _, _ = l.Replica().Acquire(ctx, "k") }()
 		e.UntilRunning(t, core.OpAcquire, 1)
@@ -31,6 +32,7 @@ func TestEvents(t *testing.T) {
 		if n := e.Running(core.OpHold); n != 1 {
 			t.Errorf("%d leases held", n)
 		}
+
 		if err := lease.Complete(t.Context(), nil); err != nil {
 			t.Error(err)
 		}
@@ -38,6 +40,7 @@ func TestEvents(t *testing.T) {
 		_ = l.Do(t.Context(), "lost", func(ctx context.Context) error { l.Lose(ctx); return nil })
 		l.Event(t.Context(), core.Event{Source: "mine", Kind: "skipped"})
 		synctest.Wait()
+
 		got := e.Counts()
 		maps.DeleteFunc(got, func(what string, _ int) bool { return what == "renew began" || what == "renew ok" })
 		want := map[string]int{
@@ -67,7 +70,8 @@ func TestEventsThatNeverCome(t *testing.T) {
 	})
 }
 
-// Record sees what a lock does wrong: here two holders, after all nodes have forgotten the first.
+// Record shows the faults of a lock. Here two processes hold a key at once, because unguarded nodes have forgotten the
+// first lease.
 func TestRecordSeesOverlaps(t *testing.T) {
 	for name, wrong := range map[string]bool{"guarded": false, "unguarded": true} {
 		t.Run(name, func(t *testing.T) {
@@ -121,7 +125,7 @@ func TestRecord(t *testing.T) {
 	})
 }
 
-// A fatal records that a test was ended.
+// A fatal records whether a test was ended.
 type fatal struct {
 	testing.TB
 	was bool

@@ -25,10 +25,10 @@ func report(ctx context.Context, l *core.Locker) error {
 	})
 }
 
-// started is where a test looks in.
+// started lets a test act while the report runs.
 var started = func(context.Context) {}
 
-// My handler loses its lease: a test of that. (runTest stands for go test.)
+// A test of a handler that loses its lease. (runTest stands for go test.)
 func Example() {
 	runTest(func(t testing.TB) {
 		l := locktest.New(t)
@@ -57,7 +57,7 @@ func ExampleNew() {
 	// ok
 }
 
-// A process that is partitioned from the nodes gets no lock; the others do.
+// A process that is partitioned from the nodes gets no lock, but other processes do.
 func ExampleLocker_Replica() {
 	runTest(func(t testing.TB) {
 		a := locktest.New(t)
@@ -100,7 +100,7 @@ func ExampleEvents() {
 		go func() {
 			_ = l.Do(t.Context(), "k", func(context.Context) error { return nil })
 		}()
-		events.UntilRunning(t, core.OpAcquire, 1) // it waits
+		events.UntilRunning(t, core.OpAcquire, 1) // until Do waits
 		if err := lease.Release(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -112,7 +112,7 @@ func ExampleEvents() {
 	// ok
 }
 
-// Many processes at once, and nobody had the key at the same time as another.
+// Several processes run at once. The history shows that no two of them held the key at the same time.
 func ExampleRecord() {
 	runTest(func(t testing.TB) {
 		var h history.History

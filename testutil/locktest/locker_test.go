@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-func init() { logging.Disable() } // go-redis prints what it makes of broken connections
+func init() { logging.Disable() } // go-redis logs broken connections
 
 // both runs a test outside and inside a bubble.
 func both(t *testing.T, f func(t *testing.T)) {
@@ -25,7 +25,7 @@ func both(t *testing.T, f func(t *testing.T)) {
 
 func TestNew(t *testing.T) {
 	both(t, func(t *testing.T) {
-		l := locktest.New(t, core.TTL(time.Minute)) // with a longer node timeout: a busy machine is slow
+		l := locktest.New(t, core.TTL(time.Minute)) // a longer TTL makes the node timeout longer, for busy machines
 		lease, err := l.TryAcquire(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)
@@ -64,7 +64,7 @@ func TestReplicaHasTheOptions(t *testing.T) {
 	})
 }
 
-// The end of the test waits for no fault.
+// The end of the test does not wait for faults to end.
 func TestEndWithFaults(t *testing.T) {
 	for name, fault := range map[string]func(l *locktest.Locker){
 		"none":         func(*locktest.Locker) {},
@@ -87,7 +87,7 @@ func TestEndWithFaults(t *testing.T) {
 	}
 }
 
-// A partition of one process leaves the others alone.
+// A partition of one process does not affect the other processes.
 func TestPartition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := locktest.New(t)
@@ -101,15 +101,18 @@ func TestPartition(t *testing.T) {
 		if err := lease.Lost(); err != nil {
 			t.Errorf("lost with a quorum: %v", err)
 		}
+
 		b.Link.Cut()
 		if err := a.Do(t.Context(), "k", func(context.Context) error { return lease.Lost() }); !errors.Is(err, core.ErrLost) {
 			t.Errorf("the first holder, when the second has the key: %v", err)
 		}
+
 		b.Link.Restore()
 		b.Links[0].Restore()
 		if err := b.Do(t.Context(), "k", func(context.Context) error { return nil }); err != nil {
 			t.Errorf("mended: %v", err)
 		}
+
 		waits := make(chan error, 1)
 		held, err := a.TryAcquire(t.Context(), "k")
 		if err != nil {
@@ -119,7 +122,8 @@ func TestPartition(t *testing.T) {
 			waits <- b.Do(t.Context(), "k", func(context.Context) error { return nil })
 		}()
 		synctest.Wait()
-		b.Link.Kill() // the subscription of who waits, too
+
+		b.Link.Kill() // also ends the subscription of the waiting process
 		if err := held.Release(t.Context()); err != nil {
 			t.Error(err)
 		}
@@ -129,7 +133,7 @@ func TestPartition(t *testing.T) {
 	})
 }
 
-// A holder that loses its lease learns of it while nobody else has the key, and whatever it sends later is refused.
+// A holder that loses its lease learns of it before another process has the key. Its later requests are refused.
 func TestLose(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts  []core.Option
@@ -156,12 +160,14 @@ func lose(t *testing.T, opts []core.Option, takes time.Duration) {
 		check(t, "the one who waits", err, nil)
 		next <- got
 	}()
+
 	began := time.Now()
 	b.Lose(lease.Context())
 	check(t, "lost", lease.Lost(), core.ErrLost)
 	if took := time.Since(began); took > takes {
 		t.Errorf("took %v", took)
 	}
+
 	got := testutil.Receive(t, next)
 	if got.FencingToken() <= lease.FencingToken() {
 		t.Errorf("token %d after %d", got.FencingToken(), lease.FencingToken())
@@ -169,6 +175,7 @@ func lose(t *testing.T, opts []core.Option, takes time.Duration) {
 	if took := time.Since(began); took > 11*time.Second {
 		t.Errorf("who waited got the key after %v", took)
 	}
+
 	check(t, "complete", lease.Complete(t.Context(), nil), core.ErrLost)
 	check(t, "release", lease.Release(t.Context()), core.ErrLost)
 	check(t, "release of the next", got.Release(t.Context()), nil)
@@ -182,7 +189,7 @@ func check(t *testing.T, what string, err, want error) {
 	}
 }
 
-// After Lose the key is free for who asks.
+// After Lose, another process can acquire the key at once.
 func TestLoseFreesTheKey(t *testing.T) {
 	both(t, func(t *testing.T) {
 		l := locktest.New(t, core.TTL(time.Minute))
@@ -197,7 +204,7 @@ func TestLoseFreesTheKey(t *testing.T) {
 	})
 }
 
-// The holder ends with its lease, and the test with the holder: the nodes last until Lose has given the key free.
+// A test may end as soon as its holder has lost the lease. The nodes last until Lose has freed the key.
 func TestEndWaitsForLose(t *testing.T) {
 	for range 50 {
 		synctest.Test(t, func(t *testing.T) {
@@ -212,7 +219,7 @@ func TestEndWaitsForLose(t *testing.T) {
 	}
 }
 
-// Lose works whatever the nodes have, or have forgotten.
+// Lose works whatever the nodes store or have forgotten, and even if they do not answer.
 func TestLoseOnNodesWithFaults(t *testing.T) {
 	for name, fault := range map[string]func(l *locktest.Locker){
 		"one flushed":  func(l *locktest.Locker) { l.Nodes[1].Flush() },
@@ -248,7 +255,7 @@ func slow(nodes []*testutil.Node) {
 	}
 }
 
-// A failing records the failures of a test.
+// A failing counts the failures of a test.
 type failing struct {
 	testing.TB
 	errors int

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// runTest runs a test of an example, and prints what came of it.
+// runTest runs the test of an example, and prints its result.
 func runTest(test func(t testing.TB)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	t := &exampleTest{ctx: ctx}
@@ -23,7 +23,7 @@ func runTest(test func(t testing.TB)) {
 	test(t)
 }
 
-// An exampleTest is as much of a test as locktest needs.
+// An exampleTest has the methods of testing.TB that locktest needs.
 type exampleTest struct {
 	testing.TB
 	ctx      context.Context

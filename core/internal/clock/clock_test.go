@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// wobble is by how much two readings of a stopwatch may disagree with Go's clock: it knows the time in
-// suspension to the millisecond.
+// wobble is the largest difference between a stopwatch and Go's clock. A stopwatch measures suspensions to the
+// millisecond.
 const wobble = time.Millisecond
 
 func TestStopwatchFollowsTheBubble(t *testing.T) {
@@ -52,7 +52,7 @@ func TestStopwatchRunsForward(t *testing.T) {
 	readers.Wait()
 }
 
-// No instant wraps around.
+// Instants do not wrap around.
 func TestInstantsSaturate(t *testing.T) {
 	if got := Instant(5).Add(math.MaxInt64); got != Never {
 		t.Errorf("the last instant is %d", got)

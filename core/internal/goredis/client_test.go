@@ -41,7 +41,7 @@ type (
 	anyInside     struct{ redis.UniversalClient }
 )
 
-// What embeds a client has its methods. What is behind an interface does not show.
+// A type that embeds a client has the client's methods, so its kind is recognized. A client behind an interface is not.
 func TestClientsInWrappers(t *testing.T) {
 	t.Parallel()
 	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// A certificate is for the name or address that is dialled, but where only the URL has a name.
+// A certificate must match the name or address that is dialed. If only the URL has a name, it must match that name.
 func TestCertified(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ addr, host, want string }{
@@ -29,12 +29,12 @@ func TestCertified(t *testing.T) {
 	}
 }
 
-// Where there is no configuration of the caller's, a server is asked for by the same name.
+// A server is asked for the certificate of the same name, if the caller has no TLS configuration.
 func TestDialledNames(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 2)
 	server := httptest.NewUnstartedServer(nil)
-	server.Config.ErrorLog = log.New(io.Discard, "", 0) // of clients that do not trust it
+	server.Config.ErrorLog = log.New(io.Discard, "", 0) // discards the errors about clients that do not trust it
 	server.TLS = &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		asked <- hello.ServerName
 		return nil, nil

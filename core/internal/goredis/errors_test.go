@@ -13,7 +13,7 @@ type reply string
 func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
-// An error says once how its trouble is mended, however many look at it on its way.
+// A lasting error says once how to fix it, even if AsLasting is applied several times.
 func TestLastingSaysOnceHowToMend(t *testing.T) {
 	sent := reply("MOVED 1 127.0.0.1:7000")
 	mend, once := TroubleOf(sent).Fix, AsLasting(sent)

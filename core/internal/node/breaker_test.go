@@ -17,11 +17,11 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// A fakeCluster is a Cluster of two shards of which only the topology exists.
+// A fakeCluster is a Cluster of two shards. Only its topology exists.
 type fakeCluster struct {
 	*redis.ClusterClient
 	first   atomic.Value // address of the first shard's master
-	down    atomic.Bool  // nobody tells the topology
+	down    atomic.Bool  // the topology cannot be loaded
 	reloads atomic.Int32
 }
 
@@ -42,7 +42,7 @@ func newFakeCluster(t *testing.T) *fakeCluster {
 	return f
 }
 
-// node is a node over f that has answered, and a name on each shard.
+// node returns a node over f that has answered, and the name of a bucket on each shard.
 func (f *fakeCluster) node(t *testing.T) (n *Node, first, second string) {
 	n = newNode(0, f.ClusterClient)
 	if _, err := f.MasterForKey(t.Context(), "{0}"); err != nil {
@@ -70,12 +70,13 @@ func (n *Node) mustAdmit(t *testing.T, now clock.Instant, name string) *breaker 
 	return b
 }
 
-// The trouble of one shard leaves the others alone, has the Cluster asked for its topology, and is over for
-// it as soon as another master has it, whatever becomes of requests to the old one.
+// Trouble on one shard does not affect the other shard, and makes the client reload the topology. It is over for the
+// shard as soon as another master has it, whatever the result of requests to the old master.
 func TestBreakerOfAShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
 		n, first, second := f.node(t)
+
 		stuck := n.mustAdmit(t, 0, first)
 		for range MaxFailures {
 			n.end(n.mustAdmit(t, 0, first), 0, coretest.ErrRefused)
@@ -91,7 +92,7 @@ func TestBreakerOfAShard(t *testing.T) {
 			t.Errorf("when the other shard has answered: %v", err)
 		}
 
-		synctest.Wait() // the client has asked once
+		synctest.Wait() // the client reloads the topology once
 		f.first.Store("192.0.2.3:3")
 		time.Sleep(time.Second)
 		if _, err := n.begin(clock.Instant(time.Second-1), time.Second, false, first); !errors.Is(err, ErrNotAsked) {
@@ -106,7 +107,8 @@ func TestBreakerOfAShard(t *testing.T) {
 	})
 }
 
-// What says that another server may have taken over has a Cluster asked for its topology, at a bounded rate.
+// An error that may mean that another server has taken over makes the client of a Cluster reload the topology, at a
+// bounded rate. So does a shard that hangs.
 func TestTopologyIsAskedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFakeCluster(t)
@@ -134,8 +136,9 @@ func TestTopologyIsAskedFor(t *testing.T) {
 				t.Errorf("%v: asked %d times, want %d", c.err, got, c.want)
 			}
 		}
+
 		n.end(n.mustAdmit(t, now, name), now, nil)
-		n.mustAdmit(t, now, name) // is not answered
+		n.mustAdmit(t, now, name) // not answered
 		f.reloads.Store(0)
 		now = now.Add(2 * time.Second)
 		n.begin(now, time.Second, false, name)
@@ -146,7 +149,7 @@ func TestTopologyIsAskedFor(t *testing.T) {
 	})
 }
 
-// A Cluster of which nothing is known yet is not asked on the goroutine of the caller.
+// If the topology of a Cluster is not known yet, it is not loaded on the goroutine of the caller.
 func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
 	f := newFakeCluster(t)
 	newNode(0, f.ClusterClient).mustAdmit(t, 0, "{1}")
@@ -155,7 +158,7 @@ func TestAdmissionDoesNotWaitForTheTopology(t *testing.T) {
 	}
 }
 
-// Names of one server share a breaker, and what bounds the acquisitions over its connections.
+// Names on one server share a breaker, and the slots that limit the acquisitions over its connections.
 func TestBreakersAreOfServers(t *testing.T) {
 	f := newFakeCluster(t)
 	n, first, second := f.node(t)

@@ -18,8 +18,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A batch is bounded in what it brings along, too, so that large results do not keep a server busy for long; one
-// request goes whatever its size.
+// A batch is also bounded by the size of its payloads, so that large results do not keep a server busy for long. A
+// single request may have any size. A touch travels alone.
 func TestBatchesAreBoundedInBulk(t *testing.T) {
 	sizes := func(bulks ...int) (loads []int) {
 		var queue []request
@@ -43,6 +43,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("bulks of %d requests travel as %v, want %v", len(c.bulks), got, c.want)
 		}
 	}
+
 	alone := request{round: &Round{op: wire.OpTouch}}
 	for _, queue := range [][]request{{alone, {round: &Round{}}}, {{round: &Round{}}, alone}, {alone, alone}} {
 		var f batch
@@ -50,6 +51,7 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 			t.Errorf("%d requests travel together, one of which is to be alone", len(f.requests))
 		}
 	}
+
 	var f batch
 	urgent := f.load([]request{{round: &Round{PayloadSize: 64 << 10}}}, 0)
 	if asking := f.load([]request{{round: &Round{}}}, 0); len(urgent) != 0 || len(asking) != 1 {
@@ -57,7 +59,8 @@ func TestBatchesAreBoundedInBulk(t *testing.T) {
 	}
 }
 
-// A request whose connection broke travels with at most half as many as before, whatever came meanwhile.
+// A request whose connection broke has a smaller maximum batch. Its next batch keeps to this maximum, whatever else is
+// queued.
 func TestLostRequestsTravelWithFewer(t *testing.T) {
 	fresh := request{round: &Round{}}
 	lost := request{round: &Round{}, maxBatch: 2}
@@ -83,8 +86,8 @@ func TestLostRequestsTravelWithFewer(t *testing.T) {
 	}
 }
 
-// The more batches are under way, the longer the next one waits; the second half of the connections goes slowly. A single
-// node that is far away has two without a wait.
+// The more batches are in flight, the longer the next one waits. The second half of the connections is used slowly. A
+// single node that is far away gets two batches without a wait.
 func TestPace(t *testing.T) {
 	const near, far = 2 * MinPace, 2*MinPace + 1
 	conf := config
@@ -104,7 +107,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Connections that are all in use are no failure of the node.
+// If all connections of the pool are in use, that is not a failure of the node.
 func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	n := aloneNode(t)
 	for range 9 {
@@ -116,7 +119,7 @@ func TestPoolTimeoutsDoNotOpenTheCircuit(t *testing.T) {
 	}
 }
 
-// A round ends with the last vote, whatever its outcome; and a vote that comes later is not counted.
+// A round ends with the last vote, whatever its outcome. A later vote is not counted.
 func TestRoundEndsWithTheLastVote(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= 5; n++ {
@@ -137,7 +140,7 @@ func TestRoundEndsWithTheLastVote(t *testing.T) {
 	}
 }
 
-// A consenting asker has all of its requests sent.
+// A consenting asker lets all of its requests be sent.
 type consenting struct{}
 
 func (consenting) ReplyCallbacks() *callback.Queue { return nil }
@@ -145,7 +148,7 @@ func (consenting) ReplyCallbacks() *callback.Queue { return nil }
 func (consenting) StartSend(wire.Op, int) bool                       { return true }
 func (consenting) OnReply(_ wire.Op, got Reply) (wire.Verdict, bool) { return got.Verdict, false }
 
-// A slot that the first lane in line has no use for any more goes to the next.
+// A slot that the first lane in line no longer needs goes to the next lane.
 func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := testutil.NewNodes(t, 1)[0]
@@ -174,7 +177,7 @@ func TestSlotsGoToWhoCanUseThem(t *testing.T) {
 	})
 }
 
-// newGroup is one over a server, to be ended.
+// newGroup returns a group over one server. The caller must end it.
 func newGroup(server *testutil.Node) *Group {
 	return New([]redis.UniversalClient{server.ClientWith(func(o *redis.Options) { o.MaxRetries = -1 })}, config)
 }
@@ -187,7 +190,7 @@ func (g *Group) end() {
 
 var config = Config{Timeout: time.Second, Window: 500 * time.Millisecond, MaxTTL: time.Minute, Prefix: "lockkit:", Logger: slog.New(slog.DiscardHandler)}
 
-// What failed, or was not sent, is no answer that Close would go on waiting for.
+// An error reply is an answer of the node, but a refused connection is not. Close waits on only while nodes answer.
 func TestAnswersOfNodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := testutil.NewNodes(t, 1)[0]
@@ -210,7 +213,7 @@ func TestAnswersOfNodes(t *testing.T) {
 	})
 }
 
-// mayEnd is an asker whose attempt ends.
+// A mayEnd is an asker whose attempt can end.
 type mayEnd struct {
 	consenting
 	ended bool
@@ -218,8 +221,8 @@ type mayEnd struct {
 
 func (m *mayEnd) StartSend(wire.Op, int) bool { return !m.ended }
 
-// Between a batch's leaving the queue and its leaving the process, a request that was counted as not sent, or whose
-// attempt has ended, is left out: nobody would release what it grants.
+// After a batch has left the queue, a request is dropped if it was counted as not sent, if its attempt has ended, or if
+// it is too old. If it were sent, nothing would release what it acquires.
 func TestNotEveryRequestBoards(t *testing.T) {
 	for name, meanwhile := range map[string]func(r *Round, a *mayEnd){
 		"it was counted as not sent": func(r *Round, _ *mayEnd) { r.TimeOut() },
@@ -250,7 +253,7 @@ func TestNotEveryRequestBoards(t *testing.T) {
 	}
 }
 
-// A request waits no longer for its turn than it is worth, whatever longer leases others have.
+// A request waits for its turn only as long as it is worth sending, even if other processes have longer leases.
 func TestRequestsWaitAsLongAsTheyAreWorth(t *testing.T) {
 	g := &Group{Conf: config}
 	g.Head.Store(wire.NewPreamble(0, 24*time.Hour, 0))
@@ -271,7 +274,7 @@ func TestRequestsWaitAsLongAsTheyAreWorth(t *testing.T) {
 	}
 }
 
-// What is worth less time does not wait behind what is worth more.
+// Requests that are worth sending for a short time do not stay behind requests that are worth it for longer.
 func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := testutil.NewNodes(t, 1)[0]
@@ -280,6 +283,7 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 		g.Nodes[0].Connections = 1
 		server.Hang()
 		defer server.Up()
+
 		end := func(n int, lease time.Duration) {
 			for range n {
 				var r Round
@@ -290,11 +294,13 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 				r.Abandon()
 			}
 		}
+
 		const long, short = 4 * MaxBatch * 10, 2000
 		end(long, time.Hour)
 		end(short, 5*time.Second)
-		time.Sleep(time.Minute) // the client may take some seconds to give a request up
+		time.Sleep(time.Minute) // the client may take some seconds to give up a request
 		synctest.Wait()
+
 		l := g.Buckets[0].lanes[0]
 		l.mu.Lock()
 		defer l.mu.Unlock()
@@ -309,7 +315,7 @@ func TestStaleRequestsAreFoundBehindOthers(t *testing.T) {
 	})
 }
 
-// A batch that is lost is one failure of the node, not one for each request.
+// A lost batch is one failure of the node, not one for each request.
 func TestLostBatchIsOneFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGroup(testutil.NewNodes(t, 1)[0])
@@ -329,7 +335,7 @@ func TestLostBatchIsOneFailure(t *testing.T) {
 	})
 }
 
-// Each guard bucket has a lane of its own on each node, also where a Cluster stands beside a plain server.
+// Each guard bucket has its own lane on each node, even if one node is a Cluster and another one a plain server.
 func TestLanesOfAMixedList(t *testing.T) {
 	plain := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { plain.Close() })

@@ -13,21 +13,21 @@ import (
 	"github.com/lockkit/lockkit/core/internal/coretest"
 )
 
-// aloneNode is a node whose client nobody uses.
+// aloneNode returns a node whose client is not used.
 func aloneNode(t *testing.T) *Node {
 	c := redis.NewClient(&redis.Options{})
 	t.Cleanup(func() { c.Close() })
 	return newNode(0, c)
 }
 
-// A node in trouble is left alone but for one probe per timeout, and for what must be sent.
+// A node in trouble gets only one probe per timeout, and the requests that must be sent.
 func TestCircuit(t *testing.T) {
 	const timeout = time.Second
 	broken := errors.New("connection reset")
 	type step struct {
 		at   time.Duration
-		end  error // of a request under way; errNone = nothing ends
-		want error // of asking then
+		end  error // of a request in flight; errNone: none ends
+		want error // of a new request
 	}
 	errNone := errors.New("")
 	for name, steps := range map[string][]step{
@@ -54,7 +54,7 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
-// A request that was lost makes a node look hung only until it answers another.
+// A lost request makes a node look hung only until the node answers another request.
 func TestCircuitForgetsALostRequest(t *testing.T) {
 	n := aloneNode(t)
 	n.begin(0, time.Second, false, "") // lost
@@ -72,7 +72,7 @@ type redisError struct{}
 func (redisError) Error() string { return "ERR" }
 func (redisError) RedisError()   {}
 
-// The end of a dial's own time explains, and is not the end of the caller's.
+// The timeout of a dial explains a failure, but does not count as the caller's deadline.
 func TestCauseIsNotTheCallersDeadline(t *testing.T) {
 	t.Parallel()
 	n := aloneNode(t)

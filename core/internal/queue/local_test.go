@@ -8,7 +8,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Whoever is given the turn while leaving passes it on.
+// A caller that gets the turn while it leaves passes it on.
 func TestTurnComesWhileLeaving(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		taken := 0
@@ -19,7 +19,8 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			go func() { entered <- q.Enter(ctx, nil, "k", &Turn{}) }()
 			synctest.Wait()
-			if i%2 == 0 { // both before the waiter runs, in either order
+			// Both happen before the waiter runs, in either order.
+			if i%2 == 0 {
 				q.PassOn("k")
 				cancel()
 			} else {
@@ -40,7 +41,7 @@ func TestTurnComesWhileLeaving(t *testing.T) {
 	})
 }
 
-// A turn with which the nodes have been asked is taken also by one who leaves: somebody must end what was asked.
+// If the request of a turn was sent, even a caller that leaves takes the turn, because it must end the attempt.
 func TestTurnThatAskedIsTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := NewLocalQueue(0, func(int) int { return 0 })
@@ -61,8 +62,8 @@ func TestTurnThatAskedIsTaken(t *testing.T) {
 	})
 }
 
-// lineUp makes callers stand in line for a key, and returns what makes them give up, and where each says whether it
-// has the turn.
+// lineUp starts callers that wait in line for a key, and returns when all are in line. giveUp makes them give up. Each
+// caller sends to entered whether it has the turn.
 func lineUp(t *testing.T, q *LocalQueue[int], key string, callers int) (giveUp func(), entered chan bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -84,8 +85,7 @@ func lineUp(t *testing.T, q *LocalQueue[int], key string, callers int) (giveUp f
 	return cancel, entered
 }
 
-// A caller that gives up waits for nobody: not for the lock of all keys, which it would take from others. To look why
-// the turn has not come, it waits for no reader.
+// A caller that gives up does not wait for the lock of all keys. Blocker does not wait for readers of that lock.
 func TestGivingUpTakesNoLock(t *testing.T) {
 	q := NewLocalQueue(0, func(int) int { return 0 })
 	q.TryEnter("k")
@@ -105,7 +105,7 @@ func TestGivingUpTakesNoLock(t *testing.T) {
 	testutil.Receive(t, why)
 }
 
-// Callers that have given up are passed, however many they are, and the next caller has the turn.
+// The turn skips all callers that have given up, however many, and goes to the next one.
 func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 	q := NewLocalQueue(0, func(int) int { return 0 })
 	q.TryEnter("k")
@@ -124,6 +124,7 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 			t.Errorf("%d callers are left in line", n)
 		}
 	}
+
 	giveUp, gone := lineUp(t, q, "k", 2*maxPops)
 	giveUp()
 	for range 2 * maxPops {
@@ -132,17 +133,18 @@ func TestTurnPassesThoseThatGaveUp(t *testing.T) {
 	if next := q.PassToNext("k"); next != nil {
 		t.Error("one that gave up has the turn")
 	}
+
 	q.PassOn("k")
 	if len(q.queues) != 0 {
 		t.Error("the line is kept though nobody has the turn")
 	}
 }
 
-// What is kept of callers that gave up is bounded by how many were in line at one time.
+// The number of kept turns of callers that gave up is bounded.
 func TestLineForgetsThoseThatGaveUp(t *testing.T) {
 	q := NewLocalQueue(0, func(int) int { return 0 })
 	q.TryEnter("k")
-	lineUp(t, q, "k", 1) // goes on waiting before them
+	lineUp(t, q, "k", 1) // keeps waiting before the others
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 10_000 {
@@ -151,7 +153,8 @@ func TestLineForgetsThoseThatGaveUp(t *testing.T) {
 	if n := len(q.queues["k"].waiters); n != 1 {
 		t.Errorf("%d turns are kept, of one caller that waits", n)
 	}
-	for range 10 * sweepEvery { // as those that find the lock taken
+	// These callers give up as if the lock was taken.
+	for range 10 * sweepEvery {
 		var one Turn
 		q.join("k", &one)
 		one.resolve(turnAbandoned)

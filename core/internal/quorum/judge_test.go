@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// voted is a tally of so many votes of each kind.
+// voted returns a tally of the votes.
 func voted(votes ...Vote) *Tally {
 	t := New(nil, len(votes), All(len(votes)))
 	for i, v := range votes {
@@ -15,7 +15,7 @@ func voted(votes ...Vote) *Tally {
 	return &t
 }
 
-// What keeps an attempt from the key is told apart by what the call can do about it.
+// Reasons that keep an attempt from the key are different outcomes if the call can do different things about them.
 func TestAcquired(t *testing.T) {
 	t.Parallel()
 	granted, pending := NewVote(wire.Granted, nil), NewVote(wire.Pending, nil)
@@ -47,8 +47,8 @@ func TestAcquired(t *testing.T) {
 	}
 }
 
-// What becomes of a lease: a confirmation by a quorum, unless time stood still here; a refusal by so many that no quorum is
-// left; and nothing else.
+// A lease operation is confirmed by a quorum, unless a quorum shows that this process's clock stopped. It is refused if
+// so many nodes refuse it that no quorum is left. Otherwise it is inconclusive.
 func TestFates(t *testing.T) {
 	t.Parallel()
 	granted, gone, failed := NewVote(wire.Granted, nil), NewVote(wire.Gone, nil), NewVote(wire.Failed, nil)

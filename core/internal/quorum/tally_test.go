@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// ballotOf is a vote in short: g granted, h held, d and e done under two ballots, q quarantined, x failed,
-// o gone, l healed, . pending.
+// ballotOf returns the vote for a symbol: g granted, h held, d and e done under two ballots, q quarantined, x failed, o
+// gone, l healed, . pending.
 func ballotOf(symbol byte) Vote {
 	switch symbol {
 	case 'g':
@@ -43,7 +43,7 @@ func tallyOf(ballots string) Tally {
 
 func doneIn(t *Tally) int { n, _ := t.CountDone(); return n }
 
-// outcomeOf names what a round comes to that ended with these votes.
+// outcomeOf names the outcome of an acquisition whose round ended with these votes.
 func outcomeOf(t *Tally) string {
 	switch t.AcquireOutcome() {
 	case Won:
@@ -71,9 +71,9 @@ func TestAcquiredTable(t *testing.T) {
 		{"gg.", true, "won"}, {"g..", false, ""}, {"gh.", false, ""}, {"hh.", true, "held"}, {"ghh", true, "held"}, {"ghx", true, "held"},
 		{"gd.", false, ""}, {"gdh", true, "recover"}, {"gdx", true, "recover"}, {"ddx", true, "done"}, {"dex", true, "recover"}, {"dd.", true, "done"},
 		{"xx.", true, "unavailable"}, {"xq.", true, "unavailable"}, {"gqq", true, "unavailable"}, {"hxq", true, "unavailable"}, {"x..", false, ""},
-		// A node on which the attempt is over already would vote, too.
+		// A node on which the attempt is over already counts as a node that can vote.
 		{"goo", true, "held"}, {"oxx", true, "unavailable"}, {"oo.", true, "held"}, {"ogg", true, "won"},
-		// An even number of nodes can split evenly: nobody has a quorum, and the key is taken.
+		// An even number of nodes can split evenly. Then no attempt has a quorum, and the key counts as held.
 		{"gghh", true, "held"}, {"ggh.", false, ""}, {"ghh.", true, "held"}, {"gghx", true, "held"}, {"ggxx", true, "unavailable"},
 		{"gggh", true, "won"}, {"ggdd", true, "recover"}, {"ddee", true, "recover"}, {"ddd.", true, "done"},
 		{"ggg..", true, "won"}, {"gghh.", false, ""}, {"gghhx", true, "held"}, {"hhh..", true, "held"}, {"ggxxx", true, "unavailable"},
@@ -88,9 +88,9 @@ func TestAcquiredTable(t *testing.T) {
 	}
 }
 
-// However many nodes, whatever they vote and in whichever order: once a round is over, no vote that is still
-// to come could have changed its outcome; and when none is to come, it is over. A vote counts the same
-// whenever it comes, so all orders are all sets of votes that are still pending.
+// Once a round is decided, no vote that is still to come could have changed its outcome. A round with all votes is
+// decided. This is tried for one to five nodes and all votes. A vote counts the same whenever it comes, so all sets of
+// pending votes cover all orders.
 func TestAcquiredIsFinal(t *testing.T) {
 	t.Parallel()
 	const symbols = "ghdeqxo"
@@ -107,7 +107,7 @@ func TestAcquiredIsFinal(t *testing.T) {
 			outcome := outcomeOf(&tally)
 			each(tally.Pending, symbols, func(rest string) {
 				full := tallyOf(fill(ballots, rest))
-				// A record that a straggler shows is not waited for.
+				// A round that has won does not wait for the record on a straggler.
 				if later := outcomeOf(&full); later != outcome && !(outcome == "won" && later == "recover") {
 					change := outcome + " becomes " + later
 					if changed[change]++; changed[change] == 1 {
@@ -119,7 +119,7 @@ func TestAcquiredIsFinal(t *testing.T) {
 	}
 }
 
-// A quorum that confirmed, and one that no longer can, are final too.
+// A confirmation by a quorum is final, and so is the finding that no quorum can confirm any more.
 func TestSettledIsFinal(t *testing.T) {
 	t.Parallel()
 	const symbols = "glox"
@@ -130,7 +130,7 @@ func TestSettledIsFinal(t *testing.T) {
 			if tally.LeaseDecided() != (confirmed || outvoted) || confirmed && outvoted {
 				t.Errorf("%s: settled %v, confirmed %v, outvoted %v", ballots, tally.LeaseDecided(), confirmed, outvoted)
 			}
-			possible := false // that a quorum confirms
+			possible := false // a quorum can still confirm
 			each(tally.Pending, symbols, func(rest string) {
 				full := tallyOf(fill(ballots, rest))
 				possible = possible || full.Confirmed()
@@ -164,7 +164,7 @@ func each(n int, symbols string, f func(word string)) {
 	grow(0)
 }
 
-// fill puts the votes of rest where ballots are pending.
+// fill replaces the pending ballots with the votes of rest.
 func fill(ballots, rest string) string {
 	full := []byte(ballots)
 	for i := range full {
@@ -247,7 +247,7 @@ func sameOf(t *Tally) any     { return fmt.Sprint(t.SameServer()) }
 func waitOf(t *Tally) any     { return t.RetryAfter() }
 func outvotedOf(t *Tally) any { return t.Outvoted() }
 
-// A completion that no quorum can accept waits for those who may tell that it is recorded already.
+// A completion that no quorum can accept waits for nodes that may report that it is recorded already.
 func TestRecordDecided(t *testing.T) {
 	t.Parallel()
 	for ballots, want := range map[string]bool{"...": false, "gg.": true, "go.": false, "oo.": true, "d..": false, "dd.": true, "do.": false,
@@ -258,7 +258,7 @@ func TestRecordDecided(t *testing.T) {
 	}
 }
 
-// Only nodes that were asked are waited for, and two majorities always share a node.
+// A tally waits only for nodes that were asked. Two quorums always share a node.
 func TestQuorum(t *testing.T) {
 	t.Parallel()
 	for n := 1; n <= MaxNodes; n++ {

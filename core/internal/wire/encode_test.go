@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Requests are encoded exactly like this: a change here changes the protocol between releases. Numbers are written as
-// text between braces, and texts with their length: "5:hello".
+// argumentLists has the exact encodings of requests: a change here changes the protocol between releases. Numbers are
+// written as text between braces, and texts with their length: "5:hello".
 var argumentLists = map[string]string{
 	"acquire":                     "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {0} {0}",
 	"acquire, carrying":           "p{0}r:k p{0}x:a p{0}g | head A 1 {6500001} {7500001} {5000000} {10000} 8:86410000 {7000000} 1:a {17} 0: {0} 7:\x00\x00\x04hint {0}",
@@ -52,6 +52,7 @@ func TestArgumentLists(t *testing.T) {
 	lease, bury, me := MillisOf(10*time.Second), MillisOf(3*time.Second), k.Channel(0, "me")
 	proposal, waiter := StampOf(time.UnixMicro(7_000_000)), b.Waiter()
 	waiter.Ticket = StampOf(time.UnixMicro(6_000_000))
+
 	requests := map[string]Request{
 		"acquire":                     l.Acquire(lease, Acquire{ProposedToken: proposal}),
 		"acquire, carrying":           l.Acquire(lease, Acquire{ProposedToken: proposal, Carried: Holder{Hint: "hint"}.Carried()}),
@@ -78,6 +79,7 @@ func TestArgumentLists(t *testing.T) {
 		"mark": k.Mark(0, lease), "check a mark": k.CheckMark(0, ">10000@7"), "lower": k.Lower(0, lease, ">10000@7"), "unmark": k.Unmark(0),
 		"forget": k.Forget("k", 9), "probe": k.Probe(0, false),
 	}
+
 	for name, want := range argumentLists {
 		want = strings.Replace(strings.Replace(want, "| head", "| "+argumentHead, 1), "| bare", "| "+argumentBare, 1)
 		if got := written(h.Encode(1, Repeat(requests[name]), "0123abcd.77", time.UnixMicro(7_000_001)).Args()); got != want {
@@ -152,10 +154,12 @@ func unpacked(text []byte) (words []string) {
 			}
 		}
 	}
+
 	read("Bddddd")
 	if text[0] == 1 {
 		read("ssd")
 	}
+
 	for in.rest != "" && !in.invalid {
 		kind, count := in.take(1)[0], 1
 		words = append(words, string(rune(kind)))

@@ -51,6 +51,7 @@ func TestPatterns(t *testing.T) {
 		slices.Sort(names)
 		return names
 	}
+
 	for _, prefix := range []string{"lockkit:", "a*b:", "a?b:", "a[b]c:", `a\b:`, `a\*[^-]?:`, "*", "[", `\`} {
 		for _, buckets := range []int{1, Buckets} {
 			k, n := NewKeyspace(prefix, buckets, false), testutil.StartNode()
@@ -66,10 +67,12 @@ func TestPatterns(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+
 			slices.Sort(mine)
 			if got := found(n, k.Everything()); !slices.Equal(got, mine) {
 				t.Errorf("under %q are %q, want %q", prefix, got, mine)
 			}
+
 			for glob, want := range map[string][]string{"order:?": {k.Resource("order:1")}, `order\*`: {k.Resource("order*")}, "nothing*": nil,
 				"*order:1": {k.Resource("order:1"), k.Resource("}r:order:1")}} {
 				var got []string

@@ -19,7 +19,7 @@ import (
 
 var leanStates = flag.Int("lean.states", 3000, "how many states TestPlainIsComplete tries on each kind of node")
 
-// The plain code replies and stores the same as the complete code, on random states, for random requests, alone and in
+// The plain code replies and stores the same as the complete code, for random requests on random states, alone and in
 // batches. Both run at the same time of a stopped clock.
 func TestPlainIsComplete(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
@@ -56,13 +56,13 @@ type differential struct {
 	us      int64 // the time of the stopped clock
 	history string
 	r       *rand.Rand
-	easy    bool           // states and requests that mostly fit together,
+	easy    bool           // states and requests mostly fit together
 	spiced  bool           // except for a detail or two
 	focus   int            // the most frequent kind of request
 	plain   map[string]int // number of commands that were answered by the clock alone, by kind
 }
 
-// A side is the place of one of both runs: each has its own prefix.
+// A side is one of the two runs. Each has its own prefix.
 type side struct {
 	k     *Keyspace
 	locks map[string]*Lock
@@ -92,6 +92,7 @@ func (d *differential) try(seed uint64) {
 	if !d.odd(2) {
 		wall = time.UnixMicro(d.us - 300)
 	}
+
 	memory, record := d.guard(maxTTL, lag)
 	values := map[string]string{"k": d.value("attempt-1"), "j": d.value("attempt-2"), "i": d.value("attempt-3")}
 	tombs := map[string]string{}
@@ -100,6 +101,7 @@ func (d *differential) try(seed uint64) {
 			tombs[id] = one(d.r, "1", "2", "3", "4")
 		}
 	}
+
 	n := 1
 	if d.rarely(2) {
 		n = 2 + d.r.IntN(6)
@@ -111,6 +113,7 @@ func (d *differential) try(seed uint64) {
 	for i := range seeds {
 		seeds[i] = d.r.Uint64()
 	}
+
 	var sides [2]*side
 	var requests [2][]Request
 	for i, prefix := range []string{"A", "B"} {
@@ -160,7 +163,7 @@ local redis = {call = stopped(real.call), pcall = stopped(real.pcall)}
 
 var attempts = []string{"attempt-1", "attempt-2", "attempt-3", "x", "y", "z"} // the first three own the keys if d is easy
 
-// guard returns the memory that the client assumes, and the guard record; "" = none.
+// guard returns the memory that the client assumes, and the guard record, or "" for none.
 func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) {
 	now := d.us / 1000
 	since := now - (maxTTL + lag).Milliseconds() - one(d.r, int64(0), 0, 1, -1, 1000, 100_000)
@@ -178,7 +181,8 @@ func (d *differential) guard(maxTTL, lag time.Duration) (memory, record string) 
 	return memory, record
 }
 
-// value returns the stored value of a key; "" = none, "hash" = a value of another type. owner owns it if d is easy.
+// value returns the stored value of a key: "" for none, "hash" for a value of another type. If d is easy, owner owns
+// it.
 func (d *differential) value(owner string) string {
 	now := d.us / 1000
 	v := testutil.Resource{
@@ -200,12 +204,14 @@ func (d *differential) value(owner string) string {
 	if d.rarely(3) && v.Expiry > 0 && !(d.easy && d.focus%4 == 0) {
 		v.Metadata = Holder{Note: "note", Hint: "hint"}.Carried()
 	}
-	if d.odd(8) { // another owner, whose name begins with that of the first or whose note is that name
+	// The value has another owner. Its name begins with that owner's name, or the note is that name.
+	if d.odd(8) {
 		v.Metadata, v.Owner = Holder{Note: owner}.Carried(), one(d.r, attempts[0], attempts[1], owner+"0")
 	}
 	if d.odd(8) {
 		v.Next, v.TurnUntil = one(d.r, attempts...), now+one(d.r, int64(-1), 0, 1000)
-		if v.Next == attempts[0] && d.rarely(2) { // a name that ends where the length of the carried texts would stand, with the same byte
+		// This name ends where the length of the carried texts would stand, with the same byte.
+		if v.Next == attempts[0] && d.rarely(2) {
 			v.Metadata = Holder{Note: strings.Repeat("n", int('1')-len(v.Next)-3)}.Carried()
 		}
 	}
@@ -215,6 +221,7 @@ func (d *differential) value(owner string) string {
 	if d.odd(10) {
 		v.MayHaveWaiter, v.Ended = true, one(d.r, 0, now-20, now-1000)
 	}
+
 	text := v.String()
 	if d.odd(10) {
 		return one(d.r, "hash", "text", text[:len(text)/2], text+"x", "\x04", "\x02"+text[1:], "\x04"+text[1:25]+"\xff"+strings.Repeat("y", d.r.IntN(60)), "\x01"+text[1:])
@@ -246,6 +253,7 @@ func (d *differential) request(s *side, i int, maxTTL time.Duration) Request {
 	if d.odd(5) {
 		focus = d.r.IntN(4)
 	}
+
 	switch focus {
 	case 0, 4:
 		a := Acquire{Settle: d.odd(15), ProposedToken: StampOf(time.UnixMicro(one(d.r, d.token(), d.us+2_500_001, d.us-2_500_001))), Carried: carried}
@@ -323,7 +331,7 @@ func (s *side) put(d *differential, values, tombs map[string]string, record stri
 	}
 }
 
-// dump returns the values that a node stores, and their remaining lives, which a busy machine may shorten.
+// dump returns the values that a node stores, and their remaining lives. A busy machine may shorten the lives.
 func (s *side) dump(d *differential) (all []string, lives []time.Duration) {
 	ctx := context.Background()
 	cmds, err := d.c.Pipelined(ctx, func(p redis.Pipeliner) error {
@@ -388,6 +396,7 @@ func (d *differential) compare(seed uint64, sides [2]*side, requests []Request, 
 			}
 		}
 	}
+
 	got, lives := sides[0].dump(d)
 	want, wantLives := sides[1].dump(d)
 	for i := range got {

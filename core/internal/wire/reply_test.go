@@ -48,7 +48,7 @@ func TestParse(t *testing.T) {
 			"NOGUARD 5":                                        {Verdict: Unguarded, Clock: 5000},
 			"HELD 5 7000 abc-1 0 " + strings.Repeat("x", 1000): {Verdict: Held, Owner: "abc-1", Clock: 5000, Remaining: 7000 * ms},
 		}, []string{
-			// A reply of another script, or of none, is no grant, least of all one with token 0.
+			// A reply of another script, or of no script, is not a grant. Nor is a reply with token 0.
 			"OK", "OK 5", "OK 5 6", "AGAIN", "GONE", "+OK", "HEALED 5 9 -", "PASSED 5 9 -", "WAIT 5", "FORGOT 5", "NEW x",
 			"OK 5 0 15 -", "OK 0 6 15 -", "OK 5 6 4 -", "OK 5 9007199254740992 15 -", "OK 5 9223372036854775807 15 -", "OK 5 6 15",
 			"OK 5 6 15 ", "OK 5 6 x -", "OK 5 x 15 -", "OK 5 -6 15 -", "OK 5 1.7951808857046e+15 15 -", "OK 5: 6 15 -", "OK 5:x 6 15 -",
@@ -158,7 +158,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// requestOf returns a request for op, which decodes its replies.
+// requestOf returns a request for op. The request decodes replies to op.
 func requestOf(op Op) Request { return Request{op: op} }
 
 // wantWellFormed checks that the fields of a reply are in range.

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// started starts servers, or skips the test where they are not installed.
+// started starts servers, or skips the test if they are not installed.
 func started(t *testing.T, start func(context.Context) ([]backend, func(), error)) []backend {
 	t.Helper()
 	backends, stop, err := start(t.Context())
@@ -58,7 +58,7 @@ func opened(t *testing.T, b backend) way {
 	return w
 }
 
-// What holds for each way.
+// Rules for every way.
 func TestWays(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(context.Context) ([]backend, func(), error){
@@ -77,7 +77,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// oneAtATime has contenders add to a number in two steps. None is lost, and no store had to refuse one.
+// oneAtATime makes contenders add to a number in two steps. No update is lost, and the store refuses none.
 func oneAtATime(t *testing.T, b backend) {
 	const contenders, turns = 4, 10
 	s, err := openStore(filepath.Join(t.TempDir(), "store"))
@@ -85,7 +85,8 @@ func oneAtATime(t *testing.T, b backend) {
 		t.Fatal(err)
 	}
 	defer s.db.Close()
-	var latest uint64 // of the holder before: the lock protects it
+
+	var latest uint64 // of the holder before; the lock protects it
 	var group sync.WaitGroup
 	for range contenders {
 		w := opened(t, b)
@@ -108,6 +109,7 @@ func oneAtATime(t *testing.T, b backend) {
 			}
 		})
 	}
+
 	group.Wait()
 	if value, err := s.read(t.Context(), "contended"); value != contenders*turns || err != nil {
 		t.Errorf("%d of %d updates, %v", value, contenders*turns, err)
@@ -116,7 +118,7 @@ func oneAtATime(t *testing.T, b backend) {
 
 var errWork = errors.New("the work failed")
 
-// tokensGrow has holders fail, one after the other: what they were given is given to nobody else.
+// tokensGrow makes holders fail, one after another. Each of them has a greater token than the one before.
 func tokensGrow(t *testing.T, b backend) {
 	var latest uint64
 	for range 3 {
@@ -133,9 +135,10 @@ func tokensGrow(t *testing.T, b backend) {
 	}
 }
 
-// staleWrite pauses a process that holds the key: its write is refused, and it is told.
+// staleWrite pauses a process that holds the key. Its late write is refused, and its call returns an error.
 func staleWrite(t *testing.T, b backend) {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // nobody gets the key where silence does not end a lock
+	// If silence does not end a lock, the key stays taken.
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	p, err := pauseHolder(ctx, b, filepath.Join(t.TempDir(), "store"))
 	if errors.Is(err, errNoPause) {
@@ -155,8 +158,8 @@ func staleWrite(t *testing.T, b backend) {
 	}
 }
 
-// The holder of an etcd session whose lease ends hears of it, also if it is done at once, and the next call begins another
-// session.
+// If the lease of an etcd session ends, the call of the holder returns an error, even if its function returns at once.
+// The next call begins another session.
 func TestEtcdSessionLost(t *testing.T) {
 	t.Parallel()
 	b := started(t, startEtcds)[0]
@@ -184,7 +187,7 @@ func TestEtcdSessionLost(t *testing.T) {
 	}
 }
 
-// Replicas start together, on a database without the table.
+// Replicas can start together on a database without the table.
 func TestPostgresOpenedAtOnce(t *testing.T) {
 	t.Parallel()
 	b := started(t, startPostgres)[0]
@@ -202,7 +205,7 @@ func TestPostgresOpenedAtOnce(t *testing.T) {
 	all.Wait()
 }
 
-// A holder whose connection PostgreSQL ends is told when it commits, and its token is not given out again.
+// If PostgreSQL ends the connection of a holder, its commit fails, and its token is not given out again.
 func TestPostgresConnectionKilled(t *testing.T) {
 	t.Parallel()
 	b := started(t, startPostgres)[0]
@@ -225,6 +228,7 @@ func TestPostgresConnectionKilled(t *testing.T) {
 	if err == nil {
 		t.Error("the commit went through")
 	}
+
 	err = w.Do(t.Context(), "key", func(_ context.Context, token uint64) error {
 		second = token
 		return nil
@@ -234,7 +238,7 @@ func TestPostgresConnectionKilled(t *testing.T) {
 	}
 }
 
-// Of two that raised the token before either locked the row, the one with the smaller token does not work.
+// Two calls may raise the token before either locks the row. Then the call with the smaller token does not run.
 func TestPostgresTokenOvertaken(t *testing.T) {
 	t.Parallel()
 	w := opened(t, started(t, startPostgres)[0]).(*postgresWay)
@@ -290,7 +294,7 @@ func TestMissingServer(t *testing.T) {
 	}
 }
 
-// The document has the place for the tables, and keeps the rest of itself.
+// writeInto replaces the tables in the document, and keeps the rest.
 func TestWriteInto(t *testing.T) {
 	t.Parallel()
 	const document = "../../../docs/choose.md"

@@ -20,7 +20,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is how long to wait for what takes seconds on a machine with nothing else to do.
+// patience is how long a test waits for an event that takes seconds on an idle machine.
 const patience = 5 * time.Minute
 
 // chromium is the browser of all tests.
@@ -50,7 +50,7 @@ func options() []chromedp.ExecAllocatorOption {
 	return options
 }
 
-// executable is a Chromium, or "" without one.
+// executable returns a Chromium, or "" if there is none.
 func executable() string {
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
 		if path, err := exec.LookPath(name); err == nil {
@@ -60,7 +60,7 @@ func executable() string {
 	return ""
 }
 
-// needBrowser skips a test without a browser, where that is allowed, and starts the browser for the first one.
+// needBrowser skips the test if there is no browser and none is required. It starts the browser for the first test.
 func needBrowser(t *testing.T) {
 	t.Helper()
 	switch want := os.Getenv("LOCKKIT_CHROMIUM"); {
@@ -79,18 +79,18 @@ func needBrowser(t *testing.T) {
 
 var running = sync.OnceValue(func() error { return chromedp.Do(chromium) })
 
-// A tab shows a page in a window of its own, and notes what the page should not do.
+// A tab shows a page in a window of its own, and records the page's faults.
 type tab struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu       sync.Mutex
 	wrong    []string
-	offline  bool // the playground is gone: requests fail
+	offline  bool // the playground is gone, so requests fail
 	requests []string
 }
 
-// newTab returns a tab of a width and a colour scheme: light or dark.
+// newTab returns a tab with a size and a color scheme, light or dark.
 func newTab(t *testing.T, width, height int64, scheme string) *tab {
 	t.Helper()
 	needBrowser(t)
@@ -98,7 +98,8 @@ func newTab(t *testing.T, width, height int64, scheme string) *tab {
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext(), chromedp.WithListener(b.hear))
 	t.Cleanup(cancel)
 	b.ctx = ctx
-	if err := chromedp.Do(ctx); err != nil { // without a timeout, which would be the tab's
+	// A timeout here would end the tab.
+	if err := chromedp.Do(ctx); err != nil {
 		t.Fatal(err)
 	}
 	command(b, network.Enable, network.EnableParams{})
@@ -116,7 +117,7 @@ func newTab(t *testing.T, width, height int64, scheme string) *tab {
 	return b
 }
 
-// becomes is a window of another size, or colours.
+// becomes changes the size and the color scheme of the window.
 func (b *tab) becomes(width, height int64, scheme string) {
 	b.t.Helper()
 	b.do(chromedp.EmulateViewport(width, height))
@@ -140,7 +141,7 @@ func (b *tab) hear(event any) {
 			b.wrong = append(b.wrong, fmt.Sprintf("console: %s %s", e.Type, e.Args[0].Value))
 		}
 	case *log.EventEntryAdded: // also violations of the Content-Security-Policy
-		// The browser itself notes answers that are no success: a refusal is one.
+		// The browser logs each response that is no success. A refusal by the playground is such a response.
 		refusal := e.Entry.Source == log.EntrySourceNetwork && strings.HasSuffix(e.Entry.URL, "/do")
 		if e.Entry.Level == log.EntryLevelError && !refusal && !(b.offline && e.Entry.Source == log.EntrySourceNetwork) {
 			b.wrong = append(b.wrong, fmt.Sprintf("log: %s %s", e.Entry.Text, e.Entry.URL))
@@ -164,7 +165,7 @@ func (b *tab) setOffline(offline bool) {
 	b.offline = offline
 }
 
-// patiently runs an action, for as long as patience lasts.
+// patiently runs an action with patience as its timeout.
 func patiently[T any](b *tab, action chromedp.Action[T]) (T, error) {
 	ctx, cancel := context.WithTimeout(b.ctx, patience)
 	defer cancel()
@@ -185,14 +186,14 @@ func command[P, R any](b *tab, c cdp.Command[P, R], params P) {
 	}
 }
 
-// open opens the page of a playground, and waits until it shows something.
+// open opens the page of a playground, and waits until the verdict is green.
 func (b *tab) open(p *program) {
 	b.t.Helper()
 	b.do(chromedp.Navigate(p.url))
 	b.await(`document.querySelector('#verdict').dataset.ok === 'true'`)
 }
 
-// value is what an expression, or a promise, comes to.
+// value returns the value of an expression, or of its promise.
 func value[T any](b *tab, expression string) T {
 	b.t.Helper()
 	v, err := patiently(b, chromedp.Evaluate[T](expression, chromedp.EvalAwaitPromise))
@@ -215,7 +216,7 @@ func (b *tab) await(condition string) {
 	}
 }
 
-// press presses a button, with the keyboard: it must be possible to.
+// press presses a button with the keyboard, because every button must work with it.
 func (b *tab) press(selector string) {
 	b.t.Helper()
 	b.await(fmt.Sprintf(`document.querySelector(%[1]q) && document.querySelector(%[1]q).getAttribute('aria-busy') !== 'true'`, selector))
@@ -236,7 +237,7 @@ func (b *tab) run(statements string) {
 	value[bool](b, "(() => { "+statements+"; return true; })()")
 }
 
-// show has the timeline show so many seconds.
+// show sets how many seconds the timeline shows.
 func (b *tab) show(seconds string) {
 	b.t.Helper()
 	b.run(fmt.Sprintf(`const span = document.querySelector('#span'); span.value = %q; span.dispatchEvent(new Event('change'))`, seconds))

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What each button does shows on the page, and the verdict stays green.
+// The effect of each button shows on the page, and the verdict stays green.
 func TestButtons(t *testing.T) {
 	needBrowser(t)
 	t.Parallel()
@@ -13,7 +13,7 @@ func TestButtons(t *testing.T) {
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
 
-	// The quarantine of an emptied node ends by itself, perhaps before the test looks.
+	// The quarantine of an emptied node may end before the test looks, so an observer in the page records it.
 	b.run(`window.quarantined = false;
 		const guard = document.querySelector('#node-2 [data-fact="guard"]');
 		new MutationObserver(() => { window.quarantined ||= guard.textContent.includes('quarantined'); }).observe(guard, { childList: true, characterData: true, subtree: true })`)
@@ -47,18 +47,18 @@ func TestButtons(t *testing.T) {
 		b.await(step.shows)
 		b.await(green)
 	}
-	// Cut off from one replica only.
+	// Cut a node off from one replica only.
 	b.run(`document.querySelector('#node-1 select').value = 'c'`)
 	b.press(button("node-1", "Cut off"))
 	b.await(fact("replica-c", "cut off from", "node 1") + " && " + fact("replica-a", "cut off from", "–"))
 	b.press(button("node-1", "Mend"))
 	b.await(nodeIs(1, "up"))
-	// All that happens is on the timeline, too.
+	// The faults are on the timeline, too.
 	b.show("60")
 	b.await(`document.querySelector('#seen').dataset.faults > 5 && document.querySelector('#seen').dataset.overlaps === '0'`)
 	b.await(`document.querySelector('#counters .bad') === null`)
 
-	// Each card has what the others have.
+	// All cards of a kind have the same buttons.
 	for _, kind := range []string{"nodes", "replicas"} {
 		names := value[[]string](b, fmt.Sprintf(`[...document.querySelectorAll('#%s .card')].map(card => [...card.querySelectorAll('button')].map(node => node.dataset.name).join())`, kind))
 		for _, other := range names[1:] {

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// colours looks at the colours of both schemes: text has the contrast that WCAG 2.2 AA wants, 4.5, and bars 3; and the bars
-// of replicas, and the red of losses, differ for every colour vision.
+// colours checks the colors of both schemes. Text has the contrast that WCAG 2.2 AA requires, 4.5, and bars have 3. The
+// bars of replicas and the red of losses differ for every color vision.
 func colours(t *testing.T, b *tab) {
 	for _, scheme := range []string{"light", "dark"} {
 		b.becomes(1280, 900, scheme)
@@ -17,6 +17,7 @@ func colours(t *testing.T, b *tab) {
 			return Object.fromEntries(['page', 'card', 'text', 'muted', 'edge', 'focus', 'good', 'good-page', 'bad', 'bad-page', 'warn', 'warn-page', 'a', 'on-a', 'b', 'on-b', 'c', 'on-c']
 				.map(name => [name, style.getPropertyValue('--' + name).trim()]));
 		})()`)
+
 		for _, pair := range [][2]string{{"text", "card"}, {"text", "page"}, {"muted", "card"}, {"muted", "page"}, {"good", "card"}, {"good", "good-page"},
 			{"bad", "card"}, {"bad", "bad-page"}, {"warn", "card"}, {"warn", "warn-page"}, {"on-a", "a"}, {"on-b", "b"}, {"on-c", "c"}} {
 			if got := contrast(c[pair[0]], c[pair[1]]); got < 4.5 {
@@ -28,6 +29,7 @@ func colours(t *testing.T, b *tab) {
 				t.Errorf("%s: %s on a card: %.2f", scheme, bar, got)
 			}
 		}
+
 		for vision, sees := range visions {
 			bars := []string{"a", "b", "c", "bad"}
 			for i, x := range bars {
@@ -42,7 +44,8 @@ func colours(t *testing.T, b *tab) {
 	b.becomes(1280, 900, "light")
 }
 
-// A vision is what becomes of linear red, green and blue, after Machado, Oliveira and Fernandes (2009), at full severity.
+// A vision maps linear red, green and blue to what a person with that color vision sees, after Machado, Oliveira and
+// Fernandes (2009), at full severity.
 type vision [3][3]float64
 
 var visions = map[string]vision{
@@ -60,7 +63,7 @@ func (v vision) of(color string) (seen [3]float64) {
 	return seen
 }
 
-// linear is a colour such as #0072b2 in linear light.
+// linear returns a color such as #0072b2 in linear light.
 func linear(color string) (c [3]float64) {
 	n, err := strconv.ParseUint(color[1:], 16, 32)
 	if err != nil {
@@ -77,14 +80,14 @@ func linear(color string) (c [3]float64) {
 
 func luminance(c [3]float64) float64 { return .2126*c[0] + .7152*c[1] + .0722*c[2] }
 
-// contrast is that of WCAG.
+// contrast returns the contrast ratio of WCAG.
 func contrast(x, y string) float64 {
 	l := []float64{luminance(linear(x)), luminance(linear(y))}
 	slices.Sort(l)
 	return (l[1] + .05) / (l[0] + .05)
 }
 
-// distance is that of CIE 1976 in L*a*b*: some 2 is just visible.
+// distance returns the distance of CIE 1976 in L*a*b*. A distance of some 2 is just visible.
 func distance(x, y [3]float64) float64 {
 	p, q := lab(x), lab(y)
 	return math.Hypot(math.Hypot(p[0]-q[0], p[1]-q[1]), p[2]-q[2])

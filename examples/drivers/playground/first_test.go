@@ -2,8 +2,8 @@ package playground
 
 import "testing"
 
-// A visitor who knows nothing presses the first button: the leader dies, an arrow points to what changes, another leads, and
-// the button starts the dead one again.
+// A new visitor presses the first button. The leader dies, an arrow points to the change, and another replica leads.
+// Then the button starts the dead replica again.
 func TestFirst(t *testing.T) {
 	needBrowser(t)
 	t.Parallel()
@@ -21,7 +21,7 @@ func TestFirst(t *testing.T) {
 		t.Error("the first button is not at the top of the page")
 	}
 	for range 2 {
-		// The leader may change between a look and a press, so the page presses when it looks.
+		// The leader may change between a look and a press, so the page presses while it looks.
 		b.await(enabled + " && " + offers + ` === 'Kill the leader' && (document.querySelector('#first-button').click(), true)`)
 		b.await(`(` + says + `.includes('is dead') || ` + says + `.includes('took over')) && ` + marks + ` === '1'`)
 		b.await(says + `.includes('took over') && ` + offers + `.startsWith('Start replica')`)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Left open under bursts, the playground does not grow, and the page answers: for as long as LOCKKIT_LEFT_OPEN says
-// (make playground-hour).
+// A playground that is left open under bursts does not grow, and its page goes on answering. LOCKKIT_LEFT_OPEN sets how
+// long it is left open (make playground-hour).
 func TestLeftOpen(t *testing.T) {
 	long, err := time.ParseDuration(os.Getenv("LOCKKIT_LEFT_OPEN"))
 	if err != nil {
@@ -24,10 +24,11 @@ func TestLeftOpen(t *testing.T) {
 }
 
 func leftOpen(t *testing.T, path string, long time.Duration) {
-	const most = 150 // MB, and the page's heap, too
+	const most = 150 // MB, for the server and for the page's heap
 	p := started(t, "127.0.0.1:0", "PATH="+path)
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
+
 	var frames []time.Duration
 	begin, minute := time.Now(), time.Now()
 	for bursts := time.NewTicker(5 * time.Second); time.Since(begin) < long; <-bursts.C {
@@ -49,6 +50,7 @@ func leftOpen(t *testing.T, path string, long time.Duration) {
 			t.Errorf("more than %d MB", most)
 		}
 	}
+
 	slices.Sort(frames)
 	at := func(percent int) time.Duration { return frames[(len(frames)-1)*percent/100].Round(time.Millisecond) }
 	t.Logf("the next frame came after %v, p99 %v, at most %v", at(50), at(99), at(100))

@@ -9,7 +9,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Conditions of what the page shows.
+// Conditions on what the page shows.
 func nodeIs(i int, state string) string {
 	return fmt.Sprintf(`document.querySelector('#node-%d').dataset.state === %q`, i, state)
 }
@@ -37,7 +37,7 @@ func counter(name string) string {
 	return fmt.Sprintf(`Number(document.querySelector('#counters tr[data-name="%s"] .number').textContent)`, name)
 }
 
-// What the page is like, whatever happens on it: on one playground, in order.
+// Properties of the page that hold whatever happens on it. The subtests run in order, on one playground.
 func TestPage(t *testing.T) {
 	needBrowser(t)
 	t.Parallel()
@@ -91,7 +91,7 @@ func spacePauses(b *tab) {
 	b.await(`document.querySelector('#pause').getAttribute('aria-pressed') === 'true' && ` + seen + `.startsWith('Paused')`)
 	b.do(chromedp.KeyEvent(kb.ArrowLeft), chromedp.KeyEvent(" "))
 	b.await(`document.querySelector('#pause').getAttribute('aria-pressed') === 'false' && !` + seen + `.startsWith('Paused')`)
-	// On a button it presses that.
+	// On a button, space presses the button.
 	b.do(chromedp.Focus(chromedp.CSS("#pause")), chromedp.KeyEvent(" "))
 	b.await(`document.querySelector('#pause').textContent === 'Go on'`)
 	b.press("#pause")
@@ -138,7 +138,7 @@ func narrow(t *testing.T, b *tab) {
 	}
 }
 
-// hour feeds the timeline with an hour of 500 leases a second, and looks at it once a second.
+// hour feeds the timeline with an hour of 250 leases a second, and looks at it once a minute.
 func hour(t *testing.T, b *tab) {
 	kept := value[[]int](b, `(async () => {
 		const { Leases, overlaps } = await import('/static/leases.js');
@@ -170,7 +170,7 @@ func hour(t *testing.T, b *tab) {
 	}
 }
 
-// then looks at a lease as it was before its end: the timeline is a moment behind, and can be moved back.
+// then looks at a lease at a time before its end, because the timeline is a moment behind and can be moved back.
 func then(t *testing.T, b *tab) {
 	seen := value[string](b, `(async () => {
 		const { Leases, endOf, isHeld, isLost } = await import('/static/leases.js');
@@ -184,7 +184,7 @@ func then(t *testing.T, b *tab) {
 	}
 }
 
-// undone names the end of a skew, an event without a number: 0 is left out of it.
+// undone checks the name of the end of a skew. That event has no number, because 0 is left out.
 func undone(t *testing.T, b *tab) {
 	said := value[string](b, `(async () => {
 		const { nameOf } = await import('/static/faults.js');
@@ -195,7 +195,7 @@ func undone(t *testing.T, b *tab) {
 	}
 }
 
-// escaped has an event with markup in each text.
+// escaped gives the page events with markup in each text. The page must escape it.
 func escaped(t *testing.T, b *tab) {
 	said := value[string](b, `(async () => {
 		const { note, showLog } = await import('/static/log.js');
@@ -214,7 +214,7 @@ func escaped(t *testing.T, b *tab) {
 	}
 }
 
-// The page says that the connection is lost, and comes back by itself.
+// The page shows that the connection is lost, and reconnects by itself.
 func TestReconnects(t *testing.T) {
 	needBrowser(t)
 	t.Parallel()
@@ -235,7 +235,8 @@ func TestReconnects(t *testing.T) {
 	b.setOffline(false)
 	b.await(green)
 
-	// A connection that hangs is given up. Of what is sent again nothing is shown twice: it would be two holders.
+	// A connection that hangs is given up. An event that is sent again is not shown twice, because it would look like
+	// two holders.
 	again.freeze()
 	b.await(`document.querySelector('#connection').dataset.state === 'lost'`)
 	again.thaw()

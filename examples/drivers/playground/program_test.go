@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// built is the program, built once.
+// built builds the program once, and returns its path.
 var built = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "lockkit-playground")
 	if err != nil {
@@ -26,24 +26,25 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, build.Run()
 })
 
-// A program is a playground that waits for what the page wants: its standard output is a terminal.
+// A program is a playground that waits for commands of its page, because its standard output is a terminal.
 type program struct {
 	t    *testing.T
 	url  string
 	cmd  *exec.Cmd
-	said chan string // all of it, when it has ended
+	said chan string // all of its output, when it has ended
 	gone bool
 }
 
 var opened = regexp.MustCompile(`open (http://\S+)`)
 
-// started starts a playground on an address, with env in its environment; the test ends it.
+// started starts a playground on an address, with env added to its environment. The test ends it.
 func started(t *testing.T, addr string, env ...string) *program {
 	t.Helper()
 	path, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	screen, terminal := openTerminal(t)
 	defer terminal.Close()
 	p := &program{t: t, said: make(chan string, 1), cmd: exec.Command(path, "-addr", addr)}
@@ -53,11 +54,12 @@ func started(t *testing.T, addr string, env ...string) *program {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.stop() })
+
 	url := make(chan string, 1)
 	go func() {
 		defer screen.Close()
 		var all strings.Builder
-		for lines := bufio.NewScanner(screen); lines.Scan(); { // until nobody has the terminal any more
+		for lines := bufio.NewScanner(screen); lines.Scan(); { // until no process has the terminal open
 			all.WriteString(lines.Text() + "\n")
 			if m := opened.FindStringSubmatch(lines.Text()); m != nil {
 				url <- m[1]
@@ -66,6 +68,7 @@ func started(t *testing.T, addr string, env ...string) *program {
 		p.said <- all.String()
 		close(url)
 	}()
+
 	select {
 	case p.url = <-url:
 	case <-time.After(patience):
@@ -76,7 +79,7 @@ func started(t *testing.T, addr string, env ...string) *program {
 	return p
 }
 
-// stop ends the playground as Ctrl-C does, and returns what it has said.
+// stop ends the playground as Ctrl-C does, and returns its output.
 func (p *program) stop() string {
 	if p.gone {
 		return ""

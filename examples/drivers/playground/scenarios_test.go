@@ -7,7 +7,8 @@ import (
 
 const nothingRuns = `document.querySelector('#play [aria-current]') === null`
 
-// play plays a scenario until a condition holds. A busy machine may be too slow for one, which then ends without a result.
+// play plays a scenario until a condition holds. On a busy machine, a scenario may end without a result. Then play
+// plays it again.
 func (b *tab) play(scenario, condition string) {
 	b.t.Helper()
 	const tooBusy = `[...document.querySelectorAll('#log li span')].filter(line => line.textContent.includes('too busy')).length`
@@ -22,7 +23,7 @@ func (b *tab) play(scenario, condition string) {
 	b.t.Fatalf("scenario %s never had the time it needs", scenario)
 }
 
-// The verdict stays green while everything goes wrong.
+// The verdict stays green during the faults of the scenario chaos.
 func TestChaos(t *testing.T) {
 	needBrowser(t)
 	t.Parallel()
@@ -31,14 +32,14 @@ func TestChaos(t *testing.T) {
 	b.open(p)
 	b.press(`[data-name=chaos]`)
 	b.await(logged("scenario chaos begins"))
-	b.press(`[data-name=fence]`) // one at a time
+	b.press(`[data-name=fence]`) // refused, because one scenario runs at a time
 	b.await(`document.querySelector('#answer').textContent.includes('under way')`)
 	b.await(logged("scenario chaos is over") + " || " + red)
 	b.await(green + " && document.querySelector('#counters .bad') === null && document.querySelector('#seen').dataset.overlaps === '0'")
 }
 
-// The verdict turns red where what a scenario needs is turned off, and is green again once that is forgotten; with it, it
-// stays green.
+// With the protection that a scenario needs, the verdict stays green. Without it, the verdict turns red, and is green
+// again after a reset.
 func TestProtections(t *testing.T) {
 	for _, c := range []struct{ scenario, protection, safe, unsafe string }{
 		{"guard", "#guard", "b is refused", "two holders at a time"},
@@ -59,7 +60,8 @@ func TestProtections(t *testing.T) {
 			b.await(`document.querySelector('` + c.protection + `').getAttribute('aria-checked') === 'false' && ! document.querySelector('` + c.protection + `').hasAttribute('aria-busy')`)
 			b.play(c.scenario, red)
 			b.await(logged("VIOLATION") + " && " + logged(c.unsafe))
-			if c.scenario == "guard" { // it can be seen: the nodes have forgotten who leads as well
+			// The overlap is visible, because the nodes have forgotten the leader's lease as well.
+			if c.scenario == "guard" {
 				b.await(`document.querySelector('#seen').dataset.overlaps > 0`)
 			}
 			b.await(nothingRuns)

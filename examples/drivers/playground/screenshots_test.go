@@ -18,7 +18,7 @@ import (
 
 const leads = `[...document.querySelectorAll("#replicas .card")].find(card => card.querySelector("[data-fact=leads]").textContent === "yes")`
 
-// Screenshots, into the directory that LOCKKIT_SCREENSHOTS names: make screenshots.
+// Screenshots for the directory that LOCKKIT_SCREENSHOTS names: make screenshots.
 func TestScreenshots(t *testing.T) {
 	dir := os.Getenv("LOCKKIT_SCREENSHOTS")
 	if dir == "" {
@@ -28,7 +28,7 @@ func TestScreenshots(t *testing.T) {
 	b := newTab(t, 1280, 900, "light")
 	b.open(p)
 	b.await(`document.querySelector('#seen').dataset.leases > 40 && ` + leads + ` !== undefined`)
-	leader := value[string](b, leads+".id") // whoever leads has a lease to lose
+	leader := value[string](b, leads+".id") // the leader has a lease to lose
 	b.press(button(leader, "Pause"))
 	b.await(`document.querySelector('#seen').dataset.lost > 0`)
 	b.press(button(leader, "Resume"))
@@ -37,6 +37,7 @@ func TestScreenshots(t *testing.T) {
 	b.press(`[data-do=burst_http]`)
 	b.await(counter("Updates with the lock") + ` > 200`)
 	b.await(green)
+
 	for _, c := range []struct {
 		name          string
 		width, height int64
@@ -62,7 +63,7 @@ func TestScreenshots(t *testing.T) {
 	}
 }
 
-// smaller is a picture with the 256 colours that it has most of, which takes less than half as much.
+// smaller returns the picture with its 256 most frequent colors only. That takes less than half of the space.
 func smaller(t *testing.T, shot []byte) []byte {
 	t.Helper()
 	full, err := png.Decode(bytes.NewReader(shot))

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openTerminal returns a terminal for a program, and what is to be seen on it.
+// openTerminal returns a terminal for a program, and a screen that shows the terminal's contents.
 func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -31,18 +31,18 @@ func openTerminal(t *testing.T) (screen, terminal *os.File) {
 	return screen, terminal
 }
 
-// freeze stops the playground's process until thaw: it answers nothing, and breaks no connection.
+// freeze stops the playground's process until thaw. Meanwhile the process answers nothing, and breaks no connection.
 func (p *program) freeze() { p.cmd.Process.Signal(unix.SIGSTOP) }
 
 func (p *program) thaw() { p.cmd.Process.Signal(unix.SIGCONT) }
 
-// memory returns how many MB the playground's process takes, and those that it has started.
+// memory returns how many MB the playground's process uses, and how many the processes use that it has started.
 func (p *program) memory(t *testing.T) (server, others int) {
 	t.Helper()
 	for i, pid := range append([]string{fmt.Sprint(p.cmd.Process.Pid)}, p.children(t)...) {
 		text, err := os.ReadFile("/proc/" + pid + "/status")
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		var kB int
 		if _, after, ok := strings.Cut(string(text), "VmRSS:"); ok {
@@ -64,7 +64,7 @@ func (p *program) children(t *testing.T) (pids []string) {
 		t.Fatalf("no processes: %v", err)
 	}
 	for _, thread := range threads {
-		text, _ := os.ReadFile(thread) // "": it has ended
+		text, _ := os.ReadFile(thread) // empty if the thread has ended
 		pids = append(pids, strings.Fields(string(text))...)
 	}
 	return pids

@@ -21,8 +21,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// ways are how a handler answers, and the status that a client gets: 0 is a connection that breaks. Over HTTP/1.0 nothing is
-// streamed.
+// ways are handlers, and the status that a client gets. If the status is 0, the connection breaks. Over HTTP/1.0
+// nothing is streamed.
 var ways = map[string]struct {
 	handle  http.HandlerFunc
 	status  int
@@ -50,14 +50,15 @@ var ways = map[string]struct {
 
 func flush(w http.ResponseWriter) { http.NewResponseController(w).Flush() }
 
-// lose ends the lease that the handler runs under.
+// lose ends the lease under which the handler runs.
 func lose(r *http.Request) {
 	lease, _ := core.FromContext(r.Context())
 	lease.Extend(1)
 	<-lease.Context().Done()
 }
 
-// Behind chi and echo, over HTTP/1.0, 1.1 and 2, an answer is what it is behind net/http, and a loss makes no success.
+// Behind chi and echo, over HTTP/1.0, 1.1 and 2, an answer is the same as behind net/http. A request does not succeed
+// if its handler loses its lease.
 func TestAnswers(t *testing.T) {
 	node := testutil.StartNode()
 	t.Cleanup(func() { node.Close() })
@@ -89,7 +90,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// ask sends a request, and returns the status of an answer that is whole.
+// ask sends a request, and returns the status and the body of a complete answer. If the connection breaks, the status
+// is 0.
 func ask(s *httptest.Server, protocol string) (status int, body string) {
 	req, _ := http.NewRequest("PUT", s.URL+"/orders/1", nil)
 	var res *http.Response

@@ -21,7 +21,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// answers are how handlers answer.
+// answers returns handlers, by the kind of their answer.
 func answers() map[string]http.HandlerFunc {
 	all := map[string]http.HandlerFunc{
 		"nothing":      func(http.ResponseWriter, *http.Request) {},
@@ -96,7 +96,7 @@ func invitations() []int {
 	return []int{401, 403, 407, 408, 423, 425, 429, 500, 501, 502, 503, 504, 507}
 }
 
-// recorded reports whether a repetition gets the answer of the first.
+// recorded reports whether the answer is recorded, so that a repetition gets it.
 func recorded(kind string) bool {
 	if slices.Contains([]string{"cut short", "panic", "panic, half", "later"}, kind) {
 		return false
@@ -104,8 +104,8 @@ func recorded(kind string) bool {
 	return !slices.ContainsFunc(invitations(), func(status int) bool { return kind == fmt.Sprint(status) })
 }
 
-// Behind chi and echo, a handler answers as if the middleware were not there, with an Idempotency-Key and without, and a
-// repetition gets the same answer: what is recorded, or what a handler answers that runs again.
+// Behind chi and echo, a handler answers as it does without the middleware, with an Idempotency-Key and without. A
+// repetition gets the same answer: the recorded one, or a new one if the handler runs again.
 func TestTableOfAnswers(t *testing.T) {
 	node := testutil.StartNode()
 	t.Cleanup(func() { node.Close() })
@@ -118,6 +118,7 @@ func TestTableOfAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
+
 	kinds := answers()
 	for name, router := range map[string]router{"chi": withChi, "echo": withEcho} {
 		for _, kind := range slices.Sorted(maps.Keys(kinds)) {
@@ -143,7 +144,7 @@ func TestTableOfAnswers(t *testing.T) {
 	}
 }
 
-// unlocked has the handler behind the router alone.
+// unlocked returns the handler behind the router alone.
 func unlocked(name string, h http.Handler) http.Handler {
 	if name == "chi" {
 		r := chi.NewRouter()
@@ -158,7 +159,7 @@ func unlocked(name string, h http.Handler) http.Handler {
 	return e
 }
 
-// served is a server with a middleware further out that sets a header.
+// served starts a server. A middleware further out sets a header.
 func served(t *testing.T, h http.Handler) *httptest.Server {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +171,7 @@ func served(t *testing.T, h http.Handler) *httptest.Server {
 	return s
 }
 
-// An answer is what a client got of it, but for what may differ.
+// An answer is a response as the client sees it, without the parts that may differ.
 type answer struct {
 	text     string
 	replayed bool

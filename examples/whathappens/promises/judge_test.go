@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Recorded events of scenes that were played on real servers, without those of traffic.
+// recordings have the events of scenes that were played on real servers, without the events of traffic.
 var recordings = map[string]*scene{"cut-off": &cutOff, "two-empty": &twoEmpty, "killed-in-a-tick": &killedInTick}
 
 func recorded(t *testing.T, name string) seen {
@@ -61,7 +61,7 @@ func TestRecordingsAreKept(t *testing.T) {
 	}
 }
 
-// change changes the events that match.
+// change applies do to the events that match.
 func (s seen) change(match filter, do func(*event)) seen {
 	s.events = slices.Clone(s.events)
 	for i := range s.events {
@@ -82,7 +82,7 @@ func (s seen) with(e event) seen {
 	return s.change(func(event) bool { return false }, nil)
 }
 
-// Whatever breaks a promise is found: in the service, in the product or in the document.
+// Each broken promise is found, whether the service, the product or the document breaks it.
 func TestBrokenPromisesAreFound(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -137,6 +137,7 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 			if test.page != nil {
 				page = test.page(page)
 			}
+
 			found := notKept(scene.judge(s, parsePage(page), referee{ticks: !scene.forgets}))
 			if !slices.ContainsFunc(found, func(text string) bool {
 				return strings.Contains(text, test.want) && strings.HasPrefix(text, string(broken))
@@ -147,7 +148,8 @@ func TestBrokenPromisesAreFound(t *testing.T) {
 	}
 }
 
-// A machine that is too slow is no excuse for what it does not explain, and what it explains is not judged, not kept.
+// A slow machine is no excuse for a fault that it does not explain. If it may explain the fault, the promise is not
+// judged, and does not count as kept.
 func TestSlowMachine(t *testing.T) {
 	t.Parallel()
 	late := func(d time.Duration) func(seen) seen {
@@ -181,13 +183,13 @@ func TestSlowMachine(t *testing.T) {
 		}
 	}
 
-	// Two holders are two holders, however slow the machine is.
+	// Two holders at once are a violation, however slow the machine is.
 	if found := unsafe("two holders").on(time.Hour); found != broken {
 		t.Errorf("two holders on a slow machine: %s", found)
 	}
 }
 
-// Overlaps are told from what processes saw: a lease is known to be live between two looks.
+// Overlaps are found in the observations of processes. A lease is known to be live between two of them.
 func TestOverlaps(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -201,7 +203,7 @@ func TestOverlaps(t *testing.T) {
 	}{
 		"one after the other":        {events: []event{at(0, "a", isGranted, 1), at(3, "a", isLive, 1), at(4, "b", isGranted, 2), at(5, "b", isLive, 2)}},
 		"a holder that says nothing": {events: []event{at(0, "a", isGranted, 1), at(4, "b", isGranted, 2), at(9, "b", isLive, 2)}},
-		// The overlap, and the refusal of the store.
+		// The violations are the overlap, and the refusal of the store.
 		"beside another":                 {events: []event{at(0, "a", isGranted, 1), at(2, "b", isGranted, 2), at(3, "b", isLive, 2), at(4, "a", isLive, 1)}, want: 2},
 		"beside another, without guard":  {events: []event{at(0, "a", isGranted, 1), at(2, "b", isGranted, 2), at(3, "b", isLive, 2), at(4, "a", isLive, 1)}, alone: true},
 		"a token that went back":         {events: []event{at(0, "a", isGranted, 2), at(1, "a", isLive, 2), at(2, "b", isGranted, 1), at(3, "b", isLive, 1)}, want: 2},
@@ -214,7 +216,7 @@ func TestOverlaps(t *testing.T) {
 	}
 }
 
-// What is not judged is counted, and never as kept; a table of which nothing was judged is an error.
+// A promise that is not judged is counted, but never as kept. A table without any judged promise is an error.
 func TestTableCounts(t *testing.T) {
 	t.Parallel()
 	plans, err := match(readDocument(t), rows(scenes))
@@ -228,10 +230,12 @@ func TestTableCounts(t *testing.T) {
 		}
 		return all
 	}
+
 	table := newTable(plans)
 	if table.verdict() == nil {
 		t.Error("an empty table is no error")
 	}
+
 	table.add(results(notJudged))
 	if _, promises, total := table.sums(); promises != 0 || total.kept != 0 || total.notJudged == 0 || table.verdict() == nil {
 		t.Errorf("%d promises judged, %+v, %v", promises, total, table.verdict())
@@ -244,6 +248,7 @@ func TestTableCounts(t *testing.T) {
 	if table.verdict() == nil {
 		t.Error("broken promises are no error")
 	}
+
 	var out strings.Builder
 	table.print(&out)
 	if !strings.Contains(out.String(), "BROKEN 1×, kept 1×, not judged 1× (too slow a machine)") {
@@ -251,7 +256,7 @@ func TestTableCounts(t *testing.T) {
 	}
 }
 
-// A scene of which a promise could not be judged is played again, but not for ever.
+// A scene whose promises could not all be judged is played again, up to a limit.
 func TestTriesAreBounded(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

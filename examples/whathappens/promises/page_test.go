@@ -18,7 +18,7 @@ func readDocument(t *testing.T) []pageRow {
 	return page
 }
 
-// Each row of the document is judged or names a test, and each sentence of the rows that are judged is.
+// Each row of the document is judged or names a test. Each sentence of a judged row is judged.
 func TestDocumentIsJudged(t *testing.T) {
 	t.Parallel()
 	page := readDocument(t)
@@ -32,7 +32,7 @@ func TestDocumentIsJudged(t *testing.T) {
 	}
 }
 
-// A row or a sentence that is added to the document is missed until something judges it, and so is one that goes.
+// A row or a sentence that is added to the document is reported until it is judged. A removed one is reported as well.
 func TestChangesOfTheDocumentAreFound(t *testing.T) {
 	t.Parallel()
 	change := func(do func(page []pageRow) []pageRow) string {
@@ -50,6 +50,7 @@ func TestChangesOfTheDocumentAreFound(t *testing.T) {
 		}
 		return &page[i]
 	}
+
 	for name, test := range map[string]struct {
 		change func(page []pageRow) []pageRow
 		says   string
@@ -76,7 +77,7 @@ func TestChangesOfTheDocumentAreFound(t *testing.T) {
 	}
 }
 
-// A row that is shown elsewhere needs no more than the name of a test.
+// A row that another test shows needs only the name of that test.
 func TestRowWithATest(t *testing.T) {
 	t.Parallel()
 	page := append(readDocument(t), pageRow{"**Lightning strikes**", "Notices nothing.", "Notices nothing.", "`TestLightning` in core"})
@@ -98,7 +99,7 @@ func TestFigures(t *testing.T) {
 	if err != nil || passage != "key 6 to 10.5 s after" || !slices.Equal(f, figures{6 * time.Second, 10500 * time.Millisecond}) {
 		t.Errorf("%q %v %v", passage, f, err)
 	}
-	// A # that belongs to a link is no figure.
+	// A # in a link is not a figure.
 	if _, f, err := find("see [here](recipes.md#once) within 11 s", "[here](recipes.md#once) within # s"); err != nil || len(f) != 1 {
 		t.Errorf("%v %v", f, err)
 	}
