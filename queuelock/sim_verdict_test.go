@@ -257,7 +257,7 @@ func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, 
 		return []core.EventKind{EventNoKey}, fault
 	case !errors.Is(told, ErrNotRun):
 		return nil, "not run, and a failure"
-	case d.ctx.Err() != nil && errors.Is(told, d.ctx.Err()) && !errors.Is(told, core.ErrHeld) && !errors.Is(told, core.ErrUnavailable):
+	case d.isOver() && endedWithContext(told) && !errors.Is(told, core.ErrHeld) && !errors.Is(told, core.ErrUnavailable):
 		return o.endedUnrun(d)
 	case d.atLast:
 		if time.Until(d.last) > time.Millisecond {
@@ -273,6 +273,19 @@ func (o *simOracle) unrun(d *simDelivery, told error) (events []core.EventKind, 
 	return []core.EventKind{EventUnavailable}, fault
 }
 
+// isOver reports whether the context of a delivery has ended, or its deadline has come. A context that the middleware
+// derives may end before it.
+func (d *simDelivery) isOver() bool {
+	deadline, has := d.ctx.Deadline()
+	return d.ctx.Err() != nil || has && !time.Now().Before(deadline)
+}
+
+// endedWithContext reports whether an error says that a context has ended. The deadline of a context and its cancellation
+// may come at the same time.
+func endedWithContext(err error) bool {
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+}
+
 // endedUnrun is unrun for a delivery whose context has ended. On a last attempt, the middleware must not return before
 // the deadline, unless asynq has taken the task back.
 func (o *simOracle) endedUnrun(d *simDelivery) (events []core.EventKind, fault string) {
@@ -280,6 +293,9 @@ func (o *simOracle) endedUnrun(d *simDelivery) (events []core.EventKind, fault s
 	case !d.atLast && !taken:
 		o.s.Count("given back further out")
 	case !d.atLast:
+	case time.Until(d.last) <= time.Millisecond && len(d.events) == 0 && (taken || d.p.closed):
+		// asynq took the task back at the deadline, or the Locker closed then, and either may have come first.
+		d.task.mayArchive = d.task.mayArchive || !taken
 	case time.Until(d.last) <= time.Millisecond:
 		return []core.EventKind{EventArchived}, ""
 	case !taken && d.p.closed:
