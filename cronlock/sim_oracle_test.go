@@ -563,7 +563,7 @@ func (v *visit) end(err error) {
 		w.Count("own error")
 	}
 
-	if ended && !v.told && v.p.closed && v.tick != nil && v.p.Is(fmt.Sprint("host ", v.p.who)) == 0 && v.lease().Err() == nil {
+	if ended && !v.told && v.p.isClosing && v.tick != nil && v.p.Is(fmt.Sprint("host ", v.p.who)) == 0 && v.lease().Err() == nil {
 		w.Violation("the context of %s has ended with its Service, and its lease lives", clock(v.Tick))
 	}
 

@@ -42,13 +42,16 @@ type process struct {
 	asleep atomic.Bool // the host drops calls
 	died   chan struct{}
 
+	hasElector chan struct{} // closed when elector is set, if there is one
+
 	// world.mu guards the fields below.
 	job       *cronlock.Job // nil if the process has none
 	starts    int           // the number of starts that the job allows
 	scheduler gocron.Scheduler
 	under     *gocronlock.Job
 	dead      bool // killed
-	closed    bool
+	closed    bool // it is about to end
+	isClosing bool // Close of its Service was called
 	running   int
 
 	granted       time.Time // when it was last granted the job's lease
@@ -78,7 +81,7 @@ func (w *world) start(who int) {
 		return
 	}
 	w.incarnations++
-	p := &process{world: w, who: who, number: w.incarnations, died: make(chan struct{})}
+	p := &process{world: w, who: who, number: w.incarnations, died: make(chan struct{}), hasElector: make(chan struct{})}
 	w.tasks.Go(p.launch)
 }
 
@@ -100,6 +103,7 @@ func (p *process) launch() {
 	if w.Is("elector") == 1 {
 		p.elector, err = leader.New(p.locks.Locker, "group", leader.WithCandidate(p.name), leader.OnElected(p.elected))
 		w.must(err)
+		close(p.hasElector)
 		with = append(with, cronlock.WithElector(p.elector))
 	}
 
@@ -324,6 +328,7 @@ func (p *process) end(hostFirst bool) {
 
 	p.mu.Lock()
 	p.leaves(p)
+	p.isClosing = true
 	p.asked = true // the Service makes the elector resign
 	p.mu.Unlock()
 	if p.elector != nil && p.elector.IsLeader(ctx) == nil {
