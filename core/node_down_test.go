@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -194,5 +195,36 @@ func TestTokensGrowOverNodeLosses(t *testing.T) {
 		if grants < 250 {
 			t.Errorf("only %d grants", grants)
 		}
+	})
+}
+
+// Calls that begin at the same moment are all served if the only node has been well for long, also if nothing was sent to it
+// since its outage.
+func TestCallsAfterAnOutageAndAPause(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithRestartGuard(false)) // with the guard, the node is touched in the pause
+		w.nodes[0].Down()
+		for range 5 {
+			if _, err := p.TryAcquire(t.Context(), "k"); !errors.Is(err, ErrUnavailable) {
+				t.Fatalf("TryAcquire during the outage: %v", err)
+			}
+		}
+		time.Sleep(time.Minute) // no release of these attempts is sent any more
+		w.nodes[0].Up()
+		time.Sleep(time.Minute)
+		p.links[0].Set(coretest.Fate{Delay: 10 * time.Millisecond}) // all calls begin before the first answer
+
+		var calls sync.WaitGroup
+		for i := range 10 {
+			calls.Go(func() {
+				lease, err := p.TryAcquire(t.Context(), fmt.Sprint(i))
+				if err != nil {
+					t.Errorf("TryAcquire: %v", err)
+					return
+				}
+				w.release(lease)
+			})
+		}
+		calls.Wait()
 	})
 }

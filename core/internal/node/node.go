@@ -151,7 +151,7 @@ func (n *Node) adjustInFlight(b *breaker, delta int) {
 func (n *Node) end(b *breaker, now clock.Instant, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	b.end(err)
+	b.end(now, err)
 
 	n.routed = n.routed || err == nil
 	if goredis.Moved(err) {

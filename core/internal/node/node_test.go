@@ -54,6 +54,39 @@ func TestCircuit(t *testing.T) {
 	}
 }
 
+// Failures of long ago do not count, so requests that begin at the same moment all pass. One more failure counts again.
+func TestFailuresFade(t *testing.T) {
+	const timeout = time.Second
+	for _, c := range []struct {
+		at   clock.Instant
+		want error // of the second request
+	}{
+		{clock.Instant(failuresFade - 1), ErrNotAsked},
+		{clock.Instant(failuresFade), nil},
+	} {
+		n := aloneNode(t)
+		for range MaxFailures {
+			b, _ := n.begin(0, timeout, false, "")
+			n.end(b, 0, coretest.ErrRefused)
+		}
+
+		first, err := n.begin(c.at, timeout, false, "")
+		if err != nil {
+			t.Fatalf("at %v: %v", c.at, err)
+		}
+		_, err = n.begin(c.at, timeout, false, "")
+		if !errors.Is(err, c.want) {
+			t.Errorf("the second request at %v: %v, want %v", c.at, err, c.want)
+		}
+
+		n.end(first, c.at, coretest.ErrRefused)
+		_, _ = n.begin(c.at, timeout, false, "") // a probe
+		if _, err := n.begin(c.at, timeout, false, ""); !errors.Is(err, ErrNotAsked) {
+			t.Errorf("after one more failure at %v: %v", c.at, err)
+		}
+	}
+}
+
 // A lost request makes a node look hung only until the node answers another request.
 func TestCircuitForgetsALostRequest(t *testing.T) {
 	n := aloneNode(t)

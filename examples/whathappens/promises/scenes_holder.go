@@ -283,7 +283,8 @@ var closes = scene{name: "closes", takes: 14 * time.Second, rows: []*row{{
 		func() error {
 			p.see(10*time.Second, is(isGranted, "waiter of the other"))
 			p.see(10*time.Second, is(isClosed, ""))
-			return p.kill("a") // its Locker is closed: the next scene has a new process
+			p.see(10*time.Second, is(isEnded, "stays")) // it may be reported after the end of Close
+			return p.kill("a")                          // its Locker is closed: the next scene has a new process
 		},
 	)
 }}

@@ -166,7 +166,10 @@ var (
 	}
 )
 
-var twoEmpty = scene{name: "two empty", takes: 30 * time.Second, forgets: true, rows: []*row{{
+// leaseTTL is the TTL of the locks, which is core's default.
+const leaseTTL = 10 * time.Second
+
+var twoEmpty = scene{name: "two empty", takes: 39 * time.Second, forgets: true, rows: []*row{{
 	what: "**Two of three nodes** restart empty",
 	promises: []promise{
 		{ofHolder, "Keeps its lease, which the next renewal brings back to the nodes", keeps("holder")},
@@ -179,7 +182,7 @@ var twoEmpty = scene{name: "two empty", takes: 30 * time.Second, forgets: true, 
 	return inOrder(
 		func() error { p.unreachable(names, []int{2}, false); return nil }, // so that the record is on the others only
 		p.completes,
-		func() error { return p.sleep(2 * nodeTimeout) }, // no request is under way to it any more
+		func() error { return p.sleep(leaseTTL + nodeTimeout) }, // a completion may wait to be sent until its lease runs out
 		func() error { p.reachable(); return nil },
 		func() error { return empties(p, func() error { return restartEmpty(p, 0, 1) }) },
 	)
