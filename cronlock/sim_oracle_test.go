@@ -502,7 +502,7 @@ func (w *world) judgePrevious(v *visit) {
 		case t == v.tick || !t.ending || !right:
 			allowed = []time.Time{before.Previous}
 			w.Count("previous after failures")
-		case t.ended && !(t.late && started):
+		case t.endedBefore(v) && !(t.late && started):
 			allowed = []time.Time{t.at}
 			w.Count("previous")
 		default:
