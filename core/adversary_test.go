@@ -234,7 +234,7 @@ func TestSettlingShortensTheRetention(t *testing.T) {
 }
 
 // Close does not wait for Provision of all guard records of a slow Cluster.
-func TestCloseWaitsForProvision(t *testing.T) {
+func TestCloseDoesNotWaitForProvision(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, w *world) {
 		client := clusterOfOne(w.nodes[0])
 		defer client.Close()

@@ -53,7 +53,7 @@ func TestGinHandlerLosesItsLease(t *testing.T) {
 	})
 }
 
-// The handler of a task stops when it loses its lease.
+// The handler of a task stops when it loses its lease, and asynq runs the task again.
 func TestTaskLosesItsLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := locktest.New(t)
@@ -73,8 +73,10 @@ func TestTaskLosesItsLease(t *testing.T) {
 		if _, err := client.EnqueueContext(t.Context(), asynq.NewTask("charge", nil), queuelock.ID("charge", "42")); err != nil {
 			t.Fatal(err)
 		}
-		if err := <-ended; !errors.Is(err, core.ErrLost) {
-			t.Errorf("the handler went on without its lease: %v", err)
+		for range 2 {
+			if err := <-ended; !errors.Is(err, core.ErrLost) {
+				t.Errorf("the handler went on without its lease: %v", err)
+			}
 		}
 		server.Shutdown()
 	})
