@@ -22,6 +22,12 @@ func TestLeftoverIsReleasedWhenANodeNamesIt(t *testing.T) {
 			_, err := p.TryAcquire(w.t.Context(), "k")
 			wantErr(w.t, err, ErrUnavailable)
 		},
+		"request sent twice": func(w *world, p *process) { // the reply to the first copy is lost, and the second is too late
+			p.links[0].Set(coretest.Fate{Refuse: true})
+			p.links[2].Next(coretest.Fate{Twice: true, Delay: 150 * time.Millisecond}, wire.OpAcquire)
+			_, err := p.TryAcquire(w.t.Context(), "k")
+			wantErr(w.t, err, ErrUnavailable)
+		},
 		"released lease": func(w *world, p *process) {
 			lease := w.acquire(p, "k")
 			synctest.Wait()
@@ -29,7 +35,7 @@ func TestLeftoverIsReleasedWhenANodeNamesIt(t *testing.T) {
 			w.release(lease)
 		},
 	}, func(t *testing.T, w *world, leave func(*world, *process)) {
-		p := w.process(TTL(ttl))
+		p := w.process(TTL(ttl), WithClockWindow(100*time.Millisecond))
 		leave(w, p)
 		time.Sleep(time.Minute) // no release is sent any more
 		p.mend()

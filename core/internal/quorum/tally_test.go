@@ -214,7 +214,7 @@ func TestTallyFindings(t *testing.T) {
 		{"wait: quarantine counts", []Vote{failed, waits(wire.Quarantined, 9), waits(wire.Held, 2)}, waitOf, 9 * time.Second},
 		{"wait: unknown", []Vote{failed, failed, waits(wire.Held, 2)}, waitOf, time.Duration(0)},
 		{"wait: done nodes never grant", []Vote{done(5), failed, waits(wire.Held, 2)}, waitOf, time.Duration(0)},
-		{"may hold: all but those that refused, or were not asked", everyVerdict(), func(t *Tally) any { return fmt.Sprintf("%b", t.MayHold()) }, "10000000000000111"},
+		{"may hold: all but those that refused for another reason than lateness, or were not asked", everyVerdict(), func(t *Tally) any { return fmt.Sprintf("%b", t.MayHold()) }, "10010000000000111"},
 		{"outvoted", []Vote{{Reply: wire.Reply{Verdict: wire.Gone}}, failed, {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, true},
 		{"outvoted: not by nodes that forgot", []Vote{waits(wire.Quarantined, 9), waits(wire.Quarantined, 9), {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, false},
 		{"outvoted: not by nodes promoted lately", []Vote{{Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Unconfirmed}}, {Reply: wire.Reply{Verdict: wire.Gone}}}, outvotedOf, false},
