@@ -40,7 +40,7 @@ func (t *trial) draw() event {
 		if old.what == "call" {
 			e.command = old.command
 			if t.rarely(2) {
-				e.command.wall, e.command.memory = e.µs, t.model.guard.memory()
+				e.command.wall, e.command.assumed = e.µs, t.model.guard.memory()
 			}
 			return e
 		}
@@ -61,6 +61,22 @@ func writesWithoutTheGuard(q requestModel) bool {
 // nextTime returns when the next event happens, µs.
 func (t *trial) nextTime() int64 {
 	now := t.µs
+
+	// A turn of those that wait, of a key that is free.
+	for _, k := range t.model.keys {
+		ended := k.lastHoldEnded() * 1000
+		if k.marked && !k.live(now/1000) && now < ended+3*turnMs*1000 && !t.rarely(4) {
+			return max(now, ended+one(t.r, int64(0), 49_000, 50_000, 99_000, 100_000, 149_000, 150_000))
+		}
+	}
+
+	// The end of a quarantine, before which little can happen.
+	g := t.model.guard
+	end := (g.since + g.longest + t.lag) * 1000
+	if g.since > 0 && !g.declared && now < end && t.rarely(3) {
+		return end + one(t.r, int64(-1000), 0, 1000)
+	}
+
 	switch n := t.r.IntN(20); {
 	case n < 5:
 		return now
@@ -88,7 +104,7 @@ func (t *trial) nextTime() int64 {
 		return now + t.r.Int64N(2_000_000)
 	}
 	slices.Sort(ahead)
-	if t.rarely(2) {
+	if !t.rarely(4) {
 		ahead = ahead[:min(len(ahead), 6)]
 	}
 	return one(t.r, ahead...) + one(t.r, 0, t.r.Int64N(1000))
@@ -123,14 +139,14 @@ func (t *trial) ends() (all []int64) {
 func (t *trial) drawCommand(µs int64) commandModel {
 	c := commandModel{
 		guarded: t.guarded, maxTTL: one(t.r, t.maxTTLs...), window: t.window, lag: t.lag,
-		wall:   µs - one(t.r, int64(0), 0, 0, 300, 300, 300, -400, t.r.Int64N(100_000)),
-		memory: t.model.guard.memory(),
+		wall:    µs - one(t.r, int64(0), 0, 0, 300, 300, 300, -400, t.r.Int64N(100_000)),
+		assumed: t.model.guard.memory(),
 	}
 	if t.rarely(25) {
 		c.wall = µs + one(t.r, int64(500_000), 500_001, -500_000, -500_001, 60_000_000)
 	}
 	if t.rarely(10) {
-		c.memory = t.anyMemory()
+		c.assumed = t.anyMemory()
 	}
 
 	if t.rarely(12) {
@@ -252,7 +268,7 @@ func (t *trial) drawAcquire(q requestModel, k keyModel, µs int64) requestModel 
 		q.acquire.Carried = one(t.r, Holder{Hint: "hint"}, Holder{Note: "note", Name: q.attempt, Hint: "other"}).Carried()
 	}
 
-	if t.rarely(2) {
+	if t.rarely(3) || k.marked && t.rarely(2) {
 		q.process = one(t.r, "one", "two")
 		ofKey := slices.DeleteFunc(slices.Clone(t.waiters), func(w waiterOfTrial) bool { return w.key != q.key })
 		if len(ofKey) > 0 && t.rarely(2) {
@@ -297,7 +313,7 @@ func (t *trial) drawRelease(q requestModel, k keyModel) requestModel {
 	switch t.r.IntN(8) {
 	case 0, 1:
 		q.release.RestoreCounter = true
-	case 2, 3, 4:
+	case 2, 3, 4, 5:
 		q.release.DropBelow = uint64(max(0, one(t.r, k.counter, k.counter, t.attempts[q.attempt].token)))
 		if k.record != nil && t.rarely(2) {
 			q.release.DropBelow = uint64(k.record.ballot) + one(t.r, uint64(0), 1)
@@ -327,13 +343,16 @@ func (t *trial) drawComplete(q requestModel, k keyModel) requestModel {
 	a := t.attempts[q.attempt]
 	ballot := one(t.r, a.token, a.token, k.counter, k.counter-1)
 	if k.record != nil {
-		ballot = one(t.r, ballot, k.record.ballot, k.record.ballot+1, k.record.ballot-1, k.record.token)
+		d := k.record
+		ballot = one(t.r, ballot, d.ballot, d.ballot+1, d.ballot-1, d.ballot-1, d.token, d.token)
 	}
 	ballot = max(1, ballot)
 
 	token := ballot
 	if k.record != nil && t.rarely(3) {
 		token = k.record.token
+	} else if t.rarely(4) {
+		token = max(1, ballot-1)
 	}
 	q.complete = Complete{
 		Ballot: uint64(ballot), Token: uint64(token), Decided: t.rarely(4),
@@ -366,60 +385,4 @@ func (t *trial) learn(q requestModel, v Reply) {
 		a.expiry = v.Expiry.Millis()
 		a.memory = v.Memory
 	}
-}
-
-// describe shows an event in a line, or two if it has several requests. last is when the event before it happened.
-func (e event) describe(last int64) string {
-	text := "at " + fmt.Sprint(e.µs) + " µs: "
-	if last > 0 {
-		text = fmt.Sprintf("%+d µs: ", e.µs-last)
-	}
-	if e.what != "call" {
-		return text + e.what
-	}
-
-	c := e.command
-	text += fmt.Sprintf("maxTTL=%d", c.maxTTL)
-	if c.guarded {
-		text += " memory=" + c.memory
-	}
-	if c.window > 0 {
-		text += fmt.Sprintf(" window=%d wall=%+d µs", c.window, c.wall-e.µs)
-	}
-	if c.lag > 0 {
-		text += fmt.Sprint(" lag=", c.lag)
-	}
-	if e.replica {
-		text += " on a replica"
-	}
-	if e.hidden {
-		text += " without a history"
-	}
-	for _, q := range c.requests {
-		text += "\n    " + q.describe()
-	}
-	return text
-}
-
-func (q requestModel) describe() string {
-	who := strings.TrimSpace(q.attempt + " " + q.op.name() + " " + q.key)
-	switch q.op {
-	case OpAcquire:
-		return fmt.Sprintf("%s lease=%d proposed=%d settle=%v carried=%q process=%q waiter=%v", who, q.lease, q.acquire.ProposedToken.µs, q.acquire.Settle, q.acquire.Carried, q.process, q.acquire.Waiter)
-	case OpRenew:
-		return fmt.Sprintf("%s lease=%d %+v", who, q.lease, q.renew)
-	case OpRelease:
-		return fmt.Sprintf("%s %+v", who, q.release)
-	case OpComplete:
-		return fmt.Sprintf("%s %+v", who, q.complete)
-	case OpRevoke:
-		return who
-	case OpForget:
-		return fmt.Sprintf("%s token=%d", who, q.token)
-	case OpProvision:
-		return fmt.Sprintf("%s claim=%s found=%s", who, q.claim, q.found)
-	case OpLower:
-		return fmt.Sprintf("%s %s to=%d mark=%q", who, q.step, q.to, q.mark)
-	}
-	return who
 }

@@ -140,8 +140,8 @@ const (
 type commandModel struct {
 	guarded             bool
 	maxTTL, window, lag int64
-	wall                int64 // the client's clock, µs
-	memory              string
+	wall                int64  // the client's clock, µs
+	assumed             string // the node's memory, as the client knows it: plain code or not depends on it
 	requests            []requestModel
 }
 
@@ -171,17 +171,16 @@ type instant struct {
 	commandModel
 	µs, ms          int64
 	memory          string // NoMemory without a guard
-	longest         int64
-	quarantineUntil int64 // 0 without a quarantine
-	lagUntil        int64 // until then, the previous primary may still be serving
-	told            int64 // the longest lease, if the client does not know it
+	quarantineUntil int64  // 0 without a quarantine
+	lagUntil        int64  // until then, the previous primary may still be serving
+	told            int64  // the longest lease, if the client does not know it
 }
 
 // step returns what a node does with a command at µs.
 func (n nodeModel) step(c commandModel, µs int64) (after nodeModel, replies []Reply, notices []noticeModel) {
 	n = n.forget(µs)
 
-	at := instant{commandModel: c, µs: µs, ms: µs / 1000, memory: NoMemory, longest: c.maxTTL}
+	at := instant{commandModel: c, µs: µs, ms: µs / 1000, memory: NoMemory}
 	var refusal *Reply
 	if slices.ContainsFunc(c.requests, requestModel.isJudged) {
 		n, at, refusal = n.head(at)
@@ -254,7 +253,6 @@ func (n nodeModel) head(at instant) (nodeModel, instant, *Reply) {
 	n = n.remember(at)
 	g := n.guard
 	at.memory = g.memory()
-	at.longest = g.longest
 	if g.longest > at.maxTTL {
 		at.told = g.longest
 	}
@@ -440,27 +438,16 @@ func (k keyModel) shownRecord(ms int64) *Record {
 
 // doAcquire grants the key if no attempt has it and no completion is recorded.
 func (k keyModel) doAcquire(q requestModel, at instant) (keyModel, Reply, []noticeModel) {
-	a, old := q.acquire, k
-
 	if at.quarantined() {
 		v := at.inQuarantine()
 		v.Record = k.shownRecord(at.ms)
 		return k, v, nil
 	}
 
-	granted := func(k keyModel) Reply {
-		v := at.reply(Granted)
-		v.Token = uint64(k.counter)
-		v.Expiry = nodeMillis(k.expiry)
-		v.Memory = at.memory
-		v.Record = k.shownRecord(at.ms)
-		return v
-	}
-
 	// A repeated request. A lease that a renewal brought, or that is over, is not a grant.
 	if k.owner == q.attempt {
 		if k.before >= 0 && k.live(at.ms) {
-			return k, granted(k), nil
+			return k, k.granted(at), nil
 		}
 		return k, at.reply(Gone), nil
 	}
@@ -474,7 +461,7 @@ func (k keyModel) doAcquire(q requestModel, at instant) (keyModel, Reply, []noti
 		return k, v, nil
 	}
 
-	if d := k.shownRecord(at.ms); d != nil && !a.Settle {
+	if d := k.shownRecord(at.ms); d != nil && !q.acquire.Settle {
 		v := at.reply(Done)
 		v.Record = d
 		return k, v, nil
@@ -487,57 +474,79 @@ func (k keyModel) doAcquire(q requestModel, at instant) (keyModel, Reply, []noti
 		return k, v, nil
 	}
 
-	rank := 0
-	if k.marked {
-		// Each of the first three waiters has 50 ms, from when the last hold ended. A longer rest does not count: the
-		// clock was set back.
-		k.holdEnded = k.lastHoldEnded()
-		joined, place := k.join(q, at)
-		rank = len(joined.queue)
-		if place > 0 {
-			rank = place - 1
-		}
-
-		rest := k.holdEnded + turnMs*int64(min(rank, 3)) - at.ms
-		if rank > 0 && 0 < rest && rest <= 3*turnMs {
-			v := at.reply(Reserved)
-			v.Remaining = time.Duration(rest) * time.Millisecond
-			v.Place = place
-			joined.holdEnded = old.holdEnded
-			return joined, v, nil
-		}
-		k = joined
+	k, before, refusal := k.awaitTurn(q, at)
+	if refusal != nil {
+		return k, *refusal, nil
 	}
 
 	if _, over := k.ends[q.attempt]; over {
-		k.holdEnded = old.holdEnded
 		return k, at.reply(Gone), nil
 	}
+	return k.grant(q, at, before)
+}
 
-	// Those before the attempt have had their turns, if turns were counted. They are told, in case they are alive.
-	var notices []noticeModel
-	if k.holdEnded > 0 {
-		for _, w := range k.queue[:rank] {
-			notices = append(notices, w.notice(2))
-		}
-		k.queue = k.queue[rank:]
+// awaitTurn refuses while it is the turn of calls that wait, and returns how many come before the attempt. Each of the
+// first three has 50 ms, from when the last hold ended. A longer rest does not count: the clock was set back.
+func (k keyModel) awaitTurn(q requestModel, at instant) (_ keyModel, before int, refusal *Reply) {
+	if !k.marked {
+		return k, 0, nil
 	}
-	if q.process != "" && k.marked {
-		k = k.leave(q.wait().member)
+
+	k, place := k.join(q, at)
+	before = len(k.queue)
+	if place > 0 {
+		before = place - 1
+	}
+
+	rest := k.lastHoldEnded() + turnMs*int64(min(before, 3)) - at.ms
+	if before > 0 && 0 < rest && rest <= 3*turnMs {
+		v := at.reply(Reserved)
+		v.Remaining = time.Duration(rest) * time.Millisecond
+		v.Place = place
+		return k, before, &v
+	}
+	return k, before, nil
+}
+
+// grant grants the key. So many calls that wait come before the attempt.
+func (k keyModel) grant(q requestModel, at instant, before int) (keyModel, Reply, []noticeModel) {
+	var notices []noticeModel
+	if k.marked {
+		// If turns are counted, those before the attempt have had theirs. They are told, in case they are alive.
+		k.holdEnded = k.lastHoldEnded()
+		if k.holdEnded > 0 {
+			for _, w := range k.queue[:before] {
+				notices = append(notices, w.notice(2))
+			}
+			k.queue = k.queue[before:]
+		}
+		if q.process != "" {
+			k = k.leave(q.wait().member)
+		}
 	}
 
 	// The token is near this clock, but always exceeds the counter.
 	near := at.maxTTL * 1000 / 4
-	proposed := min(max(a.ProposedToken.µs, at.µs-near), at.µs+near)
+	proposed := min(max(q.acquire.ProposedToken.µs, at.µs-near), at.µs+near)
 
 	k.before = k.counter
 	k.counter = max(k.counter+1, proposed)
 	k.owner = q.attempt
 	k.expiry = at.ms + q.lease
-	k.carried = a.Carried
+	k.carried = q.acquire.Carried
 	k.turn, k.turnUntil = "", 0
 	k = k.keep(at)
-	return k, granted(k), notices
+	return k, k.granted(at), notices
+}
+
+// granted returns the reply to the owner. It shows a record that is beside the lease.
+func (k keyModel) granted(at instant) Reply {
+	v := at.reply(Granted)
+	v.Token = uint64(k.counter)
+	v.Expiry = nodeMillis(k.expiry)
+	v.Memory = at.memory
+	v.Record = k.shownRecord(at.ms)
+	return v
 }
 
 // wait returns the call of an acquisition that waits. Its name is that of the attempt if it has no other, and then it
@@ -587,7 +596,7 @@ func (k keyModel) join(q requestModel, at instant) (keyModel, int) {
 	return k, 1 + slices.IndexFunc(k.queue, of)
 }
 
-// add adds a wait, unless it is there.
+// add adds a wait, once.
 func (k keyModel) add(w waitModel) keyModel {
 	k = k.leave(w.member)
 	k.queue = append(k.queue, w)
