@@ -81,6 +81,8 @@ var mustReachInModel = []string{
 	"renew granted", "renew healed", "renew passed", "renew gone", "renew quarantined", "renew unconfirmed",
 	"release granted", "release gone", "release too_late",
 	"complete granted", "complete done", "complete gone", "complete forgotten", "complete unconfirmed",
+	"release gone refused", "release gone revoked", "renew gone revoked", "acquire quarantined record", "acquire held place",
+	"acquire granted longest", "notice", "plain command",
 }
 
 // An event is what happens at a time: a call, or something to the node.
@@ -295,6 +297,9 @@ func (t *trial) call(e event, began time.Time) string {
 		t.nameHistory()
 	}
 
+	if _, plain := reply.(int64); plain {
+		t.reached["plain command"]++
+	}
 	answers, err := call.Answers(reply)
 	if err != nil {
 		return fmt.Sprintf("the command is answered %v: %v", reply, err)
