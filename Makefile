@@ -168,7 +168,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
+campaign: sim lean differential servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -339,6 +339,11 @@ sim: ## the simulations, long campaign (SEEDS=20000, FROM=0)
 lean: tools ## what scripts do on a straight way beside their complete code, on 100000 random states of each kind of node
 	@echo "==> lean: the plain ways of the scripts beside the complete code, on 100000 random states"
 	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(call must-run,TestPlainIsComplete) | $(quiet)
+
+.PHONY: differential
+differential: tools ## random calls of the scripts beside a model of a node, 100000 on an embedded node and 25000 on Redis
+	@echo "==> differential: the scripts beside a model of a node, in 100000 random calls"
+	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestScriptsDoAsTheModel$$' -count=1 -timeout 0 -v -model.calls=100000 | $(call must-run,TestScriptsDoAsTheModel) | $(quiet)
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, those of the examples, and once all sweeps, with the race detector
