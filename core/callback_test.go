@@ -117,6 +117,46 @@ func TestCallbackMisbehaves(t *testing.T) {
 	}
 }
 
+// A panic changes no result of the call in which it happens: a key is granted, and it is free as soon as it is released.
+func TestPanicChangesNoResult(t *testing.T) {
+	for where, at := range callbackSites() {
+		bubbleNamed(t, where, 3, func(t *testing.T, w *world) {
+			var panics atomic.Int32
+			p := w.process(at.option(func(context.Context) {
+				panics.Add(1)
+				panic("callback")
+			}))
+			other := w.process()
+
+			lease := w.acquire(p, "released")
+			w.pass(5 * time.Second) // it was renewed
+			w.release(lease)
+			w.release(w.acquire(other, "released"))
+
+			err := p.Do(t.Context(), "done with", func(context.Context) error { return nil })
+			if err != nil {
+				t.Errorf("Do: %v", err)
+			}
+			w.release(w.acquire(other, "done with"))
+
+			w.complete(w.acquire(p, "completed"), "result")
+			_, err = other.TryAcquire(t.Context(), "completed")
+			wantErr(t, err, ErrDone)
+
+			lost := must(p.TryAcquire(t.Context(), "lost", MaxHold(time.Second)))
+			w.pass(2 * time.Second)
+			wantReason(t, lost.Lost(), LossMaxHold)
+
+			p.Event(t.Context(), Event{Source: "core", Kind: "test"})
+			p.Ready(t.Context())
+			synctest.Wait()
+			if panics.Load() == 0 {
+				t.Error("nothing panicked")
+			}
+		})
+	}
+}
+
 // A faultyHook is a client hook that misbehaves before each command that is sent for a single call.
 type faultyHook struct {
 	coretest.CommandsOnly
