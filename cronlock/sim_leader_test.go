@@ -29,7 +29,7 @@ func (w *world) judgeTerm(v *visit) {
 // elected is the function of OnElected. On every second process it goes on until its context ends, and for some time
 // more.
 func (p *process) elected(ctx context.Context, t leader.Term) {
-	<-p.hasElector // the process may be elected before leader.New has returned
+	<-p.hasElector                                            // the process may be elected before leader.New has returned
 	if now, err := p.elector.Term(); err == nil && now != t { // OnElected may call Term
 		p.Violation("%s is elected for %v, and leads in %v", p.name, t, now)
 	}
