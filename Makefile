@@ -24,6 +24,8 @@ LEASES ?=
 SEEDS ?= 20000
 FROM ?= 0
 SHORT_SEEDS := 150
+# Which mutants `mutants` tries: those whose name, guarantee or file matches a regular expression; all unless told.
+MUTANTS ?=
 # How long `promises` plays faults, and in which order; 0 is another one each time.
 DURATION ?= 2m
 SEED ?= 0
@@ -168,7 +170,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
+campaign: sim lean mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -339,6 +341,11 @@ sim: ## the simulations, long campaign (SEEDS=20000, FROM=0)
 lean: tools ## what scripts do on a straight way beside their complete code, on 100000 random states of each kind of node
 	@echo "==> lean: the plain ways of the scripts beside the complete code, on 100000 random states"
 	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestPlainIsComplete$$' -count=1 -timeout 0 -v -lean.states=100000 | $(call must-run,TestPlainIsComplete) | $(quiet)
+
+.PHONY: mutants
+mutants: ## break the code in one place at a time (internal/mutants/lists): a test must fail each time (MUTANTS=REGEXP: some)
+	@echo "==> mutants: code that is broken on purpose, and the test that must notice"
+	go run ./internal/mutants -run '$(MUTANTS)'
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, those of the examples, and once all sweeps, with the race detector
