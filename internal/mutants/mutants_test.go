@@ -31,7 +31,9 @@ func Add(a, b int) int {
 	return sum
 }
 
-func Sub(a, b int) int { return a - b }
+func Sub(a, b int) int {
+	return a - b
+}
 `
 	smallTest = `package small
 
@@ -161,17 +163,25 @@ func TestGatePasses(t *testing.T) {
 	}
 }
 
-// A test that fails, is skipped or matches nothing without a mutant shows nothing with it.
+// A test that fails, is skipped or matches nothing without a mutant shows nothing with it: no mutant is tried.
 func TestTestsThatShowNothing(t *testing.T) {
 	t.Parallel()
-	for test, want := range map[string]string{
-		"TestBroken":       ". fails without any mutant",
-		"TestSkipped":      `. has no test that passes for "TestSkipped"`,
-		"TestAdd/of three": `. has no test that passes for "TestAdd/of three"`,
+	var list string
+	for _, test := range []string{"TestBroken", "TestSkipped", "TestAdd/of three"} {
+		list += entry("for "+test, test, "return sum - b")
+	}
+	printed, err := tried(t, list)
+	if err == nil || strings.Contains(printed, " | ") {
+		t.Fatalf("%v\n%s", err, printed)
+	}
+	for _, want := range []string{
+		". fails without any mutant",
+		`. has no test that passes for "TestBroken"`,
+		`. has no test that passes for "TestSkipped"`,
+		`. has no test that passes for "TestAdd/of three"`,
 	} {
-		_, err := tried(t, entry("x", test, "return sum - b"))
-		if err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", test, err)
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("there is no %q in\n%v", want, err)
 		}
 	}
 }
