@@ -24,6 +24,8 @@ LEASES ?=
 SEEDS ?= 20000
 FROM ?= 0
 SHORT_SEEDS := 150
+# Which mutants `mutants` tries: those whose name, guarantee or file matches a regular expression; all unless told.
+MUTANTS ?=
 # How long `promises` plays faults, and in which order; 0 is another one each time.
 DURATION ?= 2m
 SEED ?= 0
@@ -168,7 +170,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean differential servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
+campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -344,6 +346,11 @@ lean: tools ## what scripts do on a straight way beside their complete code, on 
 differential: tools ## random calls of the scripts beside a model of a node, 100000 on an embedded node and 25000 on Redis
 	@echo "==> differential: the scripts beside a model of a node, in 100000 random calls"
 	$(WITH_TOOLS) go test -vet=off ./core/internal/wire -run '^TestScriptsDoAsTheModel$$' -count=1 -timeout 0 -v -model.calls=100000 | $(call must-run,TestScriptsDoAsTheModel) | $(quiet)
+
+.PHONY: mutants
+mutants: ## break the code in one place at a time (internal/mutants/lists): a test must fail each time (MUTANTS=REGEXP: some)
+	@echo "==> mutants: code that is broken on purpose, and the test that must notice"
+	go run ./internal/mutants -run '$(MUTANTS)'
 
 .PHONY: soak
 soak: tools ## the core tests 20 times over, those of the examples, and once all sweeps, with the race detector

@@ -95,6 +95,29 @@ func TestNodeAnswersAfterTheLease(t *testing.T) {
 	})
 }
 
+// The end of trust does not wait for a renewal that is under way then, however long that may still take.
+func TestLeaseEndsUnderARenewal(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p := w.process(WithClockWindow(0), withRenewEvery(3500*time.Millisecond), withNodeTimeout(5*time.Second))
+		lease := w.acquire(p, "k")
+		acquired, until := time.Now(), lease.ValidUntil()
+		p.links[0].Decide(func(s wire.Op, _ coretest.Sent) coretest.Fate {
+			late := time.Since(acquired) >= 4*time.Second // its timeout is later than the end of trust
+			return coretest.Fate{Refuse: s == wire.OpRenew && !late, Lose: s == wire.OpRenew && late}
+		})
+		time.Sleep(time.Until(until) - 1)
+		lease.attempt.mu.Lock()
+		if lease.renewal == nil {
+			t.Error("the schedule is off: no renewal is under way")
+		}
+		lease.attempt.mu.Unlock()
+		testutil.Receive(t, lease.Context().Done())
+		if d := time.Since(until); d > 0 {
+			t.Errorf("the context ended %v after the end of validity", d)
+		}
+	})
+}
+
 // If a process is paused, and the reply to a renewal arrives after the end of the lease, it does not revive the lease.
 func TestRenewalHeardAfterTheLease(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {

@@ -337,32 +337,36 @@ func TestLossIsLoggedOnce(t *testing.T) {
 }
 
 // If a lease is lost while the response is recorded, the client gets a whole refusal, which is counted once. A
-// repetition runs again.
+// repetition runs again. The resource is released first: if its lease is lost, nothing is recorded.
 func TestLossWhileRecorded(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		o := w.events.Observer()
-		o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-			if lease, _ := core.FromContext(ctx); op.Kind == core.OpComplete {
-				_, _ = admin.Revoke(context.WithoutCancel(ctx), w.locker, lease.Key(), lease.FencingToken())
-			}
-			return ctx, nil
-		}
+	for name, at := range map[string]core.OpKind{"the identity, at its completion": core.OpComplete, "the resource, at its release": core.OpRelease} {
+		bubbleOf(t, name, 1, func(w *world) { lossWhileRecorded(w, at) })
+	}
+}
 
-		l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
-		runs := 0
-		everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true, NoSender)), func(to http.ResponseWriter, _ *http.Request) {
-			runs++
-			fmt.Fprint(to, "whole")
-		}, func(of string, _ host, s *server, protocol string) {
-			before, ran := w.events.count(EventLost), runs
-			for range 2 {
-				s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", `"`+of+`"`).expect(w, 503, EventLost)
-				time.Sleep(2 * ttl) // a revoked key is in a cooldown
-			}
-			if n := w.events.count(EventLost) - before; n != 2 || runs != ran+2 {
-				w.Errorf("%s: counted %d times, %d runs", of, n, runs-ran)
-			}
-		})
+// lossWhileRecorded makes requests whose leases are revoked just before they are ended by an operation of that kind.
+func lossWhileRecorded(w *world, at core.OpKind) {
+	o := w.events.Observer()
+	o.Start = func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+		if lease, _ := core.FromContext(ctx); op.Kind == at {
+			_, _ = admin.Revoke(context.WithoutCancel(ctx), w.locker, lease.Key(), lease.FencingToken())
+		}
+		return ctx, nil
+	}
+	l := newReplica(w, w.nodes, core.MaxHold(time.Hour), core.WithObserver(o))
+	runs := 0
+	everywhere(w, middleware(w, l.Locker, ByParam("id"), WithIdempotency(true, NoSender)), func(to http.ResponseWriter, _ *http.Request) {
+		runs++
+		fmt.Fprint(to, "whole")
+	}, func(of string, _ host, s *server, protocol string) {
+		before, ran := w.events.count(EventLost), runs
+		for range 2 {
+			s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", `"`+of+`"`).expect(w, 503, EventLost)
+			time.Sleep(2 * ttl) // of the bubble: a key rests after a revocation
+		}
+		if n := w.events.count(EventLost) - before; n != 2 || runs != ran+2 {
+			w.Errorf("%s: counted %d times, %d runs", of, n, runs-ran)
+		}
 	})
 }
 

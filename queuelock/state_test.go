@@ -230,7 +230,7 @@ func TestLifeOfHandlers(t *testing.T) {
 				s := r.scene(c.atLast)
 				defer s.cancel()
 				held, in := must(s.d.acquire(s.ctx)), running
-				got := s.d.runHandler(s.ctx, held, asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				got := s.d.runHandler(s.ctx, held, asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 					if overstays {
 						s.cancel()
 						in = overstaying
@@ -238,6 +238,10 @@ func TestLifeOfHandlers(t *testing.T) {
 					if c.lose != nil {
 						c.lose(s)
 						time.Sleep(5 * time.Second)
+					}
+					isLost := held.lostError() != nil
+					if isLost && ctx.Err() == nil {
+						t.Error("a lease is lost, and the handler's context goes on")
 					}
 					return c.returns
 				}))

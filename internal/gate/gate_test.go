@@ -17,7 +17,7 @@ func TestGate(t *testing.T) {
 	g.Close()
 	g.Close()
 	if g.Enter() {
-		t.Error("entered through a closed gate")
+		t.Fatal("entered through a closed gate")
 	}
 
 	cancelled, cancel := context.WithCancelCause(t.Context())

@@ -86,6 +86,32 @@ func TestLostRequestsTravelWithFewer(t *testing.T) {
 	}
 }
 
+// A request is sent again if its connection broke, twice at most and within the time of its round. An acquisition is not:
+// its attempt leaves no tombstone where it has arrived, and a second copy would then take the key. Nor is a request that
+// travels alone.
+func TestWhatIsSentAgain(t *testing.T) {
+	for op, want := range map[wire.Op]bool{
+		wire.OpAcquire: false, wire.OpRenew: true, wire.OpRelease: true, wire.OpComplete: true, wire.OpTouch: false, wire.OpRevoke: false,
+	} {
+		r := Round{Timeout: time.Second}
+		r.op = op
+		for _, c := range []struct {
+			retries int
+			passed  time.Duration
+			want    bool
+		}{
+			{0, time.Second - 1, want},
+			{1, time.Second - 1, want},
+			{2, time.Second - 1, false},
+			{0, time.Second, false},
+		} {
+			if got := (request{round: &r, retries: c.retries}).canRetry(clock.Instant(c.passed)); got != c.want {
+				t.Errorf("op %d, sent again %d times, after %v: %v, want %v", op, c.retries, c.passed, got, c.want)
+			}
+		}
+	}
+}
+
 // The more batches are in flight, the longer the next one waits. The second half of the connections is used slowly. A
 // single node that is far away gets two batches without a wait.
 func TestPace(t *testing.T) {
