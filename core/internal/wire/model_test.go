@@ -812,7 +812,7 @@ func (k keyModel) waitersAfterRelease(q requestModel, owned bool, old keyModel, 
 }
 
 // doComplete stores a completion record and ends the attempt.
-func (k keyModel) doComplete(q requestModel, at instant) (keyModel, Reply, []noticeModel) {
+func (k keyModel) doComplete(q requestModel, at instant) (keyModel, Reply, []noticeModel) { //nolint:gocognit // the cases of the protocol, in its order
 	a := q.complete
 	ballot, by := int64(a.Ballot), int64(a.Token)
 	kept := at.ms + a.Retention.Milliseconds()
