@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// A gate tries mutants, and prints what becomes of each.
+// A gate tries mutants, and prints the result of each.
 type gate struct {
 	root    string // of the repository
 	atOnce  int    // how many mutants are tried at a time
@@ -27,7 +27,7 @@ type gate struct {
 	results []result
 }
 
-// A result is what became of a mutant.
+// A result tells whether a mutant was caught.
 type result struct {
 	mutant
 	caught bool
@@ -41,11 +41,13 @@ func (g *gate) run(ctx context.Context, mutants []mutant) error {
 	if len(mutants) == 0 {
 		return errors.New("no mutant has such a name, guarantee or file")
 	}
+
 	began := time.Now()
 	err := g.checkUnchanged(ctx, mutants)
 	if err != nil {
 		return err
 	}
+
 	dir, err := os.MkdirTemp("", "lockkit-mutants-")
 	if err != nil {
 		return err
@@ -82,6 +84,7 @@ func (g *gate) checkUnchanged(ctx context.Context, mutants []mutant) error {
 	}
 
 	var faults []error
+
 	passed := map[string][]string{} // by package
 	for _, pkg := range slices.Sorted(maps.Keys(patterns)) {
 		fmt.Fprintf(g.out, "unchanged: the tests of %s\n", pkg)
@@ -89,6 +92,7 @@ func (g *gate) checkUnchanged(ctx context.Context, mutants []mutant) error {
 		if err != nil {
 			return err
 		}
+
 		passed[pkg] = o.passed
 		if o.notBuilt || o.failed != nil {
 			faults = append(faults, fmt.Errorf("%s fails without any mutant:\n%s", pkg, o.output))
@@ -115,13 +119,19 @@ func (g *gate) try(ctx context.Context, m *mutant, path string) error {
 	}
 
 	// The file keeps its extension, by which the go command knows it.
-	file, overlay := path+filepath.Ext(m.file), path+".json"
+	file := path + filepath.Ext(m.file)
+	overlay := path + ".json"
+
 	replace := map[string]map[string]string{"Replace": {filepath.Join(g.root, m.file): file}}
 	content, err := json.Marshal(replace)
 	if err != nil {
 		return err
 	}
-	err = errors.Join(os.WriteFile(file, []byte(changed), 0o600), os.WriteFile(overlay, content, 0o600))
+
+	err = errors.Join(
+		os.WriteFile(file, []byte(changed), 0o600),
+		os.WriteFile(overlay, content, 0o600),
+	)
 	if err != nil {
 		return err
 	}
@@ -130,6 +140,7 @@ func (g *gate) try(ctx context.Context, m *mutant, path string) error {
 	if err != nil {
 		return m.fault("%w", err)
 	}
+
 	g.add(judge(m, o, time.Since(began)))
 	return nil
 }
@@ -159,13 +170,18 @@ func judge(m *mutant, o outcome, took time.Duration) result {
 func (g *gate) add(r result) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	g.results = append(g.results, r)
-	fmt.Fprintf(g.out, "%s | %s | %s | %s | %.1f s\n", r.guarantee, r.name, r.file, r.why, r.took.Seconds())
+	fmt.Fprintf(
+		g.out, "%s | %s | %s | %s | %.1f s\n",
+		r.guarantee, r.name, r.file, r.why, r.took.Seconds(),
+	)
 }
 
 // summarize prints how many mutants of each guarantee were caught, and returns an error that names the others.
 func (g *gate) summarize(took time.Duration) error {
-	tried, caught := map[string]int{}, map[string]int{}
+	tried := map[string]int{}
+	caught := map[string]int{}
 	var survivors []error
 	for _, r := range g.results {
 		tried[r.guarantee]++
@@ -173,8 +189,10 @@ func (g *gate) summarize(took time.Duration) error {
 			caught[r.guarantee]++
 			continue
 		}
+
 		survivors = append(survivors, r.fault(
-			"%s\n  repeat it: go run ./internal/mutants -run '^%s$'\n%s", r.why, regexp.QuoteMeta(r.name), lastLines(r.output, 20),
+			"%s\n  repeat it: go run ./internal/mutants -run '^%s$'\n%s",
+			r.why, regexp.QuoteMeta(r.name), lastLines(r.output, 20),
 		))
 	}
 
@@ -182,10 +200,14 @@ func (g *gate) summarize(took time.Duration) error {
 	for _, guarantee := range slices.Sorted(maps.Keys(tried)) {
 		fmt.Fprintf(g.out, "  %d of %d  %s\n", caught[guarantee], tried[guarantee], guarantee)
 	}
+
 	if survivors == nil {
 		return nil
 	}
-	return fmt.Errorf("%d of %d mutants were not caught:\n%w", len(survivors), len(g.results), errors.Join(survivors...))
+	return fmt.Errorf(
+		"%d of %d mutants were not caught:\n%w",
+		len(survivors), len(g.results), errors.Join(survivors...),
+	)
 }
 
 // lastLines returns the last n lines of a text.

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// An outcome is what became of the tests of one go test.
+// An outcome is the outcome of one go test.
 type outcome struct {
 	notBuilt bool
 	timedOut bool
@@ -22,23 +22,31 @@ type outcome struct {
 }
 
 // goTest runs the tests of a package that match pattern. With an overlay, the package is built from its files.
-func goTest(ctx context.Context, root, overlay, pkg, pattern string, timeout time.Duration) (outcome, error) {
-	args := []string{"test", "-json", "-vet=off", "-count=1", "-ldflags=-w", "-timeout", timeout.String(), "-run", pattern}
+func goTest(
+	ctx context.Context, root, overlay, pkg, pattern string, timeout time.Duration,
+) (outcome, error) {
+	args := []string{
+		"test", "-json", "-vet=off", "-count=1", "-ldflags=-w",
+		"-timeout", timeout.String(),
+		"-run", pattern,
+	}
 	if overlay != "" {
 		args = append(args, "-overlay", overlay)
 	}
+
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
 	cmd.Dir = root
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	events, err := cmd.Output()
 
-	// The process that a test ends with a failure is no error of the command; all else is.
+	// A test that fails is no error of the command.
 	var ended *exec.ExitError
 	isUnknown := err != nil && !errors.As(err, &ended) || ctx.Err() != nil
 	if isUnknown {
 		return outcome{}, fmt.Errorf("go test %s: %w", pkg, errors.Join(err, ctx.Err()))
 	}
+
 	o := readEvents(events)
 	if err != nil && o.failed == nil && !o.notBuilt {
 		return o, fmt.Errorf("go test %s: %w\n%s%s", pkg, err, stderr.String(), o.output)
@@ -46,10 +54,11 @@ func goTest(ctx context.Context, root, overlay, pkg, pattern string, timeout tim
 	return o, nil
 }
 
-// readEvents returns the outcome that the output of go test -json tells.
+// readEvents returns the outcome, given the output of go test -json.
 func readEvents(events []byte) (o outcome) {
 	running := map[string]bool{}
 	var output strings.Builder
+
 	for line := range bytes.Lines(events) {
 		var e struct{ Action, Test, Output string }
 		if json.Unmarshal(line, &e) != nil {
@@ -105,6 +114,7 @@ func (m *mutant) ran(names []string) (bool, error) {
 			}
 			matches = matched
 		}
+
 		if matches {
 			return true, nil
 		}

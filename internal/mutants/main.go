@@ -35,9 +35,11 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("run", "", "try only mutants whose name, guarantee or file matches this regular expression")
 	atOnce := flags.Int("j", max(1, runtime.NumCPU()/2), "how many mutants are tried at a time")
 	timeout := flags.Duration("timeout", 2*time.Minute, "how long the tests of a mutant may run")
-	if err := flags.Parse(args); err != nil {
+	err := flags.Parse(args)
+	if err != nil {
 		return err
 	}
+
 	pattern, err := regexp.Compile(*only)
 	if err != nil {
 		return err
@@ -47,6 +49,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	mutants, err := loadLists(root, filepath.Join(root, "internal", "mutants", "lists"))
 	if err != nil {
 		return err

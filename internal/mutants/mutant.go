@@ -15,9 +15,9 @@ type mutant struct {
 	guarantee string // as docs/guarantees.md words it
 	file      string // from the root of the repository
 	pkg       string // of the test, as "./core"
-	test      string // the name of the test; after a slash, what its subtests must match
+	test      string // name of the test, and after a slash a pattern for its subtests
 	change    []changedLine
-	at        string // where the list has it, as "quorum.txt:12"
+	at        string // place in the list, as "quorum.txt:12"
 }
 
 // A changedLine is a line of a mutant's change.
@@ -26,7 +26,7 @@ type changedLine struct {
 	text string // without indentation
 }
 
-// loadLists returns the mutants of all lists in a directory. The error names everything that is wrong with them: a
+// loadLists returns the mutants of all lists in a directory. The error names all faults of the lists: a
 // change that does not apply any more, a guarantee that the document does not have, a test that does not exist.
 func loadLists(root, dir string) ([]mutant, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.txt"))
@@ -41,6 +41,7 @@ func loadLists(root, dir string) ([]mutant, error) {
 		if err != nil {
 			return nil, err
 		}
+
 		mutants, err := parseList(filepath.Base(path), string(content))
 		all = append(all, mutants...)
 		faults = append(faults, err)
@@ -50,11 +51,13 @@ func loadLists(root, dir string) ([]mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	known := map[string]string{} // where a name was seen first
+
+	known := map[string]string{} // the place of each name
 	for _, m := range all {
 		if first := known[m.name]; first != "" {
 			faults = append(faults, m.fault("its name is that of the mutant at %s", first))
 		}
+
 		known[m.name] = m.at
 		faults = append(faults, m.check(root, string(guarantees)))
 	}
@@ -65,9 +68,11 @@ func loadLists(root, dir string) ([]mutant, error) {
 func parseList(name, content string) (mutants []mutant, err error) {
 	var faults []error
 	var current *mutant
+
 	for i, line := range strings.Split(content, "\n") {
 		at := fmt.Sprintf("%s:%d", name, i+1)
 		isEmpty := strings.TrimSpace(line) == ""
+
 		switch {
 		case strings.HasPrefix(line, "#"):
 			continue
@@ -82,8 +87,8 @@ func parseList(name, content string) (mutants []mutant, err error) {
 		understood := current.parseLine(line)
 		if !understood {
 			faults = append(faults, fmt.Errorf(
-				"%s: %q is neither a field (mutant, guarantee, file, test) nor a line of the change (\"- \", \"+ \" or two spaces)",
-				at, line,
+				"%s: %q is neither a field (mutant, guarantee, file, test) nor a line of the change %s",
+				at, line, `("- ", "+ " or two spaces)`,
 			))
 		}
 	}
@@ -116,7 +121,9 @@ func (m *mutant) parseLine(line string) bool {
 	case "file":
 		m.file = value
 	case "test":
-		m.pkg, m.test, _ = strings.Cut(value, " ")
+		pkg, test, _ := strings.Cut(value, " ")
+		m.pkg = pkg
+		m.test = test
 	default:
 		return false
 	}
@@ -132,8 +139,10 @@ func (m *mutant) fault(format string, args ...any) error {
 // exist. It does not run anything.
 func (m *mutant) check(root, guarantees string) error {
 	var faults []error
+
 	_, err := m.apply(root)
 	faults = append(faults, err)
+
 	if !strings.Contains(guarantees, m.guarantee) {
 		faults = append(faults, m.fault("docs/guarantees.md does not have the words %q", m.guarantee))
 	}
@@ -143,12 +152,14 @@ func (m *mutant) check(root, guarantees string) error {
 	if err != nil {
 		return err
 	}
+
 	declared := regexp.MustCompile(`(?m)^func ` + regexp.QuoteMeta(name) + `\(`)
 	for _, path := range tests {
 		source, err := os.ReadFile(path)
 		if err != nil {
 			return err
 		}
+
 		if declared.Match(source) {
 			return errors.Join(faults...)
 		}
@@ -163,6 +174,7 @@ func (m *mutant) apply(root string) (changed string, err error) {
 	if err != nil {
 		return "", m.fault("%v", err)
 	}
+
 	lines := strings.Split(string(content), "\n")
 
 	var wanted, replacement []string
@@ -181,12 +193,18 @@ func (m *mutant) apply(root string) (changed string, err error) {
 		if !ok {
 			continue
 		}
+
 		found++
-		before, after := strings.Join(lines[:i], "\n"), strings.Join(lines[i+length:], "\n")
+		before := strings.Join(lines[:i], "\n")
+		after := strings.Join(lines[i+length:], "\n")
 		changed = strings.Join([]string{before, strings.Join(replacement, "\n"), after}, "\n")
 	}
+
 	if found != 1 {
-		return "", m.fault("%s must have these lines once, and has them %d times:\n\t%s", m.file, found, strings.Join(wanted, "\n\t"))
+		return "", m.fault(
+			"%s must have these lines once, and has them %d times:\n\t%s",
+			m.file, found, strings.Join(wanted, "\n\t"),
+		)
 	}
 	return changed, nil
 }
@@ -200,9 +218,12 @@ func matchAt(lines, wanted []string) (length int, ok bool) {
 		if isSkipped {
 			continue
 		}
-		if matched == len(wanted) || line != wanted[matched] {
+
+		differs := matched == len(wanted) || line != wanted[matched]
+		if differs {
 			return 0, false
 		}
+
 		matched++
 		if matched == len(wanted) {
 			return i + 1, true

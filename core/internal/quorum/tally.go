@@ -279,8 +279,8 @@ func (t *Tally) RetryAfter() time.Duration {
 // MayHold returns the nodes on which the attempt may own the key, now or when a late request arrives. The other nodes
 // refused, or were sent no request.
 //
-// A request that arrived too late may have been sent before by a client that repeats requests. The node may have granted
-// the key to the first copy, whose reply is lost.
+// A client that repeats requests may have sent a request before that arrived too late. The node may have granted the key to
+// the first copy, and the reply to it may be lost.
 func (t *Tally) MayHold() Set {
 	return t.WithVerdict(wire.Granted, wire.Pending, wire.TimedOut, wire.Failed, wire.TooLate)
 }
