@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -103,15 +105,31 @@ func TestEndWhileAClaimWaitsForItsTurn(t *testing.T) {
 	}
 }
 
-// The first poll of a new job reads a bounded number of records.
+// The first poll of a new job reads the records of many ticks with few requests. A service may have hundreds of jobs,
+// and all its replicas may start at once.
 func TestFirstLookIsBounded(t *testing.T) {
 	bubble(t, time.Hour, func(t *testing.T, w *world) {
-		var calls atomic.Int32
-		w.each(func(n *testutil.Node) { n.OnCall(func(int, []string) string { calls.Add(1); return "" }) })
-		w.replica("a", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}})
+		r := w.replica("a", plan{schedule: Every(time.Hour), job: []JobOption{AtLeastOnce(3)}})
+		var requests, keys atomic.Int32
+		r.locks.Link.OnRequest(func(cmd redis.Cmder) testutil.Action {
+			switch cmd.Name() {
+			case "time": // once in a request
+				requests.Add(1)
+			case "get":
+				keys.Add(1)
+			}
+			return testutil.Action{}
+		})
 		time.Sleep(10 * time.Second)
-		if w.want(at(time.Hour)); calls.Load() > 3*4*maxLookback {
-			t.Errorf("%d calls", calls.Load())
+		w.want(at(time.Hour))
+
+		nodes := int32(len(w.nodes))
+		t.Logf("%d requests to a node for %d keys", requests.Load()/nodes, keys.Load()/nodes)
+		if n := keys.Load() / nodes; n < 2*maxLookback {
+			t.Errorf("%d keys were read from a node, want two for each of %d ticks", n, maxLookback)
+		}
+		if n := requests.Load() / nodes; n > 15 {
+			t.Errorf("%d requests to a node, want at most 15", n)
 		}
 	})
 }

@@ -122,7 +122,8 @@
 // So a job that is due every minute usually costs a node about 10 requests a minute from each replica, at most 300 if
 // each poll fails, and at most 7200 in the worst case. In addition, a replica that does not know a job yet, or was
 // without nodes for many ticks, reads the records of those ticks once, before it acquires the job's lease: at most 100
-// ticks with two records each. A poll lasts for at most a TTL, and the next poll continues its work.
+// ticks with two records each, in about five requests to each node. A poll lasts for at most a TTL, and the next poll
+// continues its work.
 //
 // # Shutdown
 //

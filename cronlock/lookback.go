@@ -11,7 +11,7 @@ const maxLookback = 100
 
 // maxTicksPerRead is how many ticks are read at a time. The results are stored in the memory each time, so a poll that
 // takes too long leaves less work to the next one.
-const maxTicksPerRead = maxConcurrentReads / 2
+const maxTicksPerRead = 50
 
 // lastStarted returns the latest tick up to due that was started, or the zero entry if there is none among the last
 // hundred, and the number of ticks after it that were not started. It reads only ticks that this process does not know,

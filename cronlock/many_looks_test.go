@@ -124,8 +124,8 @@ func TestLooksThatOutlastThePeriod(t *testing.T) { //nolint:gocognit // cases in
 
 			// Slow nodes. The first two polls of a job at once end the test, because polls that multiply would fill the memory.
 			each(func(r *slowReplica) { r.slow(900 * time.Millisecond) })
-			// A job's goroutines are its poll, the reads of records, and a call of the observer.
-			const most = 2 + maxConcurrentReads
+			// A job's goroutines are its poll, and a call of the observer.
+			const most = 2
 
 			for range 6 {
 				for range 10 {

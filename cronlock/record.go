@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
@@ -56,36 +55,58 @@ func (j *Job) retention(tick time.Time) time.Duration {
 	return min(max(last.Sub(tick), j.grace+time.Hour), year)
 }
 
-// maxConcurrentReads is how many records of a job are read at the same time.
-const maxConcurrentReads = 32
-
 // readRecords returns the records of keys, in order, and nil for a key that has none. If a record is just being
 // written, readRecords waits for it, at most for wait; 0 means no limit.
 func (j *Job) readRecords(ctx context.Context, wait time.Duration, keys ...string) ([]*record, error) {
-	records, errs := make([]*record, len(keys)), make([]error, len(keys))
+	states, err := j.service.locker.InspectAll(ctx, keys...)
+	if err != nil {
+		return nil, err
+	}
+	found, err := j.settleRecords(ctx, wait, keys, states)
+	if err != nil {
+		return nil, err
+	}
 
-	// A panic of an observer must reach the caller's goroutine.
-	var panicked atomic.Pointer[any]
+	records := make([]*record, len(keys))
+	for i, f := range found {
+		if f == nil {
+			continue
+		}
+		records[i] = new(record)
+		if err := json.Unmarshal(f.Result, records[i]); err != nil {
+			return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", keys[i], err)
+		}
+	}
+	return records, nil
+}
 
-	slots := make(chan struct{}, maxConcurrentReads)
-	var readers sync.WaitGroup
-	for i, key := range keys {
+// maxConcurrentSettles is how many records of a job are settled at the same time.
+const maxConcurrentSettles = 32
+
+// settleRecords returns the records that the states of keys show. A confirmed record may be missing on so many of the
+// nodes that answer now that no quorum shows it. If some nodes show a record but no quorum does, settleRecords settles
+// it.
+func (j *Job) settleRecords(
+	ctx context.Context, wait time.Duration, keys []string, states []core.KeyState,
+) ([]*core.Record, error) {
+	records, errs := make([]*core.Record, len(keys)), make([]error, len(keys))
+	slots := make(chan struct{}, maxConcurrentSettles)
+	var settles sync.WaitGroup
+	for i, state := range states {
+		records[i] = state.Record
+		isOnSomeNode := slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil })
+		if state.Record != nil || !isOnSomeNode {
+			continue
+		}
+
 		slots <- struct{}{}
-		readers.Go(func() {
-			defer func() {
-				if p := recover(); p != nil {
-					panicked.Store(&p)
-				}
-				<-slots
-			}()
-			records[i], errs[i] = j.readRecord(ctx, wait, key)
+		settles.Go(func() {
+			defer func() { <-slots }()
+			records[i], errs[i] = j.settleRecord(ctx, wait, keys[i])
 		})
 	}
-	readers.Wait()
+	settles.Wait()
 
-	if p := panicked.Load(); p != nil {
-		panic(*p)
-	}
 	for _, err := range errs {
 		if err != nil {
 			return nil, err
@@ -94,36 +115,8 @@ func (j *Job) readRecords(ctx context.Context, wait time.Duration, keys ...strin
 	return records, nil
 }
 
-// readRecord returns the record of one key, or nil.
-func (j *Job) readRecord(ctx context.Context, wait time.Duration, key string) (*record, error) {
-	found, err := j.findRecord(ctx, wait, key)
-	if err != nil {
-		return nil, err
-	}
-	if found == nil {
-		return nil, nil
-	}
-
-	r := new(record)
-	if err := json.Unmarshal(found.Result, r); err != nil {
-		return nil, fmt.Errorf("cronlock: %q has a record that this version cannot read: %w", key, err)
-	}
-	return r, nil
-}
-
-// findRecord returns the record of a key, or nil. A confirmed record may be missing on so many of the nodes that answer
-// now that no quorum shows it. If some nodes show a record but no quorum does, findRecord asks for the key: the nodes
-// then decide whether the record counts.
-func (j *Job) findRecord(ctx context.Context, wait time.Duration, key string) (*core.Record, error) {
-	state, err := j.service.locker.Inspect(ctx, key)
-	if err != nil || state.Record != nil {
-		return state.Record, err
-	}
-	isOnSomeNode := slices.ContainsFunc(state.Nodes, func(n core.KeyOnNode) bool { return n.Record != nil })
-	if !isOnSomeNode {
-		return nil, nil
-	}
-
+// settleRecord asks for a key, so that the nodes decide whether a record of it counts. It returns the record, or nil.
+func (j *Job) settleRecord(ctx context.Context, wait time.Duration, key string) (*core.Record, error) {
 	lease, err := j.service.locker.Acquire(ctx, key, core.Name(j.name), core.MaxWait(wait))
 	if err == nil {
 		// The key was granted, so the record does not count.

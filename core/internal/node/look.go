@@ -12,23 +12,23 @@ import (
 	"github.com/lockkit/lockkit/core/internal/wire"
 )
 
-// Look reads the data that a node stores for a key, and the node's clock, by plain reads outside of any round. A
-// node in trouble is not asked.
+// Look reads the data that a node stores for some keys of the bucket, and the node's clock, by plain reads outside of
+// any round. A node in trouble is not asked.
 //
-// The vote tells whether the node votes at all, because a node that stores nothing for the key may not vote yet. If
-// nothing was read, the vote has the reason. With a client that ignores contexts, Look may take longer than the
-// timeout.
+// The texts are in the order of the keys; the text of a key without data is empty. The vote tells whether the node votes
+// at all, because a node that stores nothing for the keys may not vote yet. If nothing was read, the vote has the
+// reason. With a client that ignores contexts, Look may take longer than the timeout.
 func (b *Bucket) Look(
-	ctx context.Context, n *Node, key string, timeout time.Duration,
-) (text string, clock wire.NodeTime, v quorum.Vote) {
+	ctx context.Context, n *Node, keys []string, timeout time.Duration,
+) (texts []string, clock wire.NodeTime, v quorum.Vote) {
 	sent := b.Clock.Now()
 	breaker, err := n.begin(sent, timeout, false, b.tagName)
 	if err != nil {
-		return "", 0, quorum.NewVote(wire.CircuitOpen, err)
+		return nil, 0, quorum.NewVote(wire.CircuitOpen, err)
 	}
 
 	bounded := &nodeContext{Context: ctx, deadline: time.Now().Add(timeout), deadlines: b.deadlines}
-	text, clock, v, err = b.read(bounded, n, key)
+	texts, clock, v, err = b.read(bounded, n, keys)
 	now := b.Clock.Now()
 	n.end(breaker, now, err)
 	if goredis.Answered(err) {
@@ -41,26 +41,32 @@ func (b *Bucket) Look(
 		n.addClockSample(v.Skew, v.Latency)
 	}
 	b.track(n, &v)
-	return text, clock, v
+	return texts, clock, v
 }
 
-// read asks the node's server, in a Cluster the master of the key's shard. All reads use one connection, with the
+// foreignText stands for any value that lockkit has not written.
+const foreignText = "\x00"
+
+// read asks the node's server, in a Cluster the master of the bucket's shard. All reads use one connection, with the
 // guard last: if the server loses its memory in between, the guard shows it.
 func (b *Bucket) read(
-	ctx context.Context, n *Node, key string,
-) (text string, clock wire.NodeTime, v quorum.Vote, err error) {
+	ctx context.Context, n *Node, keys []string,
+) (texts []string, clock wire.NodeTime, v quorum.Vote, err error) {
 	client := n.Client
-	resource := b.Keys.Resource(key)
 	if n.Cluster != nil {
-		client, err = n.Cluster.MasterFor(ctx, resource)
+		client, err = n.Cluster.MasterFor(ctx, b.Keys.Resource(keys[0]))
 		if err != nil {
-			return "", 0, v, err
+			return nil, 0, v, err
 		}
 	}
 
 	timeCmd := redis.NewTimeCmd(ctx, "time")
-	getCmd := redis.NewStringCmd(ctx, "get", resource)
-	cmds := []redis.Cmder{timeCmd, getCmd}
+	cmds := []redis.Cmder{timeCmd}
+	gets := make([]*redis.StringCmd, len(keys))
+	for i, key := range keys {
+		gets[i] = redis.NewStringCmd(ctx, "get", b.Keys.Resource(key))
+		cmds = append(cmds, gets[i])
+	}
 	var guardCmd, infoCmd *redis.StringCmd
 	if b.Conf.Guarded {
 		guardCmd = redis.NewStringCmd(ctx, b.Keys.GuardQuery(b.index)...)
@@ -70,19 +76,29 @@ func (b *Bucket) read(
 
 	err = goredis.Pipeline(ctx, client, cmds)
 	if err != nil {
-		return "", 0, v, err
+		return nil, 0, v, err
+	}
+	for _, get := range gets {
+		// A value that is no string costs its own key only.
+		if redis.HasErrorPrefix(get.Err(), "WRONGTYPE") {
+			get.SetErr(nil)
+			get.SetVal(foreignText)
+		}
 	}
 	for _, cmd := range cmds {
 		err := cmd.Err()
 		if err != nil && !errors.Is(err, redis.Nil) { // redis.Nil: nothing is stored
-			return "", 0, v, err
+			return nil, 0, v, err
 		}
 	}
 
 	clock = wire.NodeTimeOf(timeCmd.Val())
-	text = getCmd.Val()
-	if text == "" && getCmd.Err() == nil {
-		text = "\x00" // an empty text is as foreign as this
+	for _, get := range gets {
+		text := get.Val()
+		if text == "" && get.Err() == nil {
+			text = foreignText
+		}
+		texts = append(texts, text)
 	}
 
 	v.Verdict = wire.Gone
@@ -90,7 +106,7 @@ func (b *Bucket) read(
 	if b.Conf.Guarded {
 		b.judgeGuard(&v, guardCmd.Val(), ParseInfo(infoCmd.Val()), clock)
 	}
-	return text, clock, v, nil
+	return texts, clock, v, nil
 }
 
 // judgeGuard changes the verdict of a node that does not vote.
