@@ -48,6 +48,11 @@ NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mo
 # debug information are linked in half the time.
 RACE := -vet=off -race -gcflags='github.com/yuin/gopher-lua/...=-race=false' -ldflags=-w
 PLAIN := -vet=off -ldflags=-w
+# By default a program with the race detector waits for a second before it exits.
+NO_WAIT := atexit_sleep_ms=0
+
+# Commands, and packages with few goroutines of their own: `test` runs them without the race detector, and soak with it.
+SEQUENTIAL := ./core/lockctl ./internal/api ./internal/docs ./internal/gotest ./internal/mutants ./internal/schedule ./otel/dashboards
 
 # Is go test, and ends with the list of failed tests and how to repeat each.
 GOTEST := "$(CURDIR)/bin/gotest"
@@ -243,11 +248,13 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 unit: libraries programs ## all tests, those of libraries with the race detector, on real Redis
 
 .PHONY: libraries
-libraries: tools bin/gotest ## the tests of all libraries with the race detector, on real Redis
+libraries: tools bin/gotest ## the tests of all libraries on real Redis, with the race detector where goroutines share anything
 	@echo "==> libraries: their tests with the race detector, in random order, on real Redis"
 	# The packages that take longest come first, lest one be left over.
-	libraries=$$(go list ./... | grep -v /examples/)
-	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(RACE) -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$libraries
+	shared=$$(go list ./... | grep -v /examples/ | grep -vxFf <(go list $(SEQUENTIAL)))
+	$(WITH_TOOLS) GOGC=400 GORACE=$(NO_WAIT) $(GOTEST) $(RACE) -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$shared
+	echo "==> libraries: the tests of commands and of packages with few goroutines"
+	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(PLAIN) -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) $(SEQUENTIAL)
 
 .PHONY: programs
 programs: tools bin/gotest ## the tests of the examples and of the other modules, without the race detector, which `soak` has for the examples
@@ -302,11 +309,11 @@ screenshots: tools ## the playground's page on a desktop and on a phone, light a
 	cd examples/drivers && $(WITH_TOOLS) LOCKKIT_CHROMIUM=required LOCKKIT_SCREENSHOTS="$(CURDIR)/docs/img" go test -vet=off ./playground -run '^TestScreenshots$$' -count=1 -timeout 10m
 
 .PHONY: sweeps
-sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector
+sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector; soak tries more cases
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
 	files=$$(grep -rl --include='*_test.go' --exclude-dir=examples 'race\.SkipSweep(t)' .) # the examples have run without it
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.SkipSweep\(t\)/ { print test }' $$files)
-	ran=$$(GOGC=400 go test $(PLAIN) -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
+	ran=$$(GOGC=400 go test $(PLAIN) -short -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
 	for name in $$names; do
 		grep -F -- "--- PASS: $$name " <<< "$$ran" || { echo "$$name did not run" >&2; exit 1; }
 	done

@@ -73,7 +73,7 @@ func TestRulesSurviveNoMutation(t *testing.T) {
 	}
 	if !whole {
 		var some []mutant
-		for few := range slices.Chunk(all, 32) {
+		for few := range slices.Chunk(all, 64) {
 			some = append(some, few[0])
 		}
 		all = some

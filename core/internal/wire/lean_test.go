@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-var leanStates = flag.Int("lean.states", 3000, "how many states TestPlainIsComplete tries on each kind of node")
+var leanStates = flag.Int("lean.states", 1000, "how many states TestPlainIsComplete tries on each kind of node")
 
 // The plain code replies and stores the same as the complete code, for random requests on random states, alone and in
 // batches. Both run at the same time of a stopped clock.
