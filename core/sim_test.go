@@ -39,6 +39,7 @@ import (
 // Goroutines that are ready at the same instant run in any order. So a seed determines the faults, but not every step.
 func TestSimulation(t *testing.T) {
 	silenceStderr(t)
+	sim.CollectLess(t)
 	sim.Seeds(t, 1, append(slices.Clone(outcomes), slices.Collect(maps.Keys(faultKinds))...), func(t *testing.T, seed uint64, reached sim.Counts) {
 		text := simulate(t, seed, reached)
 		if t.Name() == "TestSimulation" { // SEED=n

@@ -45,6 +45,7 @@ func (s *scripts) newVM() *lua.LState {
 	l.SetGlobal("cjson", l.Get(-1))
 	l.SetTop(0)
 
+	s.fastStrings(l)
 	l.SetGlobal("tostring", l.NewFunction(toString))
 	l.RegisterModule("os", map[string]lua.LGFunction{"clock": func(l *lua.LState) int {
 		l.Push(lua.LNumber(0))

@@ -26,6 +26,8 @@ type scripts struct {
 	multi  map[*server.Peer]bool // the connections in a transaction
 	vm     *lua.LState           // nil until the first script
 
+	matched map[matching][]lua.LValue // results of string.match
+
 	// The state of the running script.
 	sha   string
 	calls int // the number of commands it has called
@@ -37,12 +39,18 @@ type scripts struct {
 }
 
 type script struct {
+	sha    string
 	source string
 	code   *lua.FunctionProto
 }
 
 func newScripts(n *Node) *scripts {
-	s := &scripts{node: n, loaded: map[string]script{}, multi: map[*server.Peer]bool{}}
+	s := &scripts{
+		node:    n,
+		loaded:  map[string]script{},
+		multi:   map[*server.Peer]bool{},
+		matched: map[matching][]lua.LValue{},
+	}
 	s.peer = server.NewPeer(bufio.NewWriter(&s.out))
 	s.replies = bufio.NewReader(&s.out)
 	return s
@@ -140,44 +148,40 @@ func (s *scripts) script(peer *server.Peer, args []string) {
 	}
 }
 
-// codeCache has the code of scripts by their source, for all nodes.
-var codeCache sync.Map
+// compiled has the scripts by their source, for all nodes.
+var compiled sync.Map
 
 // load compiles a script, adds it to the loaded ones and returns its SHA.
 func (s *scripts) load(source string) (sha string, err error) {
-	sum := sha1.Sum([]byte(source))
-	sha = hex.EncodeToString(sum[:])
-	if _, ok := s.loaded[sha]; ok {
-		return sha, nil
-	}
-
-	code, err := compile(source)
+	loaded, err := compile(source)
 	if err != nil {
 		return "", fmt.Errorf("ERR Error compiling script (new function): %s", oneLine(err))
 	}
 
-	s.loaded[sha] = script{source, code}
-	return sha, nil
+	s.loaded[loaded.sha] = loaded
+	return loaded.sha, nil
 }
 
-// compile returns the code of a script, from the cache if it is there.
-func compile(source string) (*lua.FunctionProto, error) {
-	if code, ok := codeCache.Load(source); ok {
-		return code.(*lua.FunctionProto), nil
+// compile compiles a script, unless it is known.
+func compile(source string) (script, error) {
+	if known, ok := compiled.Load(source); ok {
+		return known.(script), nil
 	}
 
 	chunk, err := parse.Parse(strings.NewReader(source), "@user_script")
 	if err != nil {
-		return nil, err
+		return script{}, err
 	}
 
 	code, err := lua.Compile(chunk, "@user_script")
 	if err != nil {
-		return nil, err
+		return script{}, err
 	}
 
-	codeCache.Store(source, code)
-	return code, nil
+	sum := sha1.Sum([]byte(source))
+	sha := hex.EncodeToString(sum[:])
+	compiled.Store(source, script{sha, source, code})
+	return script{sha, source, code}, nil
 }
 
 // eval answers EVAL and EVALSHA. args are the source or SHA, the number of keys, the keys, and the script's arguments.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -68,6 +69,19 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 			t.Errorf("the simulation has gone blind: no %s", event)
 		}
 	}
+}
+
+// CollectLess makes the garbage collector wait until the heap is five times the memory in use, until the test ends. If
+// the environment sets GOGC, that value counts. It suits trials that use little memory and allocate a lot, as those of
+// core do. It does not suit the adapters' programs: their pools keep memory from one collection to the next, so a
+// campaign would use ever more of it.
+func CollectLess(t *testing.T) {
+	if os.Getenv("GOGC") != "" {
+		return
+	}
+
+	before := debug.SetGCPercent(400)
+	t.Cleanup(func() { debug.SetGCPercent(before) })
 }
 
 // A seedRun runs the seeds of one test.
