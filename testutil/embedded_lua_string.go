@@ -68,7 +68,8 @@ func (s *scripts) match(l *lua.LState, match lua.LGFunction) int {
 func formatNumber(l *lua.LState, format lua.LGFunction) int {
 	layout, _ := l.Get(1).(lua.LString)
 	n, isNumber := l.Get(2).(lua.LNumber)
-	if layout != "%d" || !isNumber || l.GetTop() != 2 {
+	isInteger := isNumber && lua.LNumber(int64(n)) == n
+	if layout != "%d" || !isInteger || l.GetTop() != 2 {
 		return format(l)
 	}
 

@@ -7,7 +7,7 @@ import (
 
 // The functions that fastStrings replaces behave like those of Redis, also when they are called again.
 func TestStringsLikeRedis(t *testing.T) {
-	real, embedded := NewServers(t, 1)[0].Client(), Clients(NewNodes(t, 1))[0]
+	server, embedded := NewServers(t, 1)[0].Client(), Clients(NewNodes(t, 1))[0]
 	for _, script := range []string{
 		`return {string.match('key=value', '^(%w+)=(%w+)$')}`,
 		`return {string.match('key=value', '%w+')}`,
@@ -27,7 +27,7 @@ func TestStringsLikeRedis(t *testing.T) {
 		`return string.format('%d %d', 1, 2)`,
 		`return string.format('%.0f', 1764000000123456)`,
 	} {
-		want, wantErr := real.Eval(t.Context(), script, nil).Result()
+		want, wantErr := server.Eval(t.Context(), script, nil).Result()
 		for range 2 {
 			got, err := embedded.Eval(t.Context(), script, nil).Result()
 			if fmt.Sprint(got) != fmt.Sprint(want) || (err == nil) != (wantErr == nil) {
