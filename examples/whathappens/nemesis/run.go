@@ -1,0 +1,52 @@
+package nemesis
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A result is what became of a part.
+type result struct {
+	part
+	seed       uint64
+	events     []event
+	violations []string
+	summary    string // of the checker of histories
+	took       time.Duration
+}
+
+// clockStep is by how much the wall clock may differ from the time that passes.
+const clockStep = 20 * time.Millisecond
+
+// runPart plays a part, and judges it. The error says that it could not be played.
+func runPart(ctx context.Context, o Options, p part, c *clocks) (result, error) {
+	began := time.Now()
+	wall := began.Round(0) // the clock by which all processes say when things happened
+	s, err := newStand(ctx, o, p, c)
+	if err != nil {
+		return result{}, err
+	}
+	defer s.close()
+
+	err = s.play(ctx, draw(s))
+	if err == nil {
+		s.recover(ctx)
+		err = s.dismiss()
+	}
+	if err != nil {
+		return result{}, errors.Join(err, save(s.record.sorted()))
+	}
+	stepped := time.Since(began) - time.Now().Round(0).Sub(wall)
+	if max(stepped, -stepped) > clockStep {
+		return result{}, fmt.Errorf("the clock of the machine was set by %v meanwhile, so nothing can be judged", -stepped)
+	}
+
+	r := result{part: p, seed: o.Seed, events: s.record.sorted(), took: time.Since(began)}
+	r.violations, r.summary = judge(r.events)
+	if r.violations != nil {
+		return r, save(r.events)
+	}
+	return r, nil
+}
