@@ -46,7 +46,7 @@ const (
 	// What the program does.
 	isStruck kind = "struck"
 	isHealed kind = "healed"
-	isForgot kind = "forgot" // a server lost some of its memory
+	isForgot kind = "forgot" // a server lost some of its memory, from Asked to At
 	isQuiet  kind = "quiet"  // all faults are over
 	isStuck  kind = "stuck"  // afterwards, a client was granted nothing for a long time
 )

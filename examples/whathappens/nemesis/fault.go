@@ -196,6 +196,12 @@ func someNodes(r *rand.Rand, p part) target {
 	return target{nodes: slices.Sorted(slices.Values(r.Perm(p.nodes)[:size]))}
 }
 
+// manyNodes aims at a majority or at all as often as at one node. Only what a majority forgets can make two holders.
+func manyNodes(r *rand.Rand, p part) target {
+	size := [...]int{1, 1, p.nodes/2 + 1, p.nodes}[r.IntN(4)]
+	return target{nodes: slices.Sorted(slices.Values(r.Perm(p.nodes)[:size]))}
+}
+
 func oneNode(r *rand.Rand, p part) target { return target{nodes: []int{r.IntN(p.nodes)}} }
 
 // someClients aims at one client or two.

@@ -13,9 +13,9 @@ var faults = []fault{
 	{name: "maxmemory", class: ofServers, weight: 2, shortest: time.Second, longest: 10 * time.Second, aim: someNodes, strike: noMemory, heal: memoryAgain},
 	{name: "rights taken away", class: ofServers, weight: 2, shortest: 500 * time.Millisecond, longest: 8 * time.Second, aim: someNodes, strike: noRights, heal: rightsAgain},
 
-	{name: "restart empty", class: ofMemory, weight: 4, aim: someNodes, strike: restartEmpty, fits: mayForget},
-	{name: "restart with an old snapshot", class: ofMemory, weight: 3, shortest: time.Second, longest: 10 * time.Second, aim: someNodes, strike: takeSnapshot, heal: restoreSnapshot, fits: mayForget},
-	{name: "FLUSHALL", class: ofMemory, weight: 2, aim: someNodes, strike: flushAll, fits: mayForget},
+	{name: "restart empty", class: ofMemory, weight: 4, aim: manyNodes, strike: restartEmpty, fits: mayForget},
+	{name: "restart with an old snapshot", class: ofMemory, weight: 3, shortest: time.Second, longest: 10 * time.Second, aim: manyNodes, strike: takeSnapshot, heal: restoreSnapshot, fits: mayForget},
+	{name: "FLUSHALL", class: ofMemory, weight: 2, aim: manyNodes, strike: flushAll, fits: mayForget},
 	{name: "promotion of a replica", class: ofMemory, weight: 2, aim: oneNode, strike: promote, fits: mayForget},
 	{name: "a name that moves", class: ofMemory, weight: 2, shortest: time.Second, longest: 6 * time.Second, aim: oneNode, strike: moveName, heal: retireOld, fits: mayForget},
 

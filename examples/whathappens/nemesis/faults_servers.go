@@ -20,10 +20,13 @@ func (s *stand) command(ctx context.Context, t strike, args ...any) error {
 }
 
 func killServers(_ context.Context, s *stand, t strike) error {
-	if s.persistence != persistAOF {
-		s.forgot()
+	kill := func() error {
+		return eachNode(t, func(node int) error { s.server(node).Kill(); return nil })
 	}
-	return eachNode(t, func(node int) error { s.server(node).Kill(); return nil })
+	if s.persistence == persistAOF {
+		return kill()
+	}
+	return s.forgetting(kill)
 }
 
 func restartServers(_ context.Context, s *stand, t strike) error {
@@ -36,8 +39,9 @@ func restartServers(_ context.Context, s *stand, t strike) error {
 }
 
 func restartEmpty(_ context.Context, s *stand, t strike) error {
-	s.forgot()
-	return eachNode(t, func(node int) error { return s.server(node).RestartEmpty() })
+	return s.forgetting(func() error {
+		return eachNode(t, func(node int) error { return s.server(node).RestartEmpty() })
+	})
 }
 
 func stopServers(_ context.Context, s *stand, t strike) error {
@@ -70,9 +74,7 @@ func flushScripts(ctx context.Context, s *stand, t strike) error {
 }
 
 func flushAll(ctx context.Context, s *stand, t strike) error {
-	s.forgot()
-	defer s.forgot() // it is not known when in between
-	return s.command(ctx, t, "FLUSHALL")
+	return s.forgetting(func() error { return s.command(ctx, t, "FLUSHALL") })
 }
 
 func noMemory(ctx context.Context, s *stand, t strike) error {
@@ -120,18 +122,21 @@ func takeSnapshot(ctx context.Context, s *stand, t strike) error {
 
 // restoreSnapshot restarts servers with the files that they had when the fault began.
 func restoreSnapshot(ctx context.Context, s *stand, t strike) error {
-	return eachNode(t, func(node int) error {
-		dir, err := dirOf(ctx, s.server(node))
-		if err != nil {
-			return err
-		}
-		s.forgot()
-		s.server(node).Kill()
-		for _, file := range persistedFiles {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(dir, file)))
-		}
-		return errors.Join(err, copyFiles(dir, dir+snapshotDir), os.RemoveAll(dir+snapshotDir), s.server(node).Restart())
+	return s.forgetting(func() error {
+		return eachNode(t, func(node int) error { return restore(ctx, s.server(node)) })
 	})
+}
+
+func restore(ctx context.Context, s *testutil.Server) error {
+	dir, err := dirOf(ctx, s)
+	if err != nil {
+		return err
+	}
+	s.Kill()
+	for _, file := range persistedFiles {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, file)))
+	}
+	return errors.Join(err, copyFiles(dir, dir+snapshotDir), os.RemoveAll(dir+snapshotDir), s.Restart())
 }
 
 // persistedFiles are what a server reads when it starts.
@@ -185,26 +190,29 @@ func promote(ctx context.Context, s *stand, t strike) error {
 	if err != nil {
 		return err
 	}
-	s.forgot()
-	s.server(node).Kill()
-	s.replaceServer(node, promoted)
-	return Replicate(ctx, promoted, nil)
+	return s.forgetting(func() error {
+		s.server(node).Kill()
+		s.replaceServer(node, promoted)
+		return Replicate(ctx, promoted, nil)
+	})
 }
 
-// moveName makes a node's name lead to a replica that is promoted. The server that was the node becomes its replica.
+// moveName makes a node's name lead to a replica that is promoted. The server that was the node becomes its replica, and
+// forgets what it was told in between.
 func moveName(ctx context.Context, s *stand, t strike) error {
 	node := t.nodes[0]
 	promoted, err := s.replica(ctx, node)
 	if err != nil {
 		return err
 	}
-	s.forgot()
-	old := s.server(node)
-	s.replaceServer(node, promoted)
-	if err := Replicate(ctx, promoted, nil); err != nil {
-		return err
-	}
-	return Replicate(ctx, old, promoted)
+	return s.forgetting(func() error {
+		old := s.server(node)
+		s.replaceServer(node, promoted)
+		if err := Replicate(ctx, promoted, nil); err != nil {
+			return err
+		}
+		return Replicate(ctx, old, promoted)
+	})
 }
 
 // retireOld ends the server that was the node before.

@@ -16,7 +16,7 @@ func judge(events []event) (violations []string, summary string) {
 	j := judgement{events: events}
 	for _, e := range events {
 		if e.Kind == isForgot {
-			j.forgets = append(j.forgets, e.At)
+			j.forgets = append(j.forgets, e)
 		}
 	}
 	summary = j.history()
@@ -30,7 +30,7 @@ func judge(events []event) (violations []string, summary string) {
 
 type judgement struct {
 	events  []event
-	forgets []time.Time // when a server lost some of its memory
+	forgets []event // a server lost some of its memory, from Asked to At
 	found   []string
 }
 
@@ -40,12 +40,18 @@ func (j *judgement) fail(format string, args ...any) {
 
 // forgotBetween reports whether a server lost some of its memory in a time.
 func (j *judgement) forgotBetween(from, to time.Time) bool {
-	return slices.ContainsFunc(j.forgets, func(t time.Time) bool { return !t.Before(from) && !t.After(to) })
+	return slices.ContainsFunc(j.forgets, func(f event) bool { return !f.At.Before(from) && !f.Asked.After(to) })
 }
 
 // history gives the checker of histories what clients were told, and what the referee decided.
 func (j *judgement) history() (summary string) {
 	var h history.History
+	lost := map[leaseID]bool{}
+	for _, e := range j.events {
+		if e.Kind == isLost {
+			lost[e.lease()] = true
+		}
+	}
 	for _, e := range j.events {
 		holder := fmt.Sprint(e.By, "#", e.Call)
 		switch e.Kind {
@@ -54,7 +60,11 @@ func (j *judgement) history() (summary string) {
 				h.Attempt(e.Key, holder, e.Asked)
 			}
 			h.Granted(e.Key, holder, e.Token, e.At)
-			h.Ended(e.Key, holder, e.Token, e.Until)
+			end := h.Ended
+			if lost[e.lease()] {
+				end = h.Lost
+			}
+			end(e.Key, holder, e.Token, e.Until)
 		case isWrote:
 			h.Wrote(e.Key, e.Token, e.At, e.Err == "")
 		case isDone:
@@ -71,9 +81,9 @@ func (j *judgement) history() (summary string) {
 // forgetRecord says when servers may have lost a record. One that lost its memory before Once returned may have had the
 // record already.
 func (j *judgement) forgetRecord(h *history.History, done event) {
-	for _, t := range j.forgets {
-		if t.After(done.Asked) {
-			h.Forget(done.Key, latest(t, done.At))
+	for _, f := range j.forgets {
+		if f.At.After(done.Asked) {
+			h.Forget(done.Key, latest(f.Asked, done.At))
 		}
 	}
 }

@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// save writes events to a file, one a line, and returns an error that names it, or nil if nothing was to be kept.
-func save(events []event) error {
+// save writes events to a file, one a line, and returns its name.
+func save(events []event) (name string, err error) {
 	f, err := os.CreateTemp("", "nemesis-*.jsonl")
 	if err != nil {
-		return err
+		return "", err
 	}
 	out := json.NewEncoder(f)
 	for _, e := range events {
 		err = errors.Join(err, out.Encode(e))
 	}
-	return errors.Join(err, f.Close(), fmt.Errorf("the events are in %s", f.Name()))
+	return f.Name(), errors.Join(err, f.Close())
 }
 
 // outcomes counts, for each workload, how calls ended.
@@ -121,7 +121,7 @@ func (r result) print(out io.Writer) {
 	for _, v := range r.violations[:min(len(r.violations), mostShown)] {
 		fmt.Fprintf(out, "  %s\n", v)
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "the events are in %s\n\n", r.saved)
 }
 
 // mostShown is how many violations are printed in full.

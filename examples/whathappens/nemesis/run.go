@@ -14,6 +14,7 @@ type result struct {
 	events     []event
 	violations []string
 	summary    string // of the checker of histories
+	saved      string // the file that has the events, if something was violated
 	took       time.Duration
 }
 
@@ -36,7 +37,8 @@ func runPart(ctx context.Context, o Options, p part, c *clocks) (result, error) 
 		err = s.dismiss()
 	}
 	if err != nil {
-		return result{}, errors.Join(err, save(s.record.sorted()))
+		name, saved := save(s.record.sorted())
+		return result{}, errors.Join(err, saved, fmt.Errorf("the events are in %s", name))
 	}
 	stepped := time.Since(began) - time.Now().Round(0).Sub(wall)
 	if max(stepped, -stepped) > clockStep {
@@ -46,7 +48,7 @@ func runPart(ctx context.Context, o Options, p part, c *clocks) (result, error) 
 	r := result{part: p, seed: o.Seed, events: s.record.sorted(), took: time.Since(began)}
 	r.violations, r.summary = judge(r.events)
 	if r.violations != nil {
-		return r, save(r.events)
+		r.saved, err = save(r.events)
 	}
-	return r, nil
+	return r, err
 }

@@ -160,8 +160,13 @@ func (s *stand) replaceServer(node int, by *testutil.Server) {
 	}
 }
 
-// forgot says that a server may have lost some of its memory.
-func (s *stand) forgot() { s.record.add(event{Kind: isForgot}) }
+// forgetting does what makes servers lose some of their memory, and says from when to when that was.
+func (s *stand) forgetting(do func() error) error {
+	began := time.Now().Round(0)
+	err := do()
+	s.record.add(event{Kind: isForgot, Asked: began})
+	return err
+}
 
 // dismiss asks all clients to end, and returns when they have.
 func (s *stand) dismiss() error {
