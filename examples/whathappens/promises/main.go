@@ -18,6 +18,9 @@
 //
 // -break shows that the program finds what is broken: "deaf", a service that ignores the contexts of its leases; "guard", a
 // service without the restart guard; "figures", a document with other times.
+//
+// With -nemesis (make nemesis), it draws faults of all kinds instead, and judges only what holds whatever happens: see package
+// nemesis. Its clients are processes of this program, with the service on top of their Lockers.
 package main
 
 import (
