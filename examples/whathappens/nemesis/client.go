@@ -19,7 +19,7 @@ import (
 // RoleEnv makes a process of this program a client; it has its Role.
 const RoleEnv = "LOCKKIT_NEMESIS_ROLE"
 
-// A Role is what a client process is told when it starts.
+// A Role configures a client process.
 type Role struct {
 	Name    string // with the number of the start, so that no two processes share one
 	Nodes   []string
@@ -32,11 +32,11 @@ type Role struct {
 	Seed    uint64
 }
 
-// Adapters starts what is built on a Locker, and load for it. The work is to be done by [Client.Under]. stop ends the load,
+// Adapters starts adapters on a Locker, and load for them. Their work must call [Client.Under]. stop ends the load,
 // the adapters and the Locker.
 type Adapters func(c *Client, l *core.Locker) (stop func(context.Context) error, err error)
 
-// A Client works under a lock, tells the program what it was told, and shows the referee its tokens.
+// A Client works under a lock, reports each result of the lock to the program, and shows the referee its tokens.
 type Client struct {
 	Role
 	locks   Locks
@@ -52,6 +52,7 @@ func Play(role string, orders io.Reader, out io.Writer, adapters Adapters) error
 	if err := json.Unmarshal([]byte(role), &c.Role); err != nil {
 		return err
 	}
+
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // each fault would be logged
 	c.referee.addr = c.Referee
 	ctx, cancel := context.WithCancel(context.Background())
@@ -64,6 +65,7 @@ func Play(role string, orders io.Reader, out io.Writer, adapters Adapters) error
 	if err := c.open(ctx); err != nil {
 		return nil // dismissed while the servers could not be used
 	}
+
 	stop := c.locks.Close
 	if l, ok := c.locks.(lockkit); ok {
 		stopAdapters, err := adapters(c, l.locker)
@@ -72,6 +74,7 @@ func Play(role string, orders io.Reader, out io.Writer, adapters Adapters) error
 		}
 		stop = stopAdapters
 	}
+
 	c.say(event{Kind: isReady})
 	c.run(ctx)
 
@@ -80,6 +83,7 @@ func Play(role string, orders io.Reader, out io.Writer, adapters Adapters) error
 	if err := stop(ending); err != nil {
 		c.say(event{Kind: isFailed, Work: "close", Err: c.locks.Class(err)}) // nodes may be away
 	}
+
 	return nil
 }
 
@@ -100,6 +104,7 @@ func (c *Client) open(ctx context.Context) (err error) {
 // run does all workloads until ctx ends.
 func (c *Client) run(ctx context.Context) {
 	var work sync.WaitGroup
+
 	for i, w := range workloads {
 		for n := range w.workers {
 			work.Go(func() {
@@ -112,10 +117,11 @@ func (c *Client) run(ctx context.Context) {
 			})
 		}
 	}
+
 	work.Wait()
 }
 
-// now is the time by the clock of the machine, which that of this process may be ahead of.
+// now returns the time by the clock of the machine. The clock of this process may be ahead of it.
 func (c *Client) now() time.Time { return time.Now().Add(-c.Skew).Round(0) }
 
 // say tells the program; the time is now unless the event has one.
@@ -123,6 +129,7 @@ func (c *Client) say(e event) {
 	if e.At.IsZero() {
 		e.At = c.now()
 	}
+
 	e.By = c.Name
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,19 +195,22 @@ func (c *Client) work(of event, lease Lease, d time.Duration) (held bool) {
 // isLive reports whether the holder of a lease believes that it holds it.
 func (c *Client) isLive(lease Lease) bool { return c.Deaf || lease.Context().Err() == nil }
 
-// Under works for d under the lease of a context, for an adapter. The name is that of the workload. A run of a job has a
+// Under works for d under the lease of a context, for an adapter. name is the workload's. A run of a job has a
 // tick.
 func (c *Client) Under(ctx context.Context, name, job string, tick time.Time, d time.Duration) error {
 	lease, ok := core.FromContext(ctx)
 	if !ok {
 		return errors.New("no lease")
 	}
+
 	of := event{Work: name, Key: lease.Key(), Call: int(c.calls.Add(1))}
 	if !tick.IsZero() {
 		c.say(event{Kind: isStarted, Work: name, Key: job, Tick: tick})
 	}
+
 	if !c.work(of, lockkitLease{lease}, d) {
 		return context.Cause(lease.Context())
 	}
+
 	return nil
 }

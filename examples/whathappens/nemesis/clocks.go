@@ -22,29 +22,34 @@ func openClocks(shim string) (*clocks, error) {
 	if shim == "" {
 		return &clocks{}, nil
 	}
+
 	shim, err := filepath.Abs(shim)
 	if err != nil {
 		return nil, err
 	}
+
 	f, err := os.CreateTemp("", "nemesis-clocks-*")
 	if err != nil {
 		return nil, err
 	}
+
 	return &clocks{f}, errors.Join(f.Truncate(8*ports), os.Setenv("LOCKKIT_CLOCKS", f.Name()), os.Setenv("LD_PRELOAD", shim))
 }
 
 func (c *clocks) movable() bool { return c.file != nil }
 
-// move makes the clock of a server run ahead of the machine's by so much.
+// move sets the clock of a server ahead of the machine's.
 func (c *clocks) move(addr string, ahead time.Duration) error {
 	_, text, err := net.SplitHostPort(addr)
 	if err != nil {
 		return err
 	}
+
 	port, err := strconv.Atoi(text)
 	if err != nil {
 		return err
 	}
+
 	var bytes [8]byte
 	binary.NativeEndian.PutUint64(bytes[:], uint64(ahead))
 	_, err = c.file.WriteAt(bytes[:], int64(8*port))
@@ -55,6 +60,7 @@ func (c *clocks) close() {
 	if c.file == nil {
 		return
 	}
+
 	os.Unsetenv("LD_PRELOAD")
 	c.file.Close()
 	os.Remove(c.file.Name())

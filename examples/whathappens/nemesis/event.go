@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// An event is something that a client was told or did, that the referee decided, or that the program did. All processes run
+// An event is a result that a client received, a decision of the referee, or an action of the program. All processes run
 // on one machine, so the times of all events are of one clock.
 type event struct {
 	At    time.Time
@@ -27,7 +27,7 @@ type event struct {
 type kind string
 
 const (
-	// What clients say.
+	// Reports of clients.
 	isReady    kind = "ready"
 	isGranted  kind = "granted"  // a lease was granted, and its context was live at At
 	isLive     kind = "live"     // the context was live at At; it is not kept, but becomes Until of the grant
@@ -37,13 +37,13 @@ const (
 	isDone     kind = "done"     // Once returned nil
 	isRevoked  kind = "revoked"  // Revoke returned nil
 	isStarted  kind = "started"  // a run of a job began: Key is the job, Tick its time
-	isWronged  kind = "wronged"  // the referee refused a holder, whose context was still live afterwards
+	isWronged  kind = "wronged"  // the referee refused a holder; its context was still live afterwards
 
-	// What the referee decides: At is by its clock, Asked is when the client looked at its context, Err says "stale" of a
+	// A decision of the referee: At is by its clock, Asked is when the client looked at its context, Err says "stale" of a
 	// write that was refused.
 	isWrote kind = "wrote"
 
-	// What the program does.
+	// Actions of the program.
 	isStruck kind = "struck"
 	isHealed kind = "healed"
 	isForgot kind = "forgot" // a server lost some of its memory, from Asked to At
@@ -79,6 +79,7 @@ func (r *record) add(e event) {
 	if e.At.IsZero() {
 		e.At = time.Now()
 	}
+
 	e.At = e.At.Round(0) // times of other processes have no monotonic part, and all are compared
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,10 +89,12 @@ func (r *record) add(e event) {
 		}
 		return
 	}
+
 	if e.Kind == isGranted {
 		r.leases[e.lease()] = len(r.events)
 		e.Until = e.At
 	}
+
 	r.events = append(r.events, e)
 	close(r.more)
 	r.more = make(chan struct{})
@@ -106,7 +109,7 @@ func (r *record) sorted() []event {
 	return events
 }
 
-// next returns the events from the given number on, and what the next one closes.
+// next returns the events from the given number on, and a channel that the next event closes.
 func (r *record) next(seen int) ([]event, <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

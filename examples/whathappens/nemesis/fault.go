@@ -39,19 +39,22 @@ const (
 type target struct {
 	nodes   []int
 	clients []string
-	network string // what of the network
+	network string // a part of the network, by name
 }
 
 func (t target) names() (all []string) {
 	for _, i := range t.nodes {
 		all = append(all, fmt.Sprint("node ", i))
 	}
+
 	for _, name := range t.clients {
 		all = append(all, "client "+name)
 	}
+
 	if t.network != "" {
 		all = []string{t.network} // only the way between nodes and clients is taken
 	}
+
 	return all
 }
 
@@ -60,9 +63,11 @@ func (t target) String() string {
 	if t.nodes != nil {
 		text += fmt.Sprint(" nodes ", t.nodes)
 	}
+
 	if t.clients != nil {
 		text += fmt.Sprint(" clients ", t.clients)
 	}
+
 	return text
 }
 
@@ -71,7 +76,7 @@ type strike struct {
 	*fault
 	target
 	at, length time.Duration
-	draw       uint64 // for what varies
+	draw       uint64 // chooses a variation
 }
 
 // on returns one of several variations.
@@ -80,10 +85,11 @@ func on[T any](s strike, variations ...T) T { return variations[s.draw%uint64(le
 // lead is how long a part goes well at first.
 const lead = 3 * time.Second
 
-// draw makes the plan of a part. It only depends on the seed, the part and what can be moved.
+// draw makes the plan of a part. It only depends on the seed, the part and the clocks that can be moved.
 func draw(s *stand) (plan []strike) {
 	r := rand.New(rand.NewPCG(s.o.Seed, uint64(s.number)))
 	var possible []*fault
+
 	for i := range faults {
 		f := &faults[i]
 		if f.fits == nil || f.fits(s) {
@@ -92,7 +98,9 @@ func draw(s *stand) (plan []strike) {
 			}
 		}
 	}
+
 	busy := map[string]time.Duration{} // until when
+
 	for at := lead; at < s.length; at += time.Duration(200+r.IntN(1_000)) * time.Millisecond {
 		f := possible[r.IntN(len(possible))]
 		st := strike{fault: f, target: f.aim(r, s.part), at: at, draw: r.Uint64()}
@@ -110,20 +118,24 @@ func draw(s *stand) (plan []strike) {
 		}
 		plan = append(plan, st)
 	}
+
 	return plan
 }
 
 // play plays a plan, and returns when all faults are healed. The error says that one could not be.
 func (s *stand) play(ctx context.Context, plan []strike) error {
 	locks := map[string]*sync.Mutex{}
+
 	for _, st := range plan {
 		for _, name := range st.target.names() {
 			locks[name] = &sync.Mutex{}
 		}
 	}
+
 	began := time.Now()
 	failed := make(chan error, len(plan))
 	var playing sync.WaitGroup
+
 	for _, st := range plan {
 		if stage.Sleep(ctx, time.Until(began.Add(st.at))) != nil {
 			break
@@ -137,12 +149,15 @@ func (s *stand) play(ctx context.Context, plan []strike) error {
 			failed <- s.one(ctx, st)
 		})
 	}
+
 	playing.Wait()
 	close(failed)
 	var err error
+
 	for e := range failed {
 		err = errors.Join(err, e)
 	}
+
 	return errors.Join(err, context.Cause(ctx))
 }
 
@@ -155,6 +170,7 @@ func (s *stand) one(ctx context.Context, st strike) error {
 	if err := st.strike(striking, s, st); err != nil {
 		e.Err = err.Error()
 	}
+
 	e.Asked = time.Now() // when it had begun
 	s.record.add(e)
 	_ = stage.Sleep(ctx, st.length)
@@ -165,6 +181,7 @@ func (s *stand) one(ctx context.Context, st strike) error {
 			return fmt.Errorf("%s%v is not over: %w", st.name, st.target, err)
 		}
 	}
+
 	s.record.add(event{Kind: isHealed, Work: st.name, Text: st.target.String(), Key: string(st.class), Asked: e.At, Err: e.Err})
 	return nil
 }
@@ -172,19 +189,24 @@ func (s *stand) one(ctx context.Context, st strike) error {
 // eachNode does something to all nodes of a strike at once.
 func eachNode(t strike, do func(node int) error) error {
 	failed := make(chan error, len(t.nodes))
+
 	for _, i := range t.nodes {
 		go func() { failed <- do(i) }()
 	}
+
 	var err error
+
 	for range t.nodes {
 		err = errors.Join(err, <-failed)
 	}
+
 	return err
 }
 
 // someNodes aims at one node most often, at a minority or a majority sometimes, and at all now and then.
 func someNodes(r *rand.Rand, p part) target {
 	size := 1
+
 	switch n := r.IntN(20); {
 	case n >= 19:
 		size = p.nodes
@@ -193,10 +215,11 @@ func someNodes(r *rand.Rand, p part) target {
 	case n >= 12:
 		size = max(1, (p.nodes-1)/2)
 	}
+
 	return target{nodes: slices.Sorted(slices.Values(r.Perm(p.nodes)[:size]))}
 }
 
-// manyNodes aims at a majority or at all as often as at one node. Only what a majority forgets can make two holders.
+// manyNodes aims at a majority or at all as often as at one node. Two holders need a majority that forgets.
 func manyNodes(r *rand.Rand, p part) target {
 	size := [...]int{1, 1, p.nodes/2 + 1, p.nodes}[r.IntN(4)]
 	return target{nodes: slices.Sorted(slices.Values(r.Perm(p.nodes)[:size]))}
@@ -209,5 +232,6 @@ func someClients(r *rand.Rand, _ part) (t target) {
 	for _, i := range r.Perm(len(clientNames))[:1+r.IntN(2)] {
 		t.clients = append(t.clients, clientNames[i])
 	}
+
 	return t
 }

@@ -11,6 +11,7 @@ func eachClient(t strike, do func(name string) error) (err error) {
 	for _, name := range t.clients {
 		err = errors.Join(err, do(name))
 	}
+
 	return err
 }
 

@@ -41,6 +41,7 @@ func (s *stand) between(t strike, do func(*testutil.Proxy)) error {
 			do(s.proxies[name][node])
 		}
 	}
+
 	return nil
 }
 
@@ -51,6 +52,7 @@ func (s *stand) everywhere(do func(*testutil.Proxy)) error {
 			do(p)
 		}
 	}
+
 	return nil
 }
 
@@ -80,11 +82,13 @@ func bridge(ctx context.Context, s *stand, t strike) error {
 	first, second := t, t
 	first.clients, first.nodes = t.clients[:2], t.nodes[middle+1:]
 	second.clients, second.nodes = t.clients[2:], t.nodes[:middle]
+
 	for _, half := range []strike{first, second} {
 		if err := cutOff(ctx, s, half); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -112,15 +116,18 @@ func keepChunks(_ context.Context, s *stand, _ strike) error {
 func delay(_ context.Context, s *stand, t strike) error {
 	r := rand.New(rand.NewPCG(t.draw, 0))
 	times := make([]time.Duration, s.nodes)
+
 	for i := range times {
 		times[i] = time.Duration(r.IntN(400)) * time.Millisecond
 	}
+
 	for _, name := range slices.Sorted(slices.Values(clientNames)) {
 		for i, p := range s.proxies[name] {
 			p.Delay(testutil.ToServer, times[i])
 			p.Delay(testutil.ToClient, times[i]/2)
 		}
 	}
+
 	return nil
 }
 

@@ -23,9 +23,11 @@ func killServers(_ context.Context, s *stand, t strike) error {
 	kill := func() error {
 		return eachNode(t, func(node int) error { s.server(node).Kill(); return nil })
 	}
+
 	if s.persistence == persistAOF {
 		return kill()
 	}
+
 	return s.forgetting(kill)
 }
 
@@ -132,17 +134,20 @@ func restore(ctx context.Context, s *testutil.Server) error {
 	if err != nil {
 		return err
 	}
+
 	s.Kill()
+
 	for _, file := range persistedFiles {
 		err = errors.Join(err, os.RemoveAll(filepath.Join(dir, file)))
 	}
+
 	return errors.Join(err, copyFiles(dir, dir+snapshotDir), os.RemoveAll(dir+snapshotDir), s.Restart())
 }
 
-// persistedFiles are what a server reads when it starts.
+// persistedFiles are the files that a server reads when it starts.
 var persistedFiles = []string{"dump.rdb", "appendonlydir"}
 
-// copyFiles copies what a server has persisted.
+// copyFiles copies the persisted files of a server.
 func copyFiles(to, from string) error {
 	for _, file := range persistedFiles {
 		info, err := os.Stat(filepath.Join(from, file))
@@ -167,6 +172,7 @@ func copyFiles(to, from string) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -176,10 +182,12 @@ func (s *stand) replica(ctx context.Context, node int) (*testutil.Server, error)
 	if err != nil {
 		return nil, err
 	}
+
 	if err := Replicate(ctx, server, s.server(node)); err != nil {
 		server.Close()
 		return nil, err
 	}
+
 	return server, nil
 }
 
@@ -190,6 +198,7 @@ func promote(ctx context.Context, s *stand, t strike) error {
 	if err != nil {
 		return err
 	}
+
 	return s.forgetting(func() error {
 		s.server(node).Kill()
 		s.replaceServer(node, promoted)
@@ -198,13 +207,14 @@ func promote(ctx context.Context, s *stand, t strike) error {
 }
 
 // moveName makes a node's name lead to a replica that is promoted. The server that was the node becomes its replica, and
-// forgets what it was told in between.
+// forgets its last writes.
 func moveName(ctx context.Context, s *stand, t strike) error {
 	node := t.nodes[0]
 	promoted, err := s.replica(ctx, node)
 	if err != nil {
 		return err
 	}
+
 	return s.forgetting(func() error {
 		old := s.server(node)
 		s.replaceServer(node, promoted)
@@ -219,9 +229,11 @@ func moveName(ctx context.Context, s *stand, t strike) error {
 func retireOld(_ context.Context, s *stand, _ strike) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, old := range s.retired {
 		old.Close()
 	}
+
 	s.retired = nil
 	return nil
 }

@@ -10,15 +10,17 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// judge returns what must not have happened. It is a pure function of what was seen, so that recorded events can be judged
-// again. summary is what the checker of histories counted.
+// judge returns the violations in the events of a part. It is a pure function, so that recorded events can be judged again.
+// summary has the counts of the checker of histories.
 func judge(events []event) (violations []string, summary string) {
 	j := judgement{events: events}
+
 	for _, e := range events {
 		if e.Kind == isForgot {
 			j.forgets = append(j.forgets, e)
 		}
 	}
+
 	summary = j.history()
 	j.referee()
 	j.cooldowns()
@@ -43,15 +45,17 @@ func (j *judgement) forgotBetween(from, to time.Time) bool {
 	return slices.ContainsFunc(j.forgets, func(f event) bool { return !f.At.Before(from) && !f.Asked.After(to) })
 }
 
-// history gives the checker of histories what clients were told, and what the referee decided.
+// history gives the checker of histories the results of clients and the decisions of the referee.
 func (j *judgement) history() (summary string) {
 	var h history.History
 	lost := map[leaseID]bool{}
+
 	for _, e := range j.events {
 		if e.Kind == isLost {
 			lost[e.lease()] = true
 		}
 	}
+
 	for _, e := range j.events {
 		holder := fmt.Sprint(e.By, "#", e.Call)
 		switch e.Kind {
@@ -70,11 +74,14 @@ func (j *judgement) history() (summary string) {
 		case isDone:
 			h.Completed(e.Key, holder, e.Token, e.At)
 			j.forgetRecord(&h, e)
+		default: // of no interest to a history
 		}
 	}
+
 	if err := h.Check(); err != nil {
 		j.found = append(j.found, lines(err)...)
 	}
+
 	return h.Report()
 }
 
@@ -92,6 +99,7 @@ func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a
 	}
+
 	return b
 }
 
@@ -106,6 +114,7 @@ func lines(err error) (all []string) {
 		}
 		return all
 	}
+
 	return []string{err.Error()}
 }
 
@@ -115,11 +124,12 @@ type stint struct {
 	from, until time.Time
 }
 
-// referee judges what the referee saw, without the log of the clients: no two work on a key at a time, and who comes later
+// referee judges the referee's book, without the log of the clients: no two workers are on a key at a time, and a later one
 // has the greater token.
 func (j *judgement) referee() {
 	stints := map[leaseID]*stint{}
 	byKey := map[string][]*stint{}
+
 	for _, e := range j.events {
 		if e.Kind != isWrote {
 			continue
@@ -151,23 +161,25 @@ func (j *judgement) referee() {
 	}
 }
 
-// confirmed is within what time a release must have returned for the TTL not to be over: a context ends earlier than its
-// lease by more than this.
+// confirmed bounds the duration of a release that ends within the TTL: a context ends earlier than its lease by more than
+// this.
 const confirmed = 400 * time.Millisecond
 
-// window is by how much the clock of a server that votes may be wrong. A step of it may end a cooldown so much too early.
+// window bounds the error of the clock of a server that votes. A step within it moves the end of a cooldown.
 const window = 500 * time.Millisecond
 
-// cooldowns: a key that was released with a cooldown, before its TTL was over, is not granted for so long.
+// cooldowns: a key that was released with a cooldown, before its TTL was over, is not granted before the cooldown's end.
 func (j *judgement) cooldowns() {
 	grants := map[string][]event{}
 	ended := map[leaseID]time.Time{}
+
 	for _, e := range j.events {
 		if e.Kind == isGranted {
 			grants[e.Key] = append(grants[e.Key], e)
 			ended[e.lease()] = e.Until
 		}
 	}
+
 	for _, e := range j.events {
 		began := e.Asked
 		counts := e.Kind == isReleased && e.For > 0 && e.Err == "" && e.At.Sub(ended[e.lease()]) < confirmed
@@ -194,12 +206,15 @@ func (j *judgement) revocations() {
 		key   string
 		token uint64
 	}
+
 	until := map[holding]event{}
+
 	for _, e := range j.events {
 		if e.Kind == isGranted {
 			until[holding{e.Key, e.Token}] = e
 		}
 	}
+
 	for _, e := range j.events {
 		if e.Kind != isRevoked {
 			continue
@@ -224,7 +239,9 @@ func (j *judgement) ticks() {
 		job string
 		at  int64
 	}
+
 	started := map[tick]event{}
+
 	for _, e := range j.events {
 		if e.Kind != isStarted {
 			continue
@@ -248,17 +265,23 @@ func (j *judgement) complaints() {
 			j.fail("the referee refused %s, the holder of %q with token %d, %s", e.By, e.Key, e.Token, e.Text)
 		case isStuck:
 			j.fail("client %s was granted nothing for %v after all faults were over", e.By, patience)
+		default: // no complaint
 		}
 	}
 }
 
-// kindOf shortens a violation to what was violated, for counting.
+// kindOf returns the kind of a violation, for counting.
 func kindOf(violation string) string {
-	kinds := []string{"overlapping leases", "two workers", "fence", "token", "cooldown", "revocation", "tick", "granted after done", "granted nothing"}
+	kinds := []string{
+		"overlapping leases", "two workers", "fence", "token", "cooldown", "revocation", "tick", "granted after done",
+		"granted nothing",
+	}
+
 	for _, k := range kinds {
 		if strings.Contains(violation, k) {
 			return k
 		}
 	}
+
 	return "other"
 }

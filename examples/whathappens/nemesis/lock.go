@@ -12,11 +12,11 @@ import (
 // Locks is a lock under test, in one client process. A method that the lock does not have returns an error that matches
 // errors.ErrUnsupported: the workload that needs it then rests.
 type Locks interface {
-	// Acquire waits for the key for so long; 0: it tries once.
+	// Acquire waits for the key until it is granted or wait is over. If wait is 0, it tries once.
 	Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error)
 	// Once runs fn under the key, unless the key is recorded as done. Nil means that fn has run, and that this is recorded.
 	Once(ctx context.Context, key string, fn func(Lease) error) error
-	// Revoke ends the lease of whoever holds the key. It returns the token of that lease, and for how long the holder may
+	// Revoke ends the lease of the holder of the key. It returns the token of that lease, and for how long the holder may
 	// still act on it.
 	Revoke(ctx context.Context, key string) (token uint64, remaining time.Duration, err error)
 	// Class names the kind of an error, for counting.
@@ -33,13 +33,16 @@ type Lease interface {
 	Release(ctx context.Context, cooldown time.Duration) error
 }
 
+// defaultLock is the lock of this repository.
+const defaultLock = "lockkit"
+
 // openers open the locks that can be tested, by name.
 var openers = map[string]func(Role) (Locks, error){
-	"lockkit": openLockkit,
-	"set-nx":  openSetNX,
+	defaultLock: openLockkit,
+	"set-nx":    openSetNX,
 }
 
-// ttl is that of all leases, short so that much happens. It is also how long a quarantine takes.
+// ttl is the TTL of all leases and the length of a quarantine. It is short, so that much happens.
 const ttl = 3 * time.Second
 
 // lockkit is the lock of this repository.
@@ -54,6 +57,7 @@ func (l lockkit) Acquire(ctx context.Context, key string, wait time.Duration) (L
 	if wait == 0 {
 		return leaseOf(l.locker.TryAcquire(ctx, key))
 	}
+
 	return leaseOf(l.locker.Acquire(ctx, key, core.MaxWait(wait)))
 }
 
@@ -69,16 +73,18 @@ func (l lockkit) Revoke(ctx context.Context, key string) (uint64, time.Duration,
 	if err != nil {
 		return 0, 0, err
 	}
+
 	if state.Holder == nil {
 		return 0, 0, errNobody
 	}
+
 	token := state.Holder.Token
 	r, err := admin.Revoke(ctx, l.locker, key, token)
 	return token, r.Remaining, err
 }
 
-// errNobody means that nobody holds the key that was to be revoked.
-var errNobody = errors.New("nobody holds the key")
+// errNobody means that a key cannot be revoked, since it has no holder.
+var errNobody = errors.New("the key has no holder")
 
 func (l lockkit) Class(err error) string {
 	switch {
@@ -91,6 +97,7 @@ func (l lockkit) Class(err error) string {
 	case errors.Is(err, core.ErrReleased):
 		return "released"
 	}
+
 	return core.ClassOf(err).String()
 }
 
@@ -102,6 +109,7 @@ func leaseOf(l *core.Lease, err error) (Lease, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return lockkitLease{l}, nil
 }
 
@@ -109,5 +117,6 @@ func (l lockkitLease) Release(ctx context.Context, cooldown time.Duration) error
 	if cooldown == 0 {
 		return l.Lease.Release(ctx)
 	}
+
 	return l.Lease.Release(ctx, core.Cooldown(cooldown))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// setNX is the lock that is written most often: SET NX PX on one server, and DEL by whoever holds it. It has no renewal and
+// setNX is the lock that is written most often: SET NX PX on one server, and DEL by its holder. It has no renewal and
 // no other node, and its tokens are a counter on the same server. The judge must find it out.
 type setNX struct{ client *redis.Client }
 
@@ -18,12 +18,14 @@ func openSetNX(r Role) (Locks, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return setNX{redis.NewClient(opts)}, nil
 }
 
 func (l setNX) Acquire(ctx context.Context, key string, wait time.Duration) (Lease, error) {
 	deadline := time.Now().Add(wait)
 	name := fmt.Sprint(time.Now().UnixNano())
+
 	for {
 		sent := time.Now()
 		ok, err := l.client.SetNX(ctx, "set-nx:"+key, name, ttl).Result()
@@ -46,6 +48,7 @@ func (l setNX) hold(ctx context.Context, key, name string, end time.Time) (Lease
 	if err != nil {
 		return nil, err
 	}
+
 	held, cancel := context.WithDeadline(context.Background(), end)
 	return &setNXLease{l, held, cancel, key, name, uint64(token)}, nil
 }
@@ -63,6 +66,7 @@ func (setNX) Class(err error) string {
 	case errors.Is(err, errHeld):
 		return "held"
 	}
+
 	return "other"
 }
 
@@ -89,5 +93,6 @@ func (l *setNXLease) Release(ctx context.Context, cooldown time.Duration) error 
 	if cooldown > 0 {
 		return errors.ErrUnsupported
 	}
+
 	return deleteOwn.Run(ctx, l.client, []string{"set-nx:" + l.key}, l.name).Err()
 }

@@ -1,14 +1,14 @@
 // Package nemesis breaks servers, networks, clocks and processes under work on locks, and judges afterwards whether the
-// locks kept what their documents promise. Everything is real: redis-servers, processes, connections.
+// locks kept the promises of their documents. Everything is real: redis-servers, processes, connections.
 //
 // A run has parts, each with other servers ([part]). A part draws a plan of faults from the seed, and plays it while client
-// processes work ([Client]). Each client logs what its lock told it, by the one clock of the machine. It also shows its
+// processes work ([Client]). Each client logs the results of its lock, by the one clock of the machine. It also shows its
 // fencing token to a referee whenever it works, which knows nothing of locks ([Referee]). The judge compares the log and
 // the referee's book with the promises ([judge]).
 //
-// What is judged:
+// The judges demand:
 //
-//   - No two leases on a key are live at a time. Tokens grow. The grants and ends of each key are those of a lock
+//   - No two leases on a key are live at a time. Tokens grow. The grants and ends of each key could come from a lock
 //     (package history, which asks porcupine).
 //   - The referee accepts no write with a smaller token than one that it accepted before, and refuses no holder whose
 //     context is live.
@@ -33,20 +33,20 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// What is broken on purpose, so that the judge has something to find.
+// Deliberate breaks, which give the judge something to find.
 const (
 	BreakGuard   = "guard"   // the Lockers have no restart guard
 	BreakContext = "context" // clients go on working when the context of their lease has ended
 	BreakTokens  = "tokens"  // the referee accepts every write
 )
 
-// Options says what to run.
+// Options configures a run.
 type Options struct {
 	Length time.Duration
 	Seed   uint64    // draws all faults
 	Only   int       // the number of the one part to run; 0: as many as fit
 	Lock   string    // the lock under test, a name in openers
-	Break  string    // what to break on purpose; empty: nothing
+	Break  string    // a deliberate break; empty: none
 	Shim   string    // the library that moves the clocks of servers; empty: they stay
 	Moved  bool      // this program was built so that the clock of a process can be moved
 	Docs   string    // the directory with proof.md and proof, to be written; empty: a new directory gets the report
@@ -56,26 +56,32 @@ type Options struct {
 // Run runs the parts one after another, and writes the report. The error says that something was violated, or that a part
 // could not be run.
 func Run(ctx context.Context, o Options) error {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // what the Lockers log of faults is not the subject
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // faults are the subject, not the Lockers' logs of them
 	if !testutil.ServerAvailable() {
 		return errors.New("no redis-server on PATH: make tools installs it")
 	}
+
 	if _, ok := openers[o.Lock]; !ok {
 		return fmt.Errorf("no lock is named %q", o.Lock)
 	}
+
 	if o.Shim == "" {
 		fmt.Fprintln(o.Out, "SKIPPED: the clocks of servers stay as they are: there is no library that moves them")
 	}
+
 	if !o.Moved {
 		fmt.Fprintln(o.Out, "SKIPPED: the clocks of clients stay as they are: the program was not built for it")
 	}
+
 	clocks, err := openClocks(o.Shim)
 	if err != nil {
 		return err
 	}
+
 	defer clocks.close()
 
 	var results []result
+
 	for _, p := range o.parts() {
 		fmt.Fprintf(o.Out, "==> part %s, for %v\n", p, p.length.Round(time.Second))
 		r, err := runPart(ctx, o, p, clocks)
@@ -85,6 +91,7 @@ func Run(ctx context.Context, o Options) error {
 		results = append(results, r)
 		r.print(o.Out)
 	}
+
 	return report(o, results)
 }
 
@@ -94,7 +101,7 @@ type part struct {
 	nodes       int
 	persistence persistence
 	guard       bool
-	skews       bool // the clocks of clients are moved; otherwise those of servers are
+	skews       bool // the clocks of clients are moved, instead of the clocks of servers
 	length      time.Duration
 }
 
@@ -103,10 +110,12 @@ func (p part) String() string {
 	if p.guard {
 		guard = "with the restart guard"
 	}
+
 	clocks := "servers"
 	if p.skews {
 		clocks = "clients"
 	}
+
 	return fmt.Sprintf("%d: %d × redis-server, persistence %s, %s, clocks of %s", p.number, p.nodes, p.persistence, guard, clocks)
 }
 
@@ -124,14 +133,15 @@ const (
 func (p persistence) args() []string {
 	// DEBUG SLEEP is a fault.
 	args := []string{"--enable-debug-command", "local"}
+
 	switch p {
 	case persistAOF:
 		return append(args, "--appendonly", "yes", "--appendfsync", "always")
 	case persistRDB:
 		return append(args, "--save", "2 1")
-	case persistOff:
+	default:
+		return args
 	}
-	return args
 }
 
 // leastPart is how long a part takes at least.
@@ -158,10 +168,13 @@ func (o Options) parts() (chosen []part) {
 			chosen = append(chosen, p)
 		}
 	}
+
 	fits := max(1, int(o.Length/leastPart))
 	chosen = chosen[:min(len(chosen), fits)]
+
 	for i := range chosen {
 		chosen[i].length = o.Length / time.Duration(len(chosen))
 	}
+
 	return chosen
 }

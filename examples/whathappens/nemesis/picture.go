@@ -18,7 +18,7 @@ const (
 	laneHeight = 9
 )
 
-// classColors are the colours of faults, and clientColors those of clients.
+// The colours of faults and of clients.
 var (
 	classColors  = map[class]string{ofServers: "#d62728", ofMemory: "#8c2d8c", ofNetwork: "#e08a00", ofClients: "#555555", ofClocks: "#a8860b"}
 	clientColors = map[string]string{"a": "#1f77b4", "b": "#2ca02c", "c": "#17becf", "d": "#7b9fd1"}
@@ -31,11 +31,12 @@ type chart struct {
 	y          int
 }
 
-// picture shows who held which key, and the faults above.
+// picture shows the holders of each key, and the faults above.
 func (r result) picture() string {
 	if len(r.events) == 0 {
 		return "<svg xmlns=\"http://www.w3.org/2000/svg\"/>\n"
 	}
+
 	c := &chart{begin: r.events[0].At, end: r.events[len(r.events)-1].At, y: 34}
 	c.legend(fmt.Sprintf("part %s, seed %d", r.part, r.seed))
 	c.faults(r.events)
@@ -54,7 +55,7 @@ func (c *chart) text(x float64, y int, text string) {
 	fmt.Fprintf(c, "<text x=\"%.0f\" y=\"%d\">%s</text>\n", x, y, html.EscapeString(text))
 }
 
-// legend says what the colours mean.
+// legend explains the colours.
 func (c *chart) legend(title string) {
 	c.text(8, 14, title)
 	x := 8.0
@@ -63,9 +64,11 @@ func (c *chart) legend(title string) {
 		c.text(x+14, 29, name)
 		x += 30 + 7*float64(len(name))
 	}
+
 	for _, name := range clientNames {
 		entry("held by "+name, clientColors[name])
 	}
+
 	for _, of := range slices.Sorted(maps.Keys(classColors)) {
 		entry("fault of "+string(of), classColors[of])
 	}
@@ -75,6 +78,7 @@ func (c *chart) legend(title string) {
 func (c *chart) faults(events []event) {
 	var lanes []time.Time // until when each is taken
 	top := c.y + 8
+
 	for _, e := range sortedByStart(events, isHealed) {
 		lane := slices.IndexFunc(lanes, func(until time.Time) bool { return until.Before(e.Asked) })
 		if lane < 0 {
@@ -86,17 +90,19 @@ func (c *chart) faults(events []event) {
 		fmt.Fprintf(c, "<rect x=\"%.1f\" y=\"%d\" width=\"%.1f\" height=\"%d\" fill=\"%s\"><title>%s</title></rect>\n",
 			c.x(e.Asked), top+lane*laneHeight, width, laneHeight-2, classColors[class(e.Key)], html.EscapeString(e.Work+e.Text))
 	}
+
 	c.text(8, top+9, "faults")
 	c.y = top + len(lanes)*laneHeight + 10
 }
 
-// sortedByStart returns events of a kind by when what they end began.
+// sortedByStart returns events of a kind in the order of Asked.
 func sortedByStart(events []event, of kind) (found []event) {
 	for _, e := range events {
 		if e.Kind == of {
 			found = append(found, e)
 		}
 	}
+
 	slices.SortStableFunc(found, func(a, b event) int { return a.Asked.Compare(b.Asked) })
 	return found
 }
@@ -106,6 +112,7 @@ func sortedByStart(events []event, of kind) (found []event) {
 // the file small.
 func (c *chart) holders(events []event) {
 	rows := map[string]map[string]*strings.Builder{}
+
 	for _, e := range events {
 		if e.Kind != isGranted {
 			continue
@@ -141,6 +148,7 @@ func shorten(name string) string {
 	if len(name) <= most {
 		return name
 	}
+
 	return "…" + name[len(name)-most:]
 }
 
@@ -148,6 +156,7 @@ func shorten(name string) string {
 func (c *chart) axis() {
 	const marks = 10
 	span := c.end.Sub(c.begin)
+
 	for i := range marks + 1 {
 		at := c.begin.Add(span * time.Duration(i) / marks)
 		c.text(c.x(at)-10, c.y+14, at.Sub(c.begin).Round(time.Second).String())

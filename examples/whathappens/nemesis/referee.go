@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Write is what a worker shows the referee while it works under a lock, as one line of JSON. Any lock can be judged whose
-// workers do so.
+// A Write is a line of JSON that a worker sends to the referee while it works under a lock. Any lock can be judged if its
+// workers send them.
 type Write struct {
 	By     string
 	Key    string
@@ -22,8 +22,8 @@ type Verdict struct {
 	Greatest uint64 // the greatest token that was accepted for the key
 }
 
-// Referee is a store that checks fencing tokens. It knows nothing of locks: it sees who works on which key, and when, by its
-// own clock, and refuses tokens that are smaller than one that it has accepted.
+// Referee is a store that checks fencing tokens. It knows nothing of locks: it sees each worker's key and times, by its
+// own clock, and refuses tokens that are smaller than an accepted one.
 type Referee struct {
 	listener net.Listener
 	lax      bool // accepts all
@@ -40,6 +40,7 @@ func startReferee(lax bool, say func(event)) (*Referee, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	r := &Referee{listener: l, lax: lax, say: say, greatest: map[string]uint64{}, conns: map[net.Conn]bool{}}
 	r.work.Go(r.accept)
 	return r, nil
@@ -48,13 +49,15 @@ func startReferee(lax bool, say func(event)) (*Referee, error) {
 // Addr is where workers connect.
 func (r *Referee) Addr() string { return r.listener.Addr().String() }
 
-// Close returns when nothing is judged any more.
+// Close returns when the last write has been judged.
 func (r *Referee) Close() {
 	r.listener.Close()
 	r.mu.Lock()
+
 	for c := range r.conns {
 		c.Close()
 	}
+
 	r.mu.Unlock()
 	r.work.Wait()
 }
@@ -81,6 +84,7 @@ func (r *Referee) serve(c net.Conn) {
 		r.mu.Unlock()
 	}()
 	in, out := json.NewDecoder(c), json.NewEncoder(c)
+
 	for {
 		var w Write
 		if in.Decode(&w) != nil || out.Encode(r.judge(w)) != nil {
@@ -97,12 +101,14 @@ func (r *Referee) judge(w Write) Verdict {
 	if v.Accepted {
 		r.greatest[w.Key] = max(r.greatest[w.Key], w.Token)
 	}
+
 	v.Greatest = r.greatest[w.Key]
 
 	e := event{At: time.Now(), Kind: isWrote, By: w.By, Key: w.Key, Token: w.Token, Asked: w.Looked}
 	if !v.Accepted {
 		e.Err = stale
 	}
+
 	r.say(e)
 	return v
 }
@@ -125,12 +131,15 @@ func (w *worker) show(of Write) (v Verdict, err error) {
 		}
 		w.in, w.out = json.NewDecoder(w.conn), json.NewEncoder(w.conn)
 	}
+
 	if err = w.out.Encode(of); err == nil {
 		err = w.in.Decode(&v)
 	}
+
 	if err != nil {
 		w.conn.Close()
 		w.conn = nil
 	}
+
 	return v, err
 }

@@ -19,10 +19,13 @@ func save(events []event) (name string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	out := json.NewEncoder(f)
+
 	for _, e := range events {
 		err = errors.Join(err, out.Encode(e))
 	}
+
 	return f.Name(), errors.Join(err, f.Close())
 }
 
@@ -33,10 +36,11 @@ func (o outcomes) add(work, outcome string) {
 	if o[work] == nil {
 		o[work] = map[string]int{}
 	}
+
 	o[work][outcome]++
 }
 
-// counts are what a part had.
+// counts has the counts of a part.
 type counts struct {
 	faults   map[string]int // by name
 	struck   int
@@ -50,6 +54,7 @@ type counts struct {
 
 func (r result) counts() counts {
 	c := counts{faults: map[string]int{}, outcomes: outcomes{}}
+
 	for _, e := range r.events {
 		switch e.Kind {
 		case isStruck:
@@ -81,22 +86,25 @@ func (r result) counts() counts {
 			if e.Err != "" {
 				c.refused++
 			}
-		case isReady, isLive, isWronged, isHealed, isForgot, isQuiet, isStuck: // judged, or of no interest here
+		default: // judged, or of no interest here
 		}
 	}
+
 	return c
 }
 
 // list writes counts as "3 a, 2 b", by name.
 func list(of map[string]int) string {
 	var all []string
+
 	for _, name := range slices.Sorted(maps.Keys(of)) {
 		all = append(all, fmt.Sprintf("%d %s", of[name], name))
 	}
+
 	return strings.Join(all, ", ")
 }
 
-// print prints what became of a part.
+// print prints the result of a part.
 func (r result) print(out io.Writer) {
 	c := r.counts()
 	fmt.Fprintf(out, "%d faults: %s\n", c.struck, list(c.faults))
@@ -108,41 +116,54 @@ func (r result) print(out io.Writer) {
 			}
 		}
 	}
+
 	for _, name := range slices.Sorted(maps.Keys(c.outcomes)) {
 		fmt.Fprintf(out, "  %-12s %s\n", name, list(c.outcomes[name]))
 	}
+
 	fmt.Fprintf(out, "%d grants, %d lost; the referee judged %d writes and refused %d\n", c.grants, c.lost, c.writes, c.refused)
 	fmt.Fprint(out, r.checked())
 	if len(r.violations) == 0 {
 		fmt.Fprintf(out, "no violation\n\n")
 		return
 	}
+
 	fmt.Fprintf(out, "VIOLATIONS: %d: %s\n", len(r.violations), list(r.kinds()))
-	for _, v := range r.violations[:min(len(r.violations), mostShown)] {
-		fmt.Fprintf(out, "  %s\n", v)
+
+	shown := map[string]int{}
+	for _, v := range r.violations {
+		shown[kindOf(v)]++
+		if shown[kindOf(v)] <= mostShown {
+			fmt.Fprintf(out, "  %s\n", v)
+		}
 	}
+
 	fmt.Fprintf(out, "the events are in %s\n\n", r.saved)
 }
 
-// mostShown is how many violations are printed in full.
-const mostShown = 12
+// mostShown is the number of violations of a kind that are printed.
+const mostShown = 4
 
-// checked is what the checker of histories counted, and of which keys it does not know the verdict.
+// checked returns the counts of the checker of histories, and the keys of unknown verdict.
 func (r result) checked() string {
 	var kept []string
+
 	for line := range strings.Lines(r.summary) {
 		if strings.HasPrefix(line, "keys") || strings.Contains(line, "unknown") {
 			kept = append(kept, "history: "+line)
 		}
 	}
+
 	return strings.Join(kept, "")
 }
 
 func (r result) kinds() map[string]int {
 	kinds := map[string]int{}
+
 	for _, v := range r.violations {
 		kinds[kindOf(v)]++
 	}
+
 	return kinds
 }
 
@@ -155,22 +176,27 @@ func report(o Options, results []result) error {
 			return err
 		}
 	}
+
 	proof := filepath.Join(dir, "proof")
 	err := os.MkdirAll(proof, 0o755)
 	violations := 0
+
 	for _, r := range results {
 		violations += len(r.violations)
 		name := filepath.Join(proof, fmt.Sprintf("nemesis-%d.svg", r.number))
 		err = errors.Join(err, os.WriteFile(name, []byte(r.picture()), 0o644))
 	}
+
 	err = errors.Join(err, os.WriteFile(filepath.Join(proof, "nemesis.md"), []byte(document(o, results)), 0o644))
 	if o.Docs != "" {
 		err = errors.Join(err, fillIn(filepath.Join(o.Docs, "proof.md"), table(o, results)))
 	}
+
 	fmt.Fprintf(o.Out, "%s\nthe report and the pictures are in %s\n", table(o, results), proof)
 	if violations > 0 {
 		err = errors.Join(err, fmt.Errorf("%d violations, with seed %d", violations, o.Seed))
 	}
+
 	return err
 }
 
@@ -178,20 +204,32 @@ func report(o Options, results []result) error {
 func document(o Options, results []result) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# Nemesis: the documented run\n\nWritten by `%s`. [What this is](../proof.md).\n\n%s\n", o.command(), table(o, results))
+
 	for _, r := range results {
 		fmt.Fprintf(&b, "## Part %s\n\n![who held what, and the faults](nemesis-%d.svg)\n\n```\n", r.part, r.number)
 		r.print(&b)
 		fmt.Fprint(&b, "```\n\n")
 	}
+
 	return strings.TrimRight(b.String(), "\n") + "\n"
 }
 
 // command repeats the run.
 func (o Options) command() string {
 	text := fmt.Sprintf("make nemesis DURATION=%s SEED=%d", brief(o.Length), o.Seed)
+	if o.Only != 0 {
+		text += fmt.Sprintf(" PART=%d", o.Only)
+	}
+	if o.Break != "" {
+		text += " BREAK=" + o.Break
+	}
+	if o.Lock != defaultLock {
+		text += " LOCK=" + o.Lock
+	}
 	if o.Docs != "" {
 		text += " DOCS=" + filepath.ToSlash(o.Docs)
 	}
+
 	return text
 }
 
@@ -201,6 +239,7 @@ func brief(d time.Duration) string {
 	if strings.HasSuffix(text, "m0s") {
 		text = strings.TrimSuffix(text, "0s")
 	}
+
 	return strings.TrimSuffix(text, "0m")
 }
 
@@ -213,6 +252,7 @@ func table(o Options, results []result) string {
 	total := counts{}
 	var took time.Duration
 	violations := 0
+
 	for _, r := range results {
 		c := r.counts()
 		guard := "off"
@@ -226,6 +266,7 @@ func table(o Options, results []result) string {
 		total.writes, total.refused = total.writes+c.writes, total.refused+c.refused
 		violations += len(r.violations)
 	}
+
 	fmt.Fprintf(&b, "| **all** | | | %s | %d | %d | %d | %d | %d | **%d** |\n",
 		took.Round(time.Second), total.struck, total.grants, total.lost, total.writes, total.refused, violations)
 	return b.String()
@@ -243,10 +284,12 @@ func fillIn(path, table string) error {
 	if err != nil {
 		return err
 	}
+
 	before, rest, begins := strings.Cut(string(text), tableBegins)
 	_, after, ends := strings.Cut(rest, tableEnds)
 	if !begins || !ends {
 		return fmt.Errorf("%s has no place for the table: it must be between %q and %q", path, tableBegins, tableEnds)
 	}
+
 	return os.WriteFile(path, []byte(before+tableBegins+table+tableEnds+after), 0o644)
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A result is what became of a part.
+// A result has the events of a part and their verdict.
 type result struct {
 	part
 	seed       uint64
@@ -18,7 +18,7 @@ type result struct {
 	took       time.Duration
 }
 
-// clockStep is by how much the wall clock may differ from the time that passes.
+// clockStep bounds the difference between the wall clock and the monotonic clock over a part.
 const clockStep = 20 * time.Millisecond
 
 // runPart plays a part, and judges it. The error says that it could not be played.
@@ -29,6 +29,7 @@ func runPart(ctx context.Context, o Options, p part, c *clocks) (result, error) 
 	if err != nil {
 		return result{}, err
 	}
+
 	defer s.close()
 
 	err = s.play(ctx, draw(s))
@@ -36,10 +37,12 @@ func runPart(ctx context.Context, o Options, p part, c *clocks) (result, error) 
 		s.recover(ctx)
 		err = s.dismiss()
 	}
+
 	if err != nil {
 		name, saved := save(s.record.sorted())
 		return result{}, errors.Join(err, saved, fmt.Errorf("the events are in %s", name))
 	}
+
 	stepped := time.Since(began) - time.Now().Round(0).Sub(wall)
 	if max(stepped, -stepped) > clockStep {
 		return result{}, fmt.Errorf("the clock of the machine was set by %v meanwhile, so nothing can be judged", -stepped)
@@ -50,5 +53,6 @@ func runPart(ctx context.Context, o Options, p part, c *clocks) (result, error) 
 	if r.violations != nil {
 		r.saved, err = save(r.events)
 	}
+
 	return r, err
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A stand is what a part stands on: servers, clients, a proxy between each pair, a Redis for asynq, and the referee.
+// A stand has the servers and processes of a part: nodes, clients, a proxy between each pair, a Redis for asynq, and the referee.
 type stand struct {
 	part
 	o       Options
@@ -43,6 +43,7 @@ func newStand(ctx context.Context, o Options, p part, c *clocks) (*stand, error)
 		s.close()
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -50,10 +51,13 @@ func (s *stand) start(ctx context.Context) (err error) {
 	if s.referee, err = startReferee(s.o.Break == BreakTokens, s.record.add); err != nil {
 		return err
 	}
+
 	if s.queue, err = testutil.StartServer(""); err != nil {
 		return err
 	}
+
 	var urls []string
+
 	for range s.nodes {
 		server, err := s.startServer()
 		if err != nil {
@@ -62,9 +66,11 @@ func (s *stand) start(ctx context.Context) (err error) {
 		s.servers = append(s.servers, server)
 		urls = append(urls, "redis://"+server.Addr())
 	}
+
 	if err := stage.Provision(ctx, urls, core.TTL(ttl), core.WithRestartGuard(s.guard)); err != nil {
 		return err
 	}
+
 	for _, name := range clientNames {
 		for _, server := range s.servers {
 			proxy, err := testutil.StartProxy(server.Addr())
@@ -77,6 +83,7 @@ func (s *stand) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -88,23 +95,27 @@ func (s *stand) close() {
 	for _, c := range s.clients {
 		_ = c.Kill() // that is how it ends
 	}
+
 	for _, proxies := range s.proxies {
 		for _, p := range proxies {
 			p.Close()
 		}
 	}
+
 	for _, server := range append(s.servers, s.retired...) {
 		server.Close()
 	}
+
 	if s.queue != nil {
 		s.queue.Close()
 	}
+
 	if s.referee != nil {
 		s.referee.Close()
 	}
 }
 
-// startClient starts a process whose clock is ahead by so much.
+// startClient starts a client process. Its clock is ahead by skew.
 func (s *stand) startClient(name string, skew time.Duration) error {
 	s.mu.Lock()
 	s.starts++
@@ -112,14 +123,18 @@ func (s *stand) startClient(name string, skew time.Duration) error {
 		Name: fmt.Sprint(name, s.starts), Referee: s.referee.Addr(), Queue: s.queue.Addr(), Lock: s.o.Lock,
 		Guard: s.guard, Deaf: s.o.Break == BreakContext, Skew: skew, Seed: s.o.Seed + uint64(s.starts)<<32,
 	}
+
 	s.mu.Unlock()
+
 	for _, p := range s.proxies[name] {
 		of.Nodes = append(of.Nodes, "redis://"+p.Addr())
 	}
+
 	role, err := json.Marshal(of)
 	if err != nil {
 		return err
 	}
+
 	child, err := stage.Start(func(stdout io.Reader) {
 		lines := json.NewDecoder(stdout)
 		var e event
@@ -131,6 +146,7 @@ func (s *stand) startClient(name string, skew time.Duration) error {
 	if err != nil {
 		return err
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.clients[name] = child
@@ -155,12 +171,13 @@ func (s *stand) replaceServer(node int, by *testutil.Server) {
 	s.retired = append(s.retired, s.servers[node])
 	s.servers[node] = by
 	s.mu.Unlock()
+
 	for _, name := range clientNames {
 		s.proxies[name][node].Move(by.Addr())
 	}
 }
 
-// forgetting does what makes servers lose some of their memory, and says from when to when that was.
+// forgetting calls do, which makes servers lose some of their memory, and records the time that it took.
 func (s *stand) forgetting(do func() error) error {
 	began := time.Now().Round(0)
 	err := do()
@@ -171,10 +188,13 @@ func (s *stand) forgetting(do func() error) error {
 // dismiss asks all clients to end, and returns when they have.
 func (s *stand) dismiss() error {
 	var stuck []string
+
 	for _, name := range clientNames {
 		s.client(name).Dismiss()
 	}
+
 	limit := time.After(patience)
+
 	for _, name := range clientNames {
 		select {
 		case <-s.client(name).Gone():
@@ -185,24 +205,29 @@ func (s *stand) dismiss() error {
 			stuck = append(stuck, fmt.Sprintf("client %s does not end", name))
 		}
 	}
+
 	if stuck != nil {
 		return errors.New(strings.Join(stuck, "; "))
 	}
+
 	return nil
 }
 
-// patience is how long the program waits for what must come.
+// patience bounds each wait of the program.
 const patience = time.Minute
 
 // recover waits until each client is granted keys again, and says which are not.
 func (s *stand) recover(ctx context.Context) {
 	missing := map[string]bool{}
+
 	for _, name := range clientNames {
 		missing[name] = true
 	}
+
 	began := time.Now()
 	s.record.add(event{At: began, Kind: isQuiet})
 	limit := time.After(patience)
+
 	for seen := 0; len(missing) > 0; {
 		events, more := s.record.next(seen)
 		seen += len(events)

@@ -14,7 +14,7 @@ import (
 type workload struct {
 	name    string
 	workers int // in each process
-	// step does it once, and returns what kept it from being done.
+	// step does it once. The error is the reason if that failed.
 	step func(ctx context.Context, t *turn) error
 }
 
@@ -26,7 +26,9 @@ var workloads = []workload{
 		return t.rest(ctx, err, 200, 800)
 	}},
 	{name: "long holds", workers: 1, step: func(ctx context.Context, t *turn) error {
-		err := t.hold(ctx, holding{key: t.minutely(t.random.IntN(2)), wait: 20 * time.Second, work: t.between(4_000, 12_000)})
+		err := t.hold(ctx, holding{
+			key: t.minutely(t.random.IntN(2)), wait: 20 * time.Second, work: t.between(4_000, 12_000),
+		})
 		return t.rest(ctx, err, 500, 1_000)
 	}},
 	{name: "hot key", workers: 2, step: func(ctx context.Context, t *turn) error {
@@ -38,7 +40,10 @@ var workloads = []workload{
 		return t.rest(ctx, err, 10, 100)
 	}},
 	{name: "cooldown", workers: 1, step: func(ctx context.Context, t *turn) error {
-		err := t.hold(ctx, holding{key: t.minutely(t.random.IntN(2)), wait: 5 * time.Second, work: t.between(30, 100), cooldown: t.between(800, 2_000)})
+		err := t.hold(ctx, holding{
+			key: t.minutely(t.random.IntN(2)), wait: 5 * time.Second, work: t.between(30, 100),
+			cooldown: t.between(800, 2_000),
+		})
 		return t.rest(ctx, err, 50, 300)
 	}},
 	{name: "revoked", workers: 1, step: func(ctx context.Context, t *turn) error {
@@ -73,11 +78,12 @@ func (t *turn) between(from, to int) time.Duration {
 	return time.Duration(from+t.random.IntN(to-from)) * time.Millisecond
 }
 
-// rest waits between two steps, for a number of milliseconds, unless the lock does not have what the step needs.
+// rest waits between two steps, for a number of milliseconds, unless the lock does not support the step.
 func (t *turn) rest(ctx context.Context, err error, from, to int) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
+
 	return stage.Sleep(ctx, t.between(from, to))
 }
 
@@ -94,12 +100,13 @@ func (t *turn) event(key string) event {
 	return event{Work: t.name, Key: key, Call: int(t.calls.Add(1)), Asked: t.now()}
 }
 
-// failed says that a call ended without a lease, unless that was because this process is to end.
+// failed reports that a call ended without a lease, unless this process ends.
 func (t *turn) failed(ctx context.Context, of event, err error) error {
 	if ctx.Err() == nil && !errors.Is(err, errors.ErrUnsupported) {
 		of.Kind, of.Err = isFailed, t.locks.Class(err)
 		t.say(of)
 	}
+
 	return err
 }
 
@@ -110,9 +117,12 @@ func (t *turn) hold(ctx context.Context, h holding) error {
 	if err != nil {
 		return t.failed(ctx, of, err)
 	}
+
 	t.work(of, lease, h.work)
 
-	released := event{Kind: isReleased, Work: t.name, Key: h.key, Call: of.Call, Token: lease.FencingToken(), Asked: t.now(), For: h.cooldown}
+	released := of
+	released.Kind, released.Token = isReleased, lease.FencingToken()
+	released.Asked, released.For = t.now(), h.cooldown
 	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	err = lease.Release(releasing, h.cooldown)
@@ -121,10 +131,11 @@ func (t *turn) hold(ctx context.Context, h holding) error {
 	if errors.Is(err, errors.ErrUnsupported) {
 		return err
 	}
+
 	return nil
 }
 
-// once does work that is to be done once.
+// once does work under Once.
 func (t *turn) once(ctx context.Context, key string, work time.Duration) error {
 	of := t.event(key)
 	err := t.locks.Once(ctx, key, func(lease Lease) error {
@@ -137,12 +148,13 @@ func (t *turn) once(ctx context.Context, key string, work time.Duration) error {
 	if err != nil {
 		return t.failed(ctx, of, err)
 	}
+
 	of.Kind = isDone
 	t.say(of)
 	return nil
 }
 
-// revoke ends the lease of whoever holds a key.
+// revoke ends the lease of the holder of a key.
 func (t *turn) revoke(ctx context.Context, key string) error {
 	of := t.event(key)
 	token, remaining, err := t.locks.Revoke(ctx, key)
@@ -150,6 +162,7 @@ func (t *turn) revoke(ctx context.Context, key string) error {
 		of.Work = "revocation"
 		return t.failed(ctx, of, err)
 	}
+
 	of.Kind, of.Token, of.For = isRevoked, token, remaining
 	t.say(of)
 	return nil
