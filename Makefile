@@ -26,9 +26,14 @@ FROM ?= 0
 SHORT_SEEDS := 150
 # Which mutants `mutants` tries: those whose name, guarantee or file matches a regular expression; all unless told.
 MUTANTS ?=
-# How long `promises` plays faults, and in which order; 0 is another one each time.
+# How long `promises` and `nemesis` play faults, and which; 0 is others each time.
 DURATION ?= 2m
 SEED ?= 0
+# Of `nemesis`: the directory with proof.md to write into, what to break on purpose, the lock to test, the one part to run.
+DOCS ?=
+BREAK ?=
+LOCK ?=
+PART ?=
 # The packages beside core that have a simulation.
 SIMULATED := ./cronlock ./httplock ./queuelock
 
@@ -175,7 +180,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises choose ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, etcd and PostgreSQL
+campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -384,15 +389,20 @@ stalls: tools bin/gotest ## core, the adapters and testutil, while a thread stan
 			-p $(AT_ONCE) -parallel $$(($(IN_PARALLEL) * 2)) ./core/... ./queuelock ./cronlock/... ./httplock ./otel/otellock ./testutil/... ./internal/stall
 	done
 
+# Builds $(1) as $$work/$(2), so that the clock of each of its processes can be moved by CRON_DEMO_PROCESS_SKEW.
+define build-with-clock
+time=$$(go env GOROOT)/src/time
+sed 's/:= runtimeNow()$$/:= moved()/' "$$time/time.go" > "$$work/time.go"
+grep -q 'moved()' "$$work/time.go"
+printf '{"Replace": {"%s": "%s", "%s": "%s"}}' "$$time/time.go" "$$work/time.go" "$$time/moved.go" "$$PWD/examples/cron/testdata/moved.go" > "$$work/overlay.json"
+go build -overlay "$$work/overlay.json" -o "$$work/$(2)" $(1)
+endef
+
 .PHONY: chaos-cron
 chaos-cron: tools ## four replicas with cron jobs and clocks of their own, killed and stopped for two minutes, without an elector and with one
 	@work=$$(mktemp -d)
 	trap 'rm -rf "$$work"' EXIT
-	time=$$(go env GOROOT)/src/time # built so that the clock of each process can be moved
-	sed 's/:= runtimeNow()$$/:= moved()/' "$$time/time.go" > "$$work/time.go"
-	grep -q 'moved()' "$$work/time.go"
-	printf '{"Replace": {"%s": "%s", "%s": "%s"}}' "$$time/time.go" "$$work/time.go" "$$time/moved.go" "$$PWD/examples/cron/testdata/moved.go" > "$$work/overlay.json"
-	go build -overlay "$$work/overlay.json" -o "$$work/cron" ./examples/cron
+	$(call build-with-clock,./examples/cron,cron)
 	for elector in "" -elector; do
 		echo "==> chaos-cron: ./examples/cron -chaos -for 130s $$elector"
 		CRON_DEMO_PROCESS_SKEW=0 "$$work/cron" -chaos -for 130s $$elector
@@ -402,6 +412,34 @@ chaos-cron: tools ## four replicas with cron jobs and clocks of their own, kille
 promises: tools ## the faults of docs/what-happens.md on real nodes and processes, and each promise judged (DURATION=2m, SEED=0: a new order)
 	@echo "==> promises: the faults of docs/what-happens.md on three nodes and three processes, for $(DURATION)"
 	go run ./examples/whathappens/promises -for $(DURATION) -seed $(SEED)
+
+.PHONY: nemesis
+nemesis: ## faults of all kinds, drawn by a seed, on one, three and five nodes, and a referee (DURATION=2m, SEED=0; DOCS=docs: fill in docs/proof.md; BREAK=, LOCK=, PART=)
+	@work=$$(mktemp -d)
+	trap 'rm -rf "$$work"' EXIT
+	$(call build-with-clock,./examples/whathappens/promises,nemesis)
+	shim=
+	if [ "$$(go env GOOS)" = linux ] && command -v "$$(go env CC)" >/dev/null; then
+		"$$(go env CC)" -shared -fPIC -O2 -Wall -o "$$work/clock.so" examples/whathappens/nemesis/testdata/clock.c
+		shim=$$work/clock.so
+	fi
+	echo "==> nemesis: faults of all kinds, for $(DURATION)"
+	"$$work/nemesis" -nemesis -moved -for $(DURATION) -seed $(SEED) -shim "$$shim" $(if $(DOCS),-docs "$(DOCS)") $(if $(BREAK),-break $(BREAK)) $(if $(LOCK),-lock $(LOCK)) $(if $(PART),-part $(PART))
+
+# What nemesis must find in three minutes: a restart guard that is off, a client that ignores the contexts of its leases, and
+# a store that does not check tokens.
+.PHONY: nemesis-broken
+nemesis-broken: ## nemesis on what is broken on purpose, three times; each time it must find that
+	@for broken in guard:overlapping context:workers tokens:fence; do
+		echo "==> nemesis-broken: $${broken%:*}"
+		log=$$(mktemp)
+		if $(MAKE) nemesis BREAK="$${broken%:*}" PART=1 DURATION=2m SEED=$(SEED) >"$$log" 2>&1 || ! grep '^VIOLATIONS:' "$$log" | grep "$${broken#*:}"; then
+			cat "$$log" >&2
+			echo "nemesis does not find what is broken: $${broken%:*}" >&2
+			exit 1
+		fi
+		rm "$$log"
+	done
 
 .PHONY: servers
 servers: tools ## the tests on each server that SERVERS=DIR has, as DIR/NAME/bin/redis-server

@@ -31,6 +31,7 @@ type Proxy struct {
 	target    string
 	links     map[*link]struct{}
 	mangle    [2]func(sent []byte) []byte // nil: bytes are passed on unchanged
+	cutIf     func() bool                 // nil: pieces are passed on
 	delay     [2]time.Duration
 	blackHole [2]bool
 	swallowed [2]int // the number of reads and ends of streams that were swallowed
@@ -110,6 +111,12 @@ func (p *Proxy) DropNextReply() {
 // bytes are passed on unchanged again.
 func (p *Proxy) Mangle(dir Direction, by func(sent []byte) []byte) {
 	p.change(func() { p.mangle[dir] = by })
+}
+
+// CutIf asks cuts about each piece of bytes, in both directions, before it is passed on. If cuts returns true, the piece is
+// lost and its connection is closed. cuts is called by several goroutines. If it is nil, pieces are passed on again.
+func (p *Proxy) CutIf(cuts func() bool) {
+	p.change(func() { p.cutIf = cuts })
 }
 
 // Move changes the target (host:port) of new connections, as if a DNS name moved to another server. Established

@@ -57,6 +57,10 @@ func (l *link) deliver(dir Direction, sent []byte) {
 	if swallowed {
 		return
 	}
+	if l.isCut() {
+		l.close()
+		return
+	}
 	if _, err := l.receiver(dir).Write(l.mangled(dir, sent)); err != nil {
 		l.close()
 	}
@@ -68,6 +72,14 @@ func (l *link) deliverEnd(dir Direction) {
 	if !swallowed {
 		closeWrite(l.receiver(dir))
 	}
+}
+
+// isCut reports whether a piece of bytes closes the link.
+func (l *link) isCut() bool {
+	l.proxy.mu.Lock()
+	cuts := l.proxy.cutIf
+	l.proxy.mu.Unlock()
+	return cuts != nil && cuts()
 }
 
 // mangled returns the bytes to pass on in place of sent.

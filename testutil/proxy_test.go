@@ -252,6 +252,28 @@ func TestProxyMangle(t *testing.T) {
 	}
 }
 
+func TestProxyCutIf(t *testing.T) {
+	for _, dir := range []Direction{ToServer, ToClient} {
+		echo := newEcho(t)
+		p := NewProxy(t, echo.addr)
+		c := dial(t, p)
+		var asked atomic.Int64
+		p.CutIf(func() bool { return asked.Add(1) == 1+int64(dir) }) // the request is asked about first, then its reply
+		if err := c.call(plenty); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("direction %d: %v, want a closed connection", dir, err)
+		}
+
+		p.CutIf(nil)
+		dial(t, p) // makes a call
+		if got := asked.Load(); got != 1+int64(dir) {
+			t.Errorf("direction %d: asked about %d pieces", dir, got)
+		}
+		if got := echo.lines.Load(); got != 2+int64(dir) {
+			t.Errorf("direction %d: %d lines arrived", dir, got)
+		}
+	}
+}
+
 func TestProxyMove(t *testing.T) {
 	before, after := newEcho(t), newEcho(t)
 	p := NewProxy(t, before.addr)

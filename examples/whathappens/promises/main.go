@@ -18,6 +18,9 @@
 //
 // -break shows that the program finds what is broken: "deaf", a service that ignores the contexts of its leases; "guard", a
 // service without the restart guard; "figures", a document with other times.
+//
+// With -nemesis (make nemesis), it draws faults of all kinds instead, and judges only what holds whatever happens: see package
+// nemesis. Its clients are processes of this program, with the service on top of their Lockers.
 package main
 
 import (
@@ -36,6 +39,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/examples/internal/stage"
+	"github.com/lockkit/lockkit/examples/whathappens/nemesis"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -56,13 +60,32 @@ func main() {
 		stage.PlayTold(of.Name, func(orders io.Reader) error { return errors.Join(err, of.play(orders, os.Stdout)) })
 		return
 	}
+	if text, ok := os.LookupEnv(nemesis.RoleEnv); ok {
+		stage.PlayTold("client", func(orders io.Reader) error { return nemesis.Play(text, orders, os.Stdout, startAdapters) })
+		return
+	}
 	var o options
 	flag.DurationVar(&o.length, "for", 2*time.Minute, "how long to play scenes")
 	flag.Uint64Var(&o.seed, "seed", 0, "order and variation of scenes; 0: another one each time")
 	flag.StringVar(&o.page, "page", "docs/what-happens.md", "the document")
 	flag.StringVar(&o.only, "only", "", "names of scenes, with commas; each is played once")
-	flag.StringVar(&o.breaks, "break", "", "what to break on purpose: deaf, guard or figures")
+	flag.StringVar(&o.breaks, "break", "", "what to break on purpose: deaf, guard or figures; with -nemesis: guard, context or tokens")
+	random := nemesis.Options{Out: os.Stdout}
+	atRandom := flag.Bool("nemesis", false, "draw faults of all kinds instead, on one, three and five servers")
+	flag.IntVar(&random.Only, "part", 0, "with -nemesis: the one part to run")
+	flag.StringVar(&random.Lock, "lock", "lockkit", "with -nemesis: the lock to test: lockkit or set-nx")
+	flag.StringVar(&random.Shim, "shim", "", "with -nemesis: the library that moves the clocks of servers")
+	flag.BoolVar(&random.Moved, "moved", false, "with -nemesis: this program was built with clocks that can be moved")
+	flag.StringVar(&random.Docs, "docs", "", "with -nemesis: the directory in which to fill in proof.md")
 	flag.Parse()
+	if o.seed == 0 {
+		o.seed = uint64(time.Now().UnixNano() % 1e6)
+	}
+	if *atRandom {
+		random.Length, random.Seed, random.Break = o.length, o.seed, o.breaks
+		stage.Run("nemesis", func(ctx context.Context) error { return nemesis.Run(ctx, random) })
+		return
+	}
 	stage.Run("promises", func(ctx context.Context) error { return run(ctx, o) })
 }
 
@@ -87,9 +110,6 @@ func run(ctx context.Context, o options) error {
 	plans, err := match(page, rows(scenes))
 	if err != nil {
 		return err
-	}
-	if o.seed == 0 {
-		o.seed = uint64(time.Now().UnixNano() % 1e6)
 	}
 	fmt.Printf("promises of %s for %v, seed %d\n", o.page, o.length, o.seed)
 	random := rand.New(rand.NewPCG(o.seed, 0))

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/examples/internal/stage"
+	"github.com/lockkit/lockkit/examples/whathappens/nemesis"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -342,7 +340,7 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 	}
 	defer other.Close()
 	return inOrder(
-		func() error { return replicate(p.ctx, other, p.nodes[0]) },
+		func() error { return nemesis.Replicate(p.ctx, other, p.nodes[0]) },
 		func() error { return p.holds("a", "holder", p.key("account")) },
 		func() error { return p.orders("a", order{Do: inspect, Op: "held", Key: p.key("account")}) },
 		p.settle,
@@ -351,42 +349,18 @@ var nameMoves = scene{name: "name moves", takes: 24 * time.Second, rows: []*row{
 			for _, name := range names {
 				p.proxies[name][0].Move(other.Addr())
 			}
-			return replicate(p.ctx, other, nil)
+			return nemesis.Replicate(p.ctx, other, nil)
 		},
-		func() error { return replicate(p.ctx, p.nodes[0], other) },
+		func() error { return nemesis.Replicate(p.ctx, p.nodes[0], other) },
 		func() error {
 			return p.orders("b", order{Do: acquire, Op: "free", Key: p.key("free")}, order{Do: inspect, Op: "spare", Key: p.key("spare")})
 		},
 		func() error { return p.sleep(6 * time.Second) },
 		func() error { return p.orders("c", order{Do: acquire, Op: "free2", Key: p.key("free2")}) },
 		func() error { return p.sleep(3 * time.Second) },
-		func() error { p.heals(""); return replicate(p.ctx, p.nodes[0], nil) },
+		func() error { p.heals(""); return nemesis.Replicate(p.ctx, p.nodes[0], nil) },
 	)
 }}
-
-// replicate makes a server a replica of another, and waits until it is; or a primary, if of is nil.
-func replicate(ctx context.Context, s, of *testutil.Server) error {
-	client := redis.NewClient(&redis.Options{Addr: s.Addr()})
-	defer client.Close()
-	if of == nil {
-		return client.ReplicaOf(ctx, "no", "one").Err()
-	}
-	host, port := "127.0.0.1", of.Addr()[len("127.0.0.1:"):]
-	if err := client.ReplicaOf(ctx, host, port).Err(); err != nil {
-		return err
-	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		role, err := client.Do(ctx, "role").Slice()
-		if err == nil && len(role) > 3 && role[3] == "connected" {
-			return nil
-		}
-		if err := stage.Sleep(ctx, 20*time.Millisecond); err != nil {
-			return fmt.Errorf("%s does not become a replica: %w", s.Addr(), err)
-		}
-	}
-}
 
 var nonsense = scene{name: "nonsense", takes: 20 * time.Second, rows: []*row{{
 	what: "**One node speaks nonsense**",

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/gocronlock"
 	"github.com/lockkit/lockkit/examples/internal/stage"
+	"github.com/lockkit/lockkit/examples/whathappens/nemesis"
 	"github.com/lockkit/lockkit/httplock"
 	"github.com/lockkit/lockkit/otel/otellock"
 	"github.com/lockkit/lockkit/queuelock"
@@ -46,6 +48,8 @@ type service struct {
 	cron   *cronlock.Service
 	calls  *calls
 	ends   []end
+	addr   string          // of the HTTP server
+	worker *nemesis.Client // does the work in a client of the nemesis; otherwise nil
 }
 
 // An end waits until work has ended, or until ctx ends.
@@ -61,12 +65,8 @@ func (r role) play(in io.Reader, out io.Writer) error {
 	if err := s.open(); err != nil {
 		return err
 	}
-	for _, start := range []func() (end, error){s.serve, s.work, s.schedule} {
-		end, err := start()
-		if err != nil {
-			return err
-		}
-		s.ends = append(s.ends, end)
+	if err := s.start(); err != nil {
+		return err
 	}
 	s.calls = newCalls(s)
 	s.calls.follow(in)
@@ -74,6 +74,18 @@ func (r role) play(in io.Reader, out io.Writer) error {
 	ending, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 	defer cancel()
 	return s.shutdown(ending)
+}
+
+// start starts the server, the worker and the job.
+func (s *service) start() error {
+	for _, start := range []func() (end, error){s.serve, s.work, s.schedule} {
+		end, err := start()
+		if err != nil {
+			return err
+		}
+		s.ends = append(s.ends, end)
+	}
+	return nil
 }
 
 func (s *service) open() error {
@@ -139,7 +151,8 @@ func (s *service) serve() (end, error) {
 		return nil, err
 	}
 	go server.Serve(l)
-	s.say(event{Kind: isReady, Text: l.Addr().String()})
+	s.addr = l.Addr().String()
+	s.say(event{Kind: isReady, Text: s.addr})
 	return func(ctx context.Context) error {
 		return errors.Join(server.Shutdown(ctx), charges.Close(ctx), orders.Close(ctx), s.client.Close())
 	}, nil
@@ -264,8 +277,22 @@ func (s *service) run(ctx context.Context, work time.Duration, starts int) error
 	return s.works(ctx, event{Op: run.Job, Tick: run.Tick, Attempt: run.Attempt, Status: starts}, work)
 }
 
+// workload names what is on top of the lock.
+func (e event) workload() string {
+	switch {
+	case !e.Tick.IsZero():
+		return "cron job"
+	case strings.HasPrefix(e.Op, "task"):
+		return "tasks"
+	}
+	return "requests"
+}
+
 // works holds the lease of a context for d, or until the context ends, and says so.
 func (s *service) works(ctx context.Context, of event, d time.Duration) error {
+	if s.worker != nil {
+		return s.worker.Under(ctx, of.workload(), of.Op, of.Tick, d)
+	}
 	lease, ok := core.FromContext(ctx)
 	if !ok {
 		return errors.New("no lease")
