@@ -330,6 +330,10 @@ func (v *visit) unbegun() bool {
 	return v.p.starts > 1 && slices.Contains(t.asked, v.job) && len(t.when) > 0 && t.when[0].Before(v.p.granted)
 }
 
+// isOf reports whether v is a run of the job j, and so whether j knows of it. A process that is closing has no job any
+// more.
+func (v *visit) isOf(j *cronlock.Job) bool { return j != nil && v.job == j }
+
 // endedBefore reports whether the end of the tick was on record before the replica of the later run v read the records.
 // If the lease was lost before the end was recorded, the next replica may have got the lease and read the records
 // first.
@@ -346,7 +350,7 @@ func (w *world) judgeStarts(v *visit) {
 	}
 
 	earlier := w.visits[:len(w.visits)-1] // all except v
-	if slices.ContainsFunc(earlier, func(b *visit) bool { return b.tick == t && b.job == v.job && b.completed }) {
+	if slices.ContainsFunc(earlier, func(b *visit) bool { return b.tick == t && b.isOf(v.job) && b.completed }) {
 		w.Violation("%s starts tick %s again, which it has completed itself", v.p.name, clock(v.Tick))
 	}
 
@@ -462,7 +466,7 @@ func (w *world) between(before *tick, after time.Time) (n int, doubt bool) {
 // owes reports whether p certainly must start a tick again. A process does not start again a tick that it has
 // completed.
 func (w *world) owes(t *tick, p *process) bool {
-	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t && v.job == p.job && v.completed }) {
+	if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick == t && v.isOf(p.job) && v.completed }) {
 		return false
 	}
 
