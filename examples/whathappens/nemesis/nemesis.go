@@ -133,7 +133,7 @@ type persistence string
 
 const (
 	persistOff persistence = "off"
-	persistAOF persistence = "AOF" // written before the reply: a process that is killed forgets nothing
+	persistAOF persistence = "AOF" // written before the reply, but not synced: a killed process forgets nothing
 	persistRDB persistence = "RDB"
 )
 
@@ -143,7 +143,7 @@ func (p persistence) args() []string {
 
 	switch p {
 	case persistAOF:
-		return append(args, "--appendonly", "yes", "--appendfsync", "always")
+		return append(args, "--appendonly", "yes", "--appendfsync", "no")
 	case persistRDB:
 		return append(args, "--save", "2 1")
 	default:

@@ -112,6 +112,7 @@ func (t *turn) event(key string) event {
 func (t *turn) failed(ctx context.Context, of event, err error) error {
 	if ctx.Err() == nil && !errors.Is(err, errors.ErrUnsupported) {
 		of.Kind, of.Err = isFailed, t.locks.Class(err)
+		of.Text = err.Error()
 		t.say(of)
 	}
 
