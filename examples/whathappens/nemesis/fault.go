@@ -101,7 +101,7 @@ func draw(s *stand) (plan []strike) {
 
 	busy := map[string]time.Duration{} // until when
 
-	for at := lead; at < s.length; at += time.Duration(200+r.IntN(1_000)) * time.Millisecond {
+	for at := lead; at < s.length; at += time.Duration(300+r.IntN(1_200)) * time.Millisecond {
 		f := possible[r.IntN(len(possible))]
 		st := strike{fault: f, target: f.aim(r, s.part), at: at, draw: r.Uint64()}
 		st.length = f.shortest
@@ -219,9 +219,9 @@ func someNodes(r *rand.Rand, p part) target {
 	return target{nodes: slices.Sorted(slices.Values(r.Perm(p.nodes)[:size]))}
 }
 
-// manyNodes aims at a majority or at all as often as at one node. Two holders need a majority that forgets.
+// manyNodes aims at a majority or at all nodes more often than someNodes. Two holders need a majority that forgets.
 func manyNodes(r *rand.Rand, p part) target {
-	size := [...]int{1, 1, p.nodes/2 + 1, p.nodes}[r.IntN(4)]
+	size := [...]int{1, 1, 1, p.nodes/2 + 1, p.nodes}[r.IntN(5)]
 	return target{nodes: slices.Sorted(slices.Values(r.Perm(p.nodes)[:size]))}
 }
 

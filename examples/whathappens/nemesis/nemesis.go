@@ -81,18 +81,25 @@ func Run(ctx context.Context, o Options) error {
 	defer clocks.close()
 
 	var results []result
-
+	var failed error
 	for _, p := range o.parts() {
+		if ctx.Err() != nil {
+			break
+		}
+
 		fmt.Fprintf(o.Out, "==> part %s, for %v\n", p, p.length.Round(time.Second))
 		r, err := runPart(ctx, o, p, clocks)
 		if err != nil {
-			return fmt.Errorf("part %s: %w", p, err)
+			err = fmt.Errorf("part %s: %w", p, err)
+			fmt.Fprintf(o.Out, "%v\n\n", err)
+			failed = errors.Join(failed, err)
+			continue
 		}
+
 		results = append(results, r)
 		r.print(o.Out)
 	}
-
-	return report(o, results)
+	return errors.Join(failed, report(o, results))
 }
 
 // A part is one set of servers.
@@ -126,7 +133,7 @@ type persistence string
 
 const (
 	persistOff persistence = "off"
-	persistAOF persistence = "AOF" // written before the reply: a process that is killed forgets nothing
+	persistAOF persistence = "AOF" // written before the reply, but not synced: a killed process forgets nothing
 	persistRDB persistence = "RDB"
 )
 
@@ -136,7 +143,7 @@ func (p persistence) args() []string {
 
 	switch p {
 	case persistAOF:
-		return append(args, "--appendonly", "yes", "--appendfsync", "always")
+		return append(args, "--appendonly", "yes", "--appendfsync", "no")
 	case persistRDB:
 		return append(args, "--save", "2 1")
 	default:

@@ -189,7 +189,7 @@ func report(o Options, results []result) error {
 
 	err = errors.Join(err, os.WriteFile(filepath.Join(proof, "nemesis.md"), []byte(document(o, results)), 0o644))
 	if o.Docs != "" {
-		err = errors.Join(err, fillIn(filepath.Join(o.Docs, "proof.md"), table(o, results)))
+		err = errors.Join(err, fillIn(filepath.Join(o.Docs, "proof.md"), table(o, results)+wholeReport))
 	}
 
 	fmt.Fprintf(o.Out, "%s\nthe report and the pictures are in %s\n", table(o, results), proof)
@@ -199,6 +199,9 @@ func report(o Options, results []result) error {
 
 	return err
 }
+
+// wholeReport stands below the table in proof.md.
+const wholeReport = "\nThe [whole report](proof/nemesis.md) has the counts of each part, and a picture of it.\n"
 
 // document is the whole report.
 func document(o Options, results []result) string {

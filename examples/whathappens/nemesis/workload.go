@@ -18,6 +18,8 @@ type workload struct {
 	step func(ctx context.Context, t *turn) error
 }
 
+const longHolds = "long holds"
+
 // workloads are done by each client at the same time. Keys change from minute to minute, so that the history of a key stays
 // short enough to be searched.
 var workloads = []workload{
@@ -25,11 +27,17 @@ var workloads = []workload{
 		err := t.hold(ctx, holding{key: t.minutely(t.random.IntN(6)), wait: 5 * time.Second, work: t.between(30, 300)})
 		return t.rest(ctx, err, 200, 800)
 	}},
-	{name: "long holds", workers: 1, step: func(ctx context.Context, t *turn) error {
+	{name: longHolds, workers: 1, step: func(ctx context.Context, t *turn) error {
 		err := t.hold(ctx, holding{
 			key: t.minutely(t.random.IntN(2)), wait: 20 * time.Second, work: t.between(4_000, 12_000),
 		})
 		return t.rest(ctx, err, 500, 1_000)
+	}},
+	{name: "impatient", workers: 1, step: func(ctx context.Context, t *turn) error {
+		// It tries for keys that are held for long, so that a server which forgets their holders is asked at once.
+		long := turn{t.Client, longHolds, t.random}
+		err := t.hold(ctx, holding{key: long.minutely(t.random.IntN(2)), work: t.between(200, 400)})
+		return t.rest(ctx, err, 50, 150)
 	}},
 	{name: "hot key", workers: 2, step: func(ctx context.Context, t *turn) error {
 		err := t.hold(ctx, holding{key: t.minutely(0), work: t.between(5, 30)})
@@ -104,6 +112,7 @@ func (t *turn) event(key string) event {
 func (t *turn) failed(ctx context.Context, of event, err error) error {
 	if ctx.Err() == nil && !errors.Is(err, errors.ErrUnsupported) {
 		of.Kind, of.Err = isFailed, t.locks.Class(err)
+		of.Text = err.Error()
 		t.say(of)
 	}
 
