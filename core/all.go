@@ -15,25 +15,21 @@ const maxKeys = 64
 
 // DoAll runs fn while holding all keys, in whatever order they are given, and releases them when fn returns or panics.
 // It acquires them as AcquireAll does. fn runs on the caller's goroutine with the context of the set, which ends with
-// cause ErrLost as soon as any of the leases is lost. [Locker.Holding] finds the lease on each key in that context, and
-// so the fencing token for the rows that the key protects. [FromContext] finds only one of them: on the last key, in
-// sorted order.
+// cause ErrLost as soon as any of the leases is lost. [Locker.Holding] finds the lease on each key in that context,
+// and so the fencing token for the rows that the key protects. [FromContext] finds only one of them: on the last key,
+// in sorted order.
 //
 // The error is the error of fn or of AcquireAll. If a lease was lost while fn ran, the error also matches ErrLost, even
 // if fn returned nil. A release that could not be confirmed is logged, as in Do.
 //
 // If ctx runs under a lease on one of the keys, the error matches ErrHeld at once. With [Reentrant], such keys are left
 // out: fn runs under the lease that ctx holds, too, and DoAll does not release it.
-func (l *Locker) DoAll(
-	ctx context.Context, keys []string, fn func(ctx context.Context) error, opts ...CallOption,
-) error {
+func (l *Locker) DoAll(ctx context.Context, keys []string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	return l.doAll(ctx, keys, false, fn, opts)
 }
 
 // TryDoAll is DoAll without waiting, as TryAcquireAll is to AcquireAll.
-func (l *Locker) TryDoAll(
-	ctx context.Context, keys []string, fn func(ctx context.Context) error, opts ...CallOption,
-) error {
+func (l *Locker) TryDoAll(ctx context.Context, keys []string, fn func(ctx context.Context) error, opts ...CallOption) error {
 	return l.doAll(ctx, keys, true, fn, opts)
 }
 
@@ -42,9 +38,9 @@ func (l *Locker) TryDoAll(
 // invalid one, the error matches ErrInvalid, and nothing was asked.
 //
 // All keys are asked for at once, without waiting. If one is not free, AcquireAll keeps the keys that sort before it,
-// gives the others back, and waits for it in its queue, as Acquire does; then it asks for the rest. So a call holds only
-// keys that sort before the one that it waits for. Calls that hold nothing else never wait for one another in a circle,
-// and none starves. Two calls that hold another key meanwhile can wait for each other until a context ends:
+// gives the others back, and waits for it in its queue, as Acquire does; then it asks for the rest. So a call holds
+// only keys that sort before the one that it waits for. Calls that hold nothing else never wait for one another in a
+// circle, and none starves. Two calls that hold another key meanwhile can wait for each other until a context ends:
 // Do(a) around DoAll(b) beside Do(b) around DoAll(a). Name all keys in one call, or set MaxWait.
 //
 // A key that is held while its holder waits for a later one delays its other callers, too, so hold few keys at once,
@@ -56,9 +52,9 @@ func (l *Locker) AcquireAll(ctx context.Context, keys []string, opts ...CallOpti
 	return l.acquireAll(ctx, keys, false, opts)
 }
 
-// TryAcquireAll is AcquireAll without waiting for a holder. The error matches ErrHeld if one of the keys is held, or is
-// not free for TryAcquire for another reason. If several calls ask for overlapping sets at the same time, it may be that
-// none of them gets its keys.
+// TryAcquireAll is AcquireAll without waiting for a holder. The error matches ErrHeld if one of the keys is held, or
+// is not free for TryAcquire for another reason. If several calls ask for overlapping sets at the same time, it may be
+// that none of them gets its keys.
 func (l *Locker) TryAcquireAll(ctx context.Context, keys []string, opts ...CallOption) (*Leases, error) {
 	return l.acquireAll(ctx, keys, true, opts)
 }
@@ -119,8 +115,8 @@ func (l *Locker) underHeldLeases(
 
 var errNoKeys = fmt.Errorf("lockkit: %w: there are no keys", ErrInvalid)
 
-// policyForSet returns the keys of a set, sorted and without duplicates, and the policy of the call, if the keys and the
-// options are valid.
+// policyForSet returns the keys of a set, sorted and without duplicates, and the policy of the call, if the keys and
+// the options are valid.
 func (l *Locker) policyForSet(ctx context.Context, keys []string, opts []CallOption) ([]string, *policy, error) {
 	err := cmp.Or(l.checkCall(ctx), checkKeys(keys))
 	if err != nil {

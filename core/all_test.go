@@ -216,6 +216,23 @@ func TestOnlyThePrefixIsHeldDuringTheWait(t *testing.T) {
 	}
 }
 
+// A key that is refused is waited for at once, without asking for the others again.
+func TestRequestsOfAContendedSet(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		p, other := w.process(untouched), w.process(untouched)
+		b := w.acquire(other, "b")
+		asked := p.countingSlowly(time.Millisecond)
+		go func() { must(p.AcquireAll(t.Context(), threeKeys)).Release(context.Background()) }()
+		w.pass(100 * time.Millisecond)
+		if n := asked(); n[wire.OpAcquire] != 4 || n[wire.OpRelease] > 1 {
+			t.Errorf("for three keys, one of them held, there were %v", n)
+		}
+		w.release(b)
+		w.pass(time.Second)
+		p.wantNothingLeft(t)
+	})
+}
+
 // Callers that name their keys in opposite orders do not wait for one another in a circle.
 func TestOppositeOrders(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, w *world) {
@@ -255,6 +272,28 @@ func TestOppositeOrders(t *testing.T) {
 			})
 		}
 		all.Wait()
+	})
+}
+
+// Callers that hold another key while they wait can wait for each other. MaxWait ends that.
+func TestCircleEndsWithMaxWait(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var all sync.WaitGroup
+		began := time.Now()
+		errs := make([]error, 2)
+		for i, keys := range [][]string{{"a", "b"}, {"b", "a"}} {
+			p := w.process()
+			all.Go(func() {
+				errs[i] = p.Do(t.Context(), keys[0], func(ctx context.Context) error {
+					time.Sleep(time.Second)
+					return p.DoAll(ctx, keys[1:], func(context.Context) error { return nil }, MaxWait(time.Duration(i+1)*time.Minute))
+				})
+			})
+		}
+		all.Wait()
+		wantErr(t, errs[0], ErrHeld)
+		succeeds(t, errs[1])
+		wantBetween(t, "they waited", time.Since(began), time.Minute, 62*time.Second)
 	})
 }
 

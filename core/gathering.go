@@ -111,12 +111,12 @@ func (g *gathering) acquireSome(ctx, waitCtx context.Context, set *Leases) error
 		switch {
 		case refused != nil && g.mustStop(waitCtx, refused):
 			return refused.stopError(ctx)
-		case len(set.leases) > had:
+		case refused == nil && len(set.leases) > had:
 			return nil
 		}
 	}
 
-	a := g.newAcquisition(set, first, g.try)
+	a := g.newAcquisition(set, g.keys[len(set.leases)], g.try)
 	lease, err := a.runWithin(ctx, waitCtx)
 	g.record(a)
 	if err != nil {
@@ -191,10 +191,14 @@ func (g *gathering) beginAll(ctx context.Context, set *Leases) (asked []*acquisi
 // giveBack ends acquisitions whose requests have been sent and whose keys are not wanted any more. It releases all keys
 // at once.
 func (g *gathering) giveBack(ctx, waitCtx context.Context, asked []*acquisition) {
+	// All of them were asked at the same time, and one timeout holds for all.
+	waitCtx, cancel := context.WithTimeout(waitCtx, 2*g.member.nodeTimeout)
+	defer cancel()
+
 	releases := make([]*node.Round, len(asked))
 	rounds := map[*node.Bucket][]*node.Round{}
 	for i, a := range asked {
-		a.prefetchedRound.Abandon() // from here on its votes do not change
+		a.prefetchedRound.Wait(waitCtx) // another shard of a Cluster may still have to answer; a late grant must not stay
 		releases[i] = a.prefetched.beginAbandon(ctx, waitCtx, &a.prefetchedRound.Tally)
 		bucket := a.prefetched.bucket
 		rounds[bucket] = append(rounds[bucket], releases[i])

@@ -146,7 +146,8 @@ func (s *Leases) release(ctx context.Context, cooldown time.Duration) []error {
 	return errs
 }
 
-// releaseTogether releases leases at the same time, so that their requests share batches, and returns the error of each.
+// releaseTogether releases leases at the same time, so that their requests share batches, and returns the error of
+// each.
 func releaseTogether(ctx context.Context, leases []*Lease, cooldown time.Duration) []error {
 	errs := make([]error, len(leases))
 	var all sync.WaitGroup
@@ -221,7 +222,8 @@ func (s *Leases) observeEnd(out Outcome) {
 	}
 }
 
-// A setContext is the context of a set of leases: that of its last lease, which also looks at the validity of the others.
+// A setContext is the context of a set of leases: that of its last lease, which also looks at the validity of the
+// others.
 type setContext struct {
 	*leaseContext
 	leases []*Lease

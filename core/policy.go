@@ -28,8 +28,8 @@ const maxResult = 64 << 10 // bytes of a completion record's result
 // other options are CallOptions; New makes them the defaults of every call.
 type Option interface{ apply(*policy) }
 
-// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once. In New, Open and With it is for all
-// acquisitions of a Locker.
+// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo, Once, or one of several keys. In New, Open
+// and With it is for all acquisitions of a Locker.
 type CallOption interface {
 	Option
 	ofCall()
@@ -299,7 +299,8 @@ func leastTTL(window time.Duration) time.Duration {
 	return ttl
 }
 
-// observe starts an operation on one lease. Of a member, only renewals are told. end is nil if there is no observer for its end, so that no outcome needs to be built.
+// observe starts an operation on one lease. Of a member, only renewals are told. end is nil if there is no observer
+// for its end, so that no outcome needs to be built.
 func (p *policy) observe(
 	ctx context.Context, kind OpKind, key string, try bool, token uint64,
 ) (derived context.Context, end func(Outcome)) {
