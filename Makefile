@@ -500,6 +500,11 @@ bench-cron: tools ## what ticks of cronlock cost, into docs/benchmarks/cron.md: 
 	@echo "==> bench-cron: jobs of cronlock on three replicas, on servers of its own; writes docs/benchmarks/cron.md"
 	cd bench && go run . -cron -docs ../docs
 
+.PHONY: bench-sets
+bench-sets: tools ## several keys at once beside one by one, into docs/benchmarks/sets.md: a minute and a half; BENCH=short: less
+	@echo "==> bench-sets: several keys at once beside one by one, on servers of its own; writes docs/benchmarks/sets.md"
+	cd bench && go run . -sets -docs ../docs $(if $(BENCH),-$(BENCH))
+
 .PHONY: bench-http
 bench-http: tools ## what requests through httplock cost beside a bare handler, into docs/benchmarks/http.md: a minute
 	@echo "==> bench-http: requests through httplock beside a bare handler, on servers of its own; writes docs/benchmarks/http.md"

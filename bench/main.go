@@ -4,6 +4,7 @@
 //	make bench BENCH=short   # a look, in about three minutes
 //	make bench-queue         # queuelock beside asynq alone, and docs/benchmarks/queue.md
 //	make bench-cron          # what ticks of cronlock cost, and docs/benchmarks/cron.md
+//	make bench-sets          # several keys at once beside one by one, and docs/benchmarks/sets.md
 //	make bench-http          # when a client has an answer through httplock, and docs/benchmarks/http.md
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
@@ -126,6 +127,8 @@ var queueCases = []benchCase{
 
 var cronCases = []benchCase{{"cron", cron}}
 
+var setCases = []benchCase{{"sets", sets}}
+
 var httpCases = []benchCase{{"http", httpCost}}
 
 func caseNames(cases []benchCase) string {
@@ -150,6 +153,7 @@ func main() {
 	queue := flag.Bool("queue", false, "measure queuelock beside asynq alone")
 	cron := flag.Bool("cron", false, "measure cronlock alone")
 	http := flag.Bool("http", false, "measure httplock beside a bare handler")
+	severalKeys := flag.Bool("sets", false, "measure several keys at once beside one by one")
 	docs := flag.String("docs", "", "directory to write benchmarks.md into, or a file of benchmarks; without it, tables are only printed")
 	flag.Parse()
 	c := full
@@ -174,6 +178,11 @@ func main() {
 	if *http {
 		what = report{cases: httpCases, peers: []string{lockkitHTTP}, write: writeHTTP}
 		c = config{name: "http"}
+	}
+	if *severalKeys {
+		what = report{cases: setCases, peers: []string{lockkitSets}, write: writeSets}
+		c.name = "sets"
+		c.measure, c.rounds = 2*c.measure, 2*c.rounds
 	}
 	if err := measure(ctx, what, c, *only, *docs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -114,6 +114,15 @@ the cores with the ` + "`redis-server`" + ` processes that it starts. What runs 
 
 `
 
+const setsIntro = `# What several keys at once cost
+
+<!-- Written by make bench-sets. Do not edit. -->
+
+DoAll beside nested Do, in one run on one machine: the callers are in this process, which shares the cores with the ` + "`redis-server`" + `
+processes that it starts. Compare within the run.
+
+`
+
 // writeQueue writes benchmarks/queue.md into the directory docs.
 func writeQueue(docs string, r run, goals section, sections []section) error {
 	return writeBelow(docs, "queue.md", queueIntro+r.markdown(append(sections, goals)))
@@ -127,6 +136,11 @@ func writeCron(docs string, r run, goals section, sections []section) error {
 // writeHTTP writes benchmarks/http.md.
 func writeHTTP(docs string, r run, goals section, sections []section) error {
 	return writeBelow(docs, "http.md", httpIntro+r.markdown(append(sections, goals)))
+}
+
+// writeSets writes benchmarks/sets.md.
+func writeSets(docs string, r run, goals section, sections []section) error {
+	return writeBelow(docs, "sets.md", setsIntro+r.markdown(append(sections, goals)))
 }
 
 func writeBelow(docs, name, text string) error {

@@ -51,12 +51,21 @@ func (l *Locker) acquire(ctx context.Context, key string, try bool, opts []CallO
 	return l.acquireAs(ctx, key, try, p, errNoSecondLease)
 }
 
-// checkKey returns an error if the length of the key is invalid.
+// checkKey returns an error if the key is invalid.
 func checkKey(key string) error {
+	fault := keyFault(key)
+	if fault == nil {
+		return nil
+	}
+	return fmt.Errorf("lockkit: %w: %w", ErrInvalid, fault)
+}
+
+// keyFault returns the fault of a key whose length is invalid.
+func keyFault(key string) error {
 	if len(key) >= 1 && len(key) <= wire.MaxKey {
 		return nil
 	}
-	return fmt.Errorf("lockkit: %w: a key must have 1 to %d bytes, this one has %d", ErrInvalid, wire.MaxKey, len(key))
+	return fmt.Errorf("a key must have 1 to %d bytes, this one has %d", wire.MaxKey, len(key))
 }
 
 // policyForCall returns the policy of a call, if its key and its options are valid.
@@ -70,10 +79,9 @@ func (l *Locker) policyForCall(ctx context.Context, key string, opts []CallOptio
 
 // acquireAs acquires the key. If ctx runs under a lease on it, the error is errNested.
 func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy, errNested error) (*Lease, error) {
-	if _, held := l.Holding(ctx, key); held {
-		refused := newOpError(OpAcquire, key, errNested)
-		refused.Held = HeldByCaller
-		return nil, refused
+	err := l.refuseNested(ctx, key, errNested)
+	if err != nil {
+		return nil, err
 	}
 	a := acquisition{call: call{
 		e:        l.e,
@@ -90,14 +98,7 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	// The attempts run in the context that the observer derives, and the hint is asked for in it.
 	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
 	a.observed = end != nil
-	a.metadata = p.metadata
-	if p.observer.Hint != nil {
-		hint := p.observer.Hint(ctx)
-		isUsable := hint != "" && len(hint) <= wire.MaxHint
-		if isUsable {
-			a.metadata = wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
-		}
-	}
+	a.metadata = p.metadataFor(ctx)
 
 	lease, err := a.run(ctx)
 	if p.observer.Start == nil {
@@ -125,12 +126,36 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	return lease, err
 }
 
+// refuseNested returns errNested if ctx runs under a lease on the key.
+func (l *Locker) refuseNested(ctx context.Context, key string, errNested error) error {
+	_, held := l.Holding(ctx, key)
+	if !held {
+		return nil
+	}
+	refused := newOpError(OpAcquire, key, errNested)
+	refused.Held = HeldByCaller
+	return refused
+}
+
+// metadataFor returns what the lease of a call carries. The observer gives the hint in the context that it derived.
+func (p *policy) metadataFor(ctx context.Context) string {
+	if p.observer.Hint == nil {
+		return p.metadata
+	}
+	hint := p.observer.Hint(ctx)
+	isUsable := hint != "" && len(hint) <= wire.MaxHint
+	if !isUsable {
+		return p.metadata
+	}
+	return wire.Holder{Note: p.note, Name: p.name, Hint: hint}.Carried()
+}
+
 var (
 	errByCaller     = fmt.Errorf("%w: the caller itself, under whose lease it asks again", ErrHeld)
-	errNotReentrant = fmt.Errorf("%w; core.Reentrant(true) lets Do and TryDo run under that lease", errByCaller)
+	errNotReentrant = fmt.Errorf("%w; core.Reentrant(true) lets Do and DoAll run under that lease", errByCaller)
 
 	errNoSecondLease = fmt.Errorf(
-		"%w; only Do and TryDo can run under that lease (core.Reentrant), "+
+		"%w; only Do and DoAll can run under that lease (core.Reentrant), "+
 			"for the release or completion of a second would end it", errByCaller,
 	)
 )

@@ -22,6 +22,7 @@ type call struct {
 	key          string
 	resource     string          // the key's name in Redis, and in the local queue
 	parent       context.Context // the caller's
+	set          *Leases         // to which the lease belongs; nil if it is a lease by itself
 	tryOnly      bool
 	metadata     string        // the note, name and hint that the lease carries
 	waitingSince time.Time     // when the call joined the local queue; zero if it got the turn at once
@@ -55,6 +56,10 @@ func (c *call) newAttempt() *attempt {
 	}
 	lease.ctx.lease = lease
 	lease.ctx.parent = c.parent
+	if c.set != nil {
+		lease.ctx.Context = c.set.shared
+		lease.cancel = c.set.cancel
+	}
 
 	a := &lease.attempt
 	a.lease = lease
@@ -115,6 +120,11 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 		defer cancel()
 	}
 
+	return a.runWithin(ctx, waitCtx)
+}
+
+// runWithin is run for a call that Close waits for already, and that waits until waitCtx ends.
+func (a *acquisition) runWithin(ctx, waitCtx context.Context) (lease *Lease, err error) {
 	entered := a.enterLocalQueue(ctx, waitCtx)
 	if !entered {
 		return nil, a.stopError(ctx)

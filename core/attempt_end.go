@@ -17,6 +17,13 @@ import (
 // abandon waits for the nodes that have granted the key, because otherwise the next attempt of the call would find this
 // one's grants there. It does not wait once waitCtx has ended.
 func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
+	r := a.beginAbandon(ctx, waitCtx, t)
+	node.Dispatch(r)
+	waitForReleases(waitCtx, r, t)
+}
+
+// beginAbandon ends the attempt, and returns the round that releases the key, which has begun and is to be dispatched.
+func (a *attempt) beginAbandon(ctx, waitCtx context.Context, t *quorum.Tally) *node.Round {
 	mayHold, granted := t.MayHold(), t.WithVerdict(wire.Granted)
 	waitOver := waitCtx.Err() != nil
 
@@ -42,9 +49,14 @@ func (a *attempt) abandon(ctx, waitCtx context.Context, t *quorum.Tally) {
 
 	r := a.newReleaseRound(0)
 	r.Decided = func(r *node.Round) bool { return granted&r.Unanswered() == 0 }
-	r.Send(ctx, mayHold)
+	r.Begin(ctx, mayHold)
+	return r
+}
 
-	if granted == 0 {
+// waitForReleases waits until the nodes that granted the key have answered the round that releases it. If none has, it
+// does not wait.
+func waitForReleases(waitCtx context.Context, r *node.Round, t *quorum.Tally) {
+	if t.WithVerdict(wire.Granted) == 0 {
 		r.Abandon()
 	} else {
 		r.Wait(waitCtx)

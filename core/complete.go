@@ -33,7 +33,9 @@ import (
 //     key.
 //   - ErrReleased: Release was called before.
 //   - ErrClosed: Close has ended the lease.
-//   - ErrInvalid: nothing has changed, and the lease goes on.
+//   - ErrInvalid: nothing has changed, and the lease goes on. The result is too large, or the lease is one of a set
+//     (AcquireAll): the keys of a set cannot be completed in one step, so a process that dies in between would leave some
+//     of them done. Run DoAll inside of Once on a key for the whole work instead.
 func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	err := lease.checkCall(ctx)
 	if err != nil {
@@ -56,6 +58,11 @@ func (lease *Lease) Complete(ctx context.Context, result []byte) error {
 	return err
 }
 
+var errMemberCompletion = errors.New(
+	"the lease is one of several that are held together, and they cannot be completed in one step: " +
+		"run the work inside of Once on a key of its own",
+)
+
 // pauseBeforeRetry waits before Complete is repeated, and reports whether it may be repeated.
 func (lease *Lease) pauseBeforeRetry(ctx context.Context) bool {
 	paused := lease.attempt.e.Pause(ctx, lease.attempt.p.retryMax, nil)
@@ -74,6 +81,10 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 			"lockkit: %w: the result has %d bytes, may have at most %d",
 			ErrInvalid, len(result), maxResult,
 		)
+	}
+
+	if lease.attempt.p.member {
+		return fmt.Errorf("lockkit: complete %q: %w: %w", lease.Key(), ErrInvalid, errMemberCompletion)
 	}
 
 	// The context ends before the request is sent: the key must not be released while the context is live. The turn

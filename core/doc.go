@@ -14,12 +14,14 @@
 //	Once                  as Do, and records the success: later calls return ErrDone, for as long as Retention says
 //	OnceResult            as Once, with a result, which later calls return
 //	Acquire, TryAcquire   return a Lease; to end it, call its Release or Complete
+//	DoAll, TryDoAll       as Do and TryDo, under several keys at once
+//	AcquireAll, …         as Acquire and TryAcquire, for several keys; the result is Leases
 //	With                  a Locker on the same nodes with other options
 //	Inspect, Ready        who holds a key; whether a lock could be granted now
 //
 // The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait]
 // limits the wait alone. If you hold a lease on a key and pass its context to a call for the same key, the call
-// returns ErrHeld. With [Reentrant], Do and TryDo run under that lease instead. [Open] makes the go-redis clients.
+// returns ErrHeld. With [Reentrant], Do and DoAll run under that lease instead. [Open] makes the go-redis clients.
 // [New] takes yours; for Sentinel and Cluster clients, see docs/operations.md. A key has 1 to 512 bytes; [Key] builds
 // one from parts.
 //
@@ -34,6 +36,10 @@
 // Every lease has a fencing token, a number. A later lease on the same key has a greater token (precisely: guarantee
 // 3 in docs/guarantees.md). If a node loses its data while the restart guard is off, later tokens may be smaller than
 // earlier ones.
+//
+// Several keys ([Locker.DoAll]) are held all or none, and their common context ends as soon as one of them is lost.
+// Calls take keys in sorted order, so calls that hold nothing else while they wait never wait for one another in a
+// circle.
 //
 // A completed key ([Lease.Complete], [Locker.Once]) is not granted again within the retention, as long as a quorum of
 // the nodes keeps its record: the only node, two of three, or three of five.

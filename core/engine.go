@@ -20,6 +20,7 @@ type engine struct {
 	attemptCount    atomic.Uint64       // attempts made so far; it names them
 	watchdog        watchdog
 	leftovers       leftovers
+	contended       contendedKeys
 	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
 	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.

@@ -26,9 +26,9 @@ var (
 	// ErrClosed: the Locker is closed.
 	ErrClosed = errors.New("locker closed")
 
-	// ErrInvalid: an argument is invalid: a key that is empty or longer than 512 bytes, a result of more than 64 KiB,
-	// options, the list of nodes, a nil context or function, a Locker or Lease that this package did not make. The
-	// error names every fault, and nothing has changed.
+	// ErrInvalid: an argument is invalid: a key that is empty or longer than 512 bytes, no key or more than 64, a
+	// result of more than 64 KiB, options, the list of nodes, a nil context or function, a Locker or Lease that this
+	// package did not make. The error names every fault, and nothing has changed.
 	ErrInvalid = errors.New("invalid argument")
 )
 

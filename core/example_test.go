@@ -281,6 +281,33 @@ func ExampleLease_Extend() {
 	// Output: <nil>
 }
 
+// A transfer holds both accounts, in whatever order they are named, and writes each row with the token of its own key.
+func ExampleLocker_DoAll() {
+	ctx := context.Background()
+	node := testutil.StartNode()
+	defer node.Close()
+	locker, err := core.New([]redis.UniversalClient{node.Client()})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locker.Close(ctx)
+	move := func(ctx context.Context, from, to *core.Lease) error {
+		// UPDATE account SET balance = …, fence = $token WHERE id = $id AND fence <= $token, for both, in one transaction
+		fmt.Println("from", from.Key(), "to", to.Key())
+		return nil
+	}
+
+	err = locker.DoAll(ctx, []string{"bob", "alice"}, func(ctx context.Context) error {
+		from, _ := locker.Holding(ctx, "bob")
+		to, _ := locker.Holding(ctx, "alice")
+		return move(ctx, from, to)
+	}, core.MaxWait(5*time.Second))
+	fmt.Println(err)
+	// Output:
+	// from bob to alice
+	// <nil>
+}
+
 // A stuck holder gives up its lease: its own health check ends the context with which the lease was acquired.
 func Example_healthCheck() {
 	node := testutil.StartNode()

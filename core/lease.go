@@ -42,10 +42,13 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 		return false
 	}
 
-	// The caller's context may be user code, so the lock is not held here.
-	lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
+	// The caller's context may be user code, so the lock is not held here. A lease of a set has the context of the set.
+	isAlone := lease.ctx.Context == nil
+	if isAlone {
+		lease.ctx.Context, lease.cancel = context.WithCancelCause(lease.ctx.parent)
+	}
 	held := lease.register(t, sent)
-	if !held {
+	if !held && isAlone {
 		lease.cancel(ErrClosed)
 	}
 	return held
@@ -77,10 +80,13 @@ func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 // observer takes. If the lease is lost before the observer returns, the loss is reported right after it.
 func (lease *Lease) observeHold() {
 	_, end := lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
-	if end == nil {
-		return
+	if end != nil {
+		lease.observeEndBy(end)
 	}
+}
 
+// observeEndBy makes the end of the lease call end, at once if the lease was lost before.
+func (lease *Lease) observeEndBy(end func(Outcome)) {
 	lease.attempt.mu.Lock()
 	lease.onEnd = end
 	lost := lease.state == leaseLost
@@ -191,7 +197,7 @@ func (lease *Lease) Extend(d time.Duration) error {
 	switch {
 	case !lease.valid():
 		return errNoLease
-	case lease.attempt.p.maxHold == 0:
+	case !lease.hasMaxHold():
 		return fmt.Errorf(
 			"lockkit: extend %q: %w: the lease has no end that could be moved: acquire it with MaxHold",
 			lease.Key(), ErrInvalid,
@@ -217,6 +223,23 @@ func (lease *Lease) Extend(d time.Duration) error {
 	lease.setMaxHold(d)
 	lease.schedule()
 	return nil
+}
+
+// startMaxHold sets the end of a held lease of a set, d from now.
+func (lease *Lease) startMaxHold(d time.Duration) {
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	if lease.state == leaseHeld {
+		lease.setMaxHold(d)
+		lease.schedule()
+	}
+}
+
+// hasMaxHold reports whether MaxHold has set an end.
+func (lease *Lease) hasMaxHold() bool {
+	lease.attempt.mu.Lock()
+	defer lease.attempt.mu.Unlock()
+	return lease.holdUntil != clock.Never
 }
 
 // isTrusted reports whether the lease is held and neither its trust nor MaxHold has ended. The lease's lock must be held.
@@ -366,7 +389,7 @@ type leaseKey struct{}
 // A leaseContext is the context of a lease, or of a run under it. It has no deadline of the lease, because that one
 // moves.
 type leaseContext struct {
-	context.Context // cancelled with the lease; nil until it is held
+	context.Context // cancelled with the lease, or with the set of leases; nil until the lease is held, except in a set
 	parent          context.Context
 	lease           *Lease
 }

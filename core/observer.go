@@ -105,9 +105,10 @@ type Op struct {
 	Kind  OpKind
 	Name  string // Name: the low-cardinality class of the key
 	Key   string
+	Keys  int // the number of keys of AcquireAll; Key is the first of them, in sorted order; 1 for all other operations
 	Nodes int
 	Try   bool   // OpAcquire: does not wait
-	Token uint64 // all but OpAcquire: fencing token of the lease
+	Token uint64 // all but OpAcquire: fencing token of the lease; 0 for AcquireAll, which has one for each key
 }
 
 // An Event is a decision of a package built on this one, to be counted.
@@ -126,7 +127,7 @@ type Outcome struct {
 	Err        error         // the error of the call; OpHold: ErrReleased, or why the lease ended early
 	Reason     LossReason    // with ErrLost
 	Unnoticed  bool          // OpRelease: with ErrLost, the loss was unknown before; the OpHold has ended as released
-	Token      uint64        // OpAcquire: fencing token granted
+	Token      uint64        // OpAcquire: fencing token granted; 0 for AcquireAll
 	Attempts   int           // OpAcquire: rounds it took
 	Contended  bool          // OpAcquire: the key was held
 	HolderHint string        // OpAcquire: the Hint of the last holder that blocked the call

@@ -75,21 +75,23 @@ func TTL(d time.Duration) CallOption {
 
 // Detached keeps the lease when the context of its acquisition ends: that context limits only the wait. The lease
 // keeps the context's values but not its cancellation, and lasts until it is released, completed, lost, or taken away
-// by Close. Do and Once then run fn in such a context. Combine it with MaxHold if the holder may hang. The default is
-// off.
+// by Close. Do, DoAll and Once then run fn in such a context. Combine it with MaxHold if the holder may hang. The
+// default is off.
 func Detached(on bool) CallOption {
 	return callOption(func(c *options) { c.detached = on })
 }
 
-// MaxWait limits how long Acquire, Do and Once wait, without limiting the lease as a deadline of the context would.
-// After that they return ErrHeld or ErrUnavailable. If it is 0 (the default), the context decides.
+// MaxWait limits how long Acquire, Do and Once wait, without limiting the lease as a deadline of the context would. Of
+// AcquireAll and DoAll, it limits the wait for all keys together. After that they return ErrHeld or ErrUnavailable. If
+// it is 0 (the default), the context decides.
 func MaxWait(d time.Duration) CallOption {
 	return callOption(func(c *options) { c.maxWait = d })
 }
 
 // MaxHold ends a lease that long after its grant even if its holder works: the lease is lost with reason
 // [LossMaxHold]. The key is free when it is released, and at the latest a TTL after the last renewal. [Lease.Extend]
-// moves the end. If it is 0 (the default), leases have no end.
+// moves the end. Of AcquireAll and DoAll, it counts from the grant of the last key. If it is 0 (the default), leases
+// have no end.
 func MaxHold(d time.Duration) CallOption {
 	return callOption(func(c *options) { c.maxHold = d })
 }
@@ -100,13 +102,14 @@ func Retention(d time.Duration) CallOption {
 	return callOption(func(c *options) { c.retention = d })
 }
 
-// Reentrant makes Do and TryDo run fn under the lease on the key that ctx already holds, instead of returning
-// ErrHeld. That lease is not released afterwards. No request is sent, the observer is not called, and all other
-// options are ignored. The context of fn ends with ctx and with the lease; if the lease is lost meanwhile, the error
-// also matches ErrLost. If ctx holds no live lease on the key, the key is acquired as usual.
+// Reentrant makes Do and TryDo run fn under the lease on the key that ctx already holds, instead of returning ErrHeld.
+// DoAll and TryDoAll then acquire only the keys on which ctx holds no lease. That lease is not released afterwards. No
+// request is sent, the observer is not called, and all other options are ignored. The context of fn ends with ctx and
+// with the lease; if the lease is lost meanwhile, the error also matches ErrLost. If ctx holds no live lease on the
+// key, the key is acquired as usual.
 //
-// Goroutines that share a ctx do not exclude each other. Acquire, TryAcquire and Once ignore Reentrant, because
-// ending the lease that they return would end the caller's. The default is off.
+// Goroutines that share a ctx do not exclude each other. Acquire, TryAcquire, AcquireAll, TryAcquireAll and Once ignore
+// Reentrant, because ending the lease that they return would end the caller's. The default is off.
 func Reentrant(on bool) CallOption {
 	return callOption(func(c *options) { c.reentrant = on })
 }

@@ -28,8 +28,8 @@ const maxResult = 64 << 10 // bytes of a completion record's result
 // other options are CallOptions; New makes them the defaults of every call.
 type Option interface{ apply(*policy) }
 
-// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo or Once. In New, Open and With it is for all
-// acquisitions of a Locker.
+// A CallOption is for a single acquisition: Acquire, TryAcquire, Do, TryDo, Once, or one of several keys. In New, Open
+// and With it is for all acquisitions of a Locker.
 type CallOption interface {
 	Option
 	ofCall()
@@ -93,6 +93,7 @@ type policy struct {
 	timing
 	tombstone time.Duration
 	nodes     int
+	member    bool          // the lease is a part of a larger operation, which is told to the observer in its place
 	validity  time.Duration // from sending a request until the nodes may grant the key to another caller
 	margin    time.Duration // the context ends this long before the end of validity
 
@@ -298,9 +299,29 @@ func leastTTL(window time.Duration) time.Duration {
 	return ttl
 }
 
-// observe starts an operation. end is nil if there is no observer for its end, so that no outcome needs to be built.
+// observe starts an operation on one lease. Of a member, only renewals are told. end is nil if there is no observer
+// for its end, so that no outcome needs to be built.
 func (p *policy) observe(
 	ctx context.Context, kind OpKind, key string, try bool, token uint64,
+) (derived context.Context, end func(Outcome)) {
+	isPart := p.member && kind != OpRenew
+	if p.observer.Start == nil || isPart {
+		return ctx, nil
+	}
+	return p.observer.Start(ctx, Op{
+		Kind:  kind,
+		Name:  p.name,
+		Key:   key,
+		Keys:  1,
+		Nodes: p.nodes,
+		Try:   try,
+		Token: token,
+	})
+}
+
+// observeSet starts an operation on several keys, as observe does.
+func (p *policy) observeSet(
+	ctx context.Context, kind OpKind, keys []string, try bool,
 ) (derived context.Context, end func(Outcome)) {
 	if p.observer.Start == nil {
 		return ctx, nil
@@ -308,9 +329,9 @@ func (p *policy) observe(
 	return p.observer.Start(ctx, Op{
 		Kind:  kind,
 		Name:  p.name,
-		Key:   key,
+		Key:   keys[0],
+		Keys:  len(keys),
 		Nodes: p.nodes,
 		Try:   try,
-		Token: token,
 	})
 }

@@ -19,11 +19,12 @@ type ReleaseOption func(*releaseOptions)
 
 type releaseOptions struct{ cooldown time.Duration }
 
-// Cooldown keeps the key taken for d after the release, at most 24h. Acquirers wait, or get ErrHeld with the time
-// left in OpError.RetryAfter. The cooldown of the first Release counts: repeating it, in Do as well, neither shortens
-// nor extends it. If no quorum confirms the release before the TTL ends, if the lease was lost, or after Complete,
-// there is no cooldown. Nodes that lose their memory forget it. The cooldown ends by the nodes' clocks: a step of the
-// clocks of a quorum moves its end, by the clock window at most. The default is 0: the key is free at once.
+// Cooldown keeps the key taken for d after the release, at most 24h. Acquirers wait, or get ErrHeld with the time left
+// in OpError.RetryAfter. The cooldown of the first Release counts: repeating it, in Do as well, neither shortens nor
+// extends it. If no quorum confirms the release before the TTL ends, if the lease was lost, or after Complete, there
+// is no cooldown. Leases keep each of their keys taken. Nodes that lose their memory forget it. The cooldown ends by the
+// nodes' clocks: a step of the clocks of a quorum moves its end, by the clock window at most. The default is 0: the key
+// is free at once.
 func Cooldown(d time.Duration) ReleaseOption {
 	return func(o *releaseOptions) { o.cooldown = d }
 }

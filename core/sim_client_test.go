@@ -118,6 +118,11 @@ func (s *simulation) client(p *simProcess, i, line int) {
 			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // the current job or the one before
 		}
 
+		if !job && r.IntN(5) == 0 {
+			s.both(p, r, fmt.Sprintf("%d.%d.%d", i, line, n))
+			continue
+		}
+
 		w := &work{s: s, p: p, r: r, key: key, job: job, holder: fmt.Sprintf("%d.%d.%d", i, line, n)}
 		ctx, cancel := context.WithCancel(context.Background())
 		patience := time.AfterFunc(exponential(r, s.ttl()), cancel)

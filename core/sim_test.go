@@ -56,6 +56,7 @@ var outcomes = []string{
 	"observer panics", "observer is slow", "observer blocks", "logger panics", "logger is slow", "logger blocks", "hook panics",
 	"moved", "dial hung", "granted nearly late", "small pool",
 	"lease of hours", "renewed after hours", "kept through trouble", "granted after hours", "served again", "reached again",
+	"sets", "set lost",
 }
 
 // A mixture is the configuration that one seed draws.

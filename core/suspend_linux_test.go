@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -32,6 +33,39 @@ func TestSuspendedPastTheLease(t *testing.T) {
 		}
 		wantErr(t, context.Cause(lease.Context()), ErrLost)
 	})
+}
+
+// If a machine was suspended past the end of any lease of a set, the first check finds the context of the set ended,
+// although no timer has fired and the other leases are valid.
+func TestSuspendedPastALeaseOfASet(t *testing.T) {
+	for name, ended := range map[string]func(context.Context) bool{
+		"Err":  func(ctx context.Context) bool { return ctx.Err() != nil },
+		"Done": func(ctx context.Context) bool { return isClosed(ctx.Done()) },
+	} {
+		for _, short := range threeKeys {
+			bubbleNamed(t, name+" of "+short, 3, func(t *testing.T, w *world) {
+				p := w.process()
+				set := w.acquireAll(p, threeKeys...)
+				time.Sleep(2 * time.Second)
+				for _, lease := range set.leases {
+					if lease.Key() != short {
+						lease.renew()
+					}
+				}
+				synctest.Wait()
+
+				p.sleepThrough(time.Until(set.of(t, short).ValidUntil()))
+				if !ended(set.Context()) {
+					t.Error("has not ended")
+				}
+				wantReason(t, context.Cause(set.Context()), LossExpired)
+				if op, _ := errors.AsType[*OpError](set.Lost()); op.Key != short {
+					t.Errorf("%q is lost, want %q", op.Key, short)
+				}
+				wantReason(t, set.Release(t.Context()), LossExpired)
+			})
+		}
+	}
 }
 
 // A context that was derived from the lease's before the suspension does not read the clock. It ends when the watchdog next

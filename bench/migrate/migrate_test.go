@@ -147,6 +147,37 @@ func lockerOn(t *testing.T, client redis.UniversalClient) *core.Locker {
 	return locker
 }
 
+// Nested mutexes and a set of keys exclude others of their make. A set that is not free within the wait is errBusy.
+func TestSeveralKeys(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: testutil.NewServers(t, 1)[0].Addr()})
+	t.Cleanup(func() { client.Close() })
+	rs := redsync.New(goredis.NewPool(client))
+	locker, other := lockerOn(t, client), lockerOn(t, client)
+
+	nested := func(ctx context.Context) error { return redsyncNested(ctx, rs) }
+	if n := together(t, nested, nested); n > 0 {
+		t.Errorf("nested mutexes: two paid at a time %d times", n)
+	}
+	set := func(ctx context.Context) error { return redsyncNestedAfter(ctx, locker) }
+	bounded := func(ctx context.Context) error { return redissonMultiAfter(ctx, other) }
+	if n := together(t, set, bounded); n > 0 {
+		t.Errorf("sets of keys: two paid at a time %d times", n)
+	}
+
+	lease, err := locker.Acquire(t.Context(), "account:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := redissonMultiAfter(ctx, other); !errors.Is(err, errBusy) {
+		t.Errorf("with a deadline: %v", err)
+	}
+	if err := lease.Release(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A call with a short deadline returns errBusy while the key is held.
 func TestBusy(t *testing.T) {
 	client := testutil.NewServers(t, 1)[0].Client()

@@ -25,6 +25,18 @@ func redissonFencedAfter(ctx context.Context, locker *core.Locker, save func(ctx
 	})
 }
 
+func redissonMultiAfter(ctx context.Context, locker *core.Locker) error {
+	leases, err := locker.AcquireAll(ctx, []string{"account:1", "account:2"}, core.MaxWait(5*time.Second))
+	if errors.Is(err, core.ErrHeld) {
+		return errBusy // it holds neither
+	}
+	if err != nil {
+		return err
+	}
+	defer leases.Release(ctx)
+	return pay(leases.Context(), 42)
+}
+
 func waitAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
 	lease, err := locker.Acquire(ctx, "invoice:42", core.MaxWait(5*time.Second)) // not context.WithTimeout
 	return lease, err

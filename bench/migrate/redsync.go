@@ -27,6 +27,23 @@ func redsyncAfter(ctx context.Context, locker *core.Locker) error {
 	})
 }
 
+func redsyncNested(ctx context.Context, rs *redsync.Redsync) error {
+	for _, key := range []string{"account:1", "account:2"} { // who transfers the other way must sort them alike
+		mutex := rs.NewMutex(key, redsync.WithExpiry(8*time.Second))
+		if err := mutex.LockContext(ctx); err != nil {
+			return err
+		}
+		defer mutex.UnlockContext(context.WithoutCancel(ctx))
+	}
+	return pay(ctx, 42) // must be over within 8s of the first lock
+}
+
+func redsyncNestedAfter(ctx context.Context, locker *core.Locker) error {
+	return locker.DoAll(ctx, []string{"account:2", "account:1"}, func(ctx context.Context) error {
+		return pay(ctx, 42) // ctx ends if either lock is lost
+	})
+}
+
 func redsyncBoth(ctx context.Context, locker *core.Locker, rs *redsync.Redsync) error {
 	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
 		mutex := rs.NewMutex("invoice:42", redsync.WithExpiry(8*time.Second), redsync.WithTries(100))

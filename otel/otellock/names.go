@@ -40,6 +40,7 @@ const (
 
 // Attributes of spans only.
 const (
+	AttrKeys     = attribute.Key("lockkit.keys")          // number of keys, if there are several (core.AcquireAll)
 	AttrAttempts = attribute.Key("lockkit.attempts")      // acquire: number of rounds
 	AttrVotes    = attribute.Key("lockkit.votes")         // verdicts of the nodes in the last round, by node index
 	AttrToken    = attribute.Key("lockkit.fencing_token") // of the lease

@@ -78,6 +78,9 @@ func (p *operation) needsSpan(r result) bool {
 // spanAttributes returns the attributes of the operation's span.
 func (p *operation) spanAttributes(r result) []attribute.KeyValue {
 	attrs := append(nameLabel(p.Name).attrs(), r.outcomeLabels.attrs()...)
+	if p.Keys > 1 {
+		attrs = append(attrs, AttrKeys.Int(p.Keys))
+	}
 	if token := max(p.Token, r.Token); token != 0 {
 		attrs = append(attrs, AttrToken.Int64(int64(token)))
 	}

@@ -57,6 +57,32 @@ func TestSpanOfAWait(t *testing.T) {
 	})
 }
 
+// A set of keys that waited has one span, with the number of its keys and without a token. A single key has no number.
+func TestSpanOfASet(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		o := w.observer()
+		locks, others := w.locks(o), w.locks(o)
+		lease := w.acquireIn(t.Context(), others, "b")
+		time.AfterFunc(2*time.Second, func() { lease.Release(t.Context()) })
+		set, err := locks.AcquireAll(t.Context(), []string{"c", "b", "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		spans := w.ended()
+		if len(spans) != 1 {
+			t.Fatalf("%d spans", len(spans))
+		}
+		s := spans[0]
+		if s.Name() != "lockkit.acquire" || attr(s, AttrKeys) != "3" || attr(s, AttrToken) != "" || attr(s, AttrContended) != "true" {
+			t.Errorf("%s with %v", s.Name(), s.Attributes())
+		}
+		if err := set.Release(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // checkLinks checks that s has one link, of the kind what, to span.
 func checkLinks(t *testing.T, s sdktrace.ReadOnlySpan, what string, span trace.SpanContext) {
 	t.Helper()
