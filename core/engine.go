@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/slot"
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
@@ -20,6 +21,7 @@ type engine struct {
 	attemptCount    atomic.Uint64       // attempts made so far; it names them
 	watchdog        watchdog
 	leftovers       leftovers
+	slots           slot.Memory  // which slots of semaphores this process uses
 	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
 	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.

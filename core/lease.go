@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
@@ -26,6 +27,7 @@ type Lease struct {
 	proposed   *wire.Record  // by the first Complete
 	renewal    *renewal      // in progress; nil = none
 	onEnd      func(Outcome) // ends the observer's OpHold; nil before its start, and without an observer
+	isToldOf   atomic.Bool   // observers are told of the hold
 
 	callbacks callback.Queue // used by the call if this is its first attempt
 
@@ -76,7 +78,8 @@ func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 // observeHold reports the hold to the observer. The watchdog already has the lease and renews it, however long the
 // observer takes. If the lease is lost before the observer returns, the loss is reported right after it.
 func (lease *Lease) observeHold() {
-	_, end := lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
+	lease.isToldOf.Store(true)
+	_, end := lease.observe(lease.ctx.parent, OpHold)
 	if end == nil {
 		return
 	}
@@ -91,6 +94,24 @@ func (lease *Lease) observeHold() {
 		end(out)
 	}
 }
+
+// observe starts an operation on the lease, as policy.observe does. Observers are not told of a member that its operation
+// does not hand out.
+func (lease *Lease) observe(ctx context.Context, kind OpKind) (derived context.Context, end func(Outcome)) {
+	if !lease.isObserved() {
+		return ctx, nil
+	}
+	return lease.attempt.p.observe(ctx, kind, lease.Key(), false, lease.FencingToken())
+}
+
+// isObserved reports whether observers are told of operations on the lease.
+func (lease *Lease) isObserved() bool {
+	p := lease.attempt.p
+	return p.observer.Start != nil && (!p.member || lease.isToldOf.Load())
+}
+
+// isSlot reports whether the lease is on a slot of a semaphore.
+func (lease *Lease) isSlot() bool { return lease.attempt.p.slotOf != "" }
 
 // lossOutcome returns the outcome of a lost lease. The lease's lock must be held.
 func (lease *Lease) lossOutcome() Outcome {
@@ -172,8 +193,9 @@ func (lease *Lease) Lost() error {
 	// other context may match ErrLost, too.
 	op, isOpError := cause.(*OpError)                       //nolint:errorlint // the cause itself
 	isOwn := isOpError && error(op) != context.Cause(outer) //nolint:errorlint // the very same error
-	around, _ := FromContext(outer)
-	if isOwn || around.Lost() != nil {
+	around := leaseContextOf(outer)
+	endedWithOuter := around != nil && around.lease.Lost() != nil
+	if isOwn || endedWithOuter {
 		return cause
 	}
 	return nil
@@ -351,13 +373,22 @@ func (lease *Lease) logAttrs() slog.Attr {
 	return slog.Group("", name, slog.String("key_hash", keyHash(lease.Key())))
 }
 
-// FromContext returns the innermost lease that ctx runs under.
+// FromContext returns the innermost lease that ctx runs under. It passes over permits of semaphores (core/semaphore),
+// because the holder of a permit is not alone: neither is its token greater than that of every other holder, nor may it
+// complete the key.
 func FromContext(ctx context.Context) (*Lease, bool) {
-	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-	if !ok {
-		return nil, false
+	for c := leaseContextOf(ctx); c != nil; c = leaseContextOf(c.parent) {
+		if !c.lease.isSlot() {
+			return c.lease, true
+		}
 	}
-	return c.lease, true
+	return nil, false
+}
+
+// leaseContextOf returns the innermost leaseContext in ctx; nil if there is none.
+func leaseContextOf(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
+	return c
 }
 
 // leaseKey is the key under which a leaseContext returns itself.

@@ -58,6 +58,8 @@ type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
 	name, note                       string
+	member                           bool          // the acquisition is part of a larger operation, and observers are told of that one
+	slotOf                           string        // the key of the semaphore, if the call is for one of its slots
 	tune                             func(*timing) // for tests; may be nil
 }
 
