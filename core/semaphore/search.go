@@ -102,11 +102,16 @@ func (c *search) tryOthers() (grant, error) {
 			c.start(i, true)
 		}
 
+		// Grants besides the first are given back before the call returns, so that the next call does not meet them.
+		var first grant
 		for c.trying > 0 {
 			a := c.receive()
 			if a.lease != nil {
-				return a.grant, nil
+				first = a.grant
 			}
+		}
+		if first.lease != nil {
+			return first, nil
 		}
 	}
 	return grant{}, c.failure.ofTry(c.key, c.k)
