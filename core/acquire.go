@@ -88,7 +88,7 @@ func (l *Locker) refuseNested(ctx context.Context, key string, errNested error) 
 	if around == nil {
 		return nil
 	}
-	if around.isSlot() {
+	if around.attempt.p.isSlot() {
 		errNested = errUnderPermit
 	}
 	refused := newOpError(OpAcquire, key, errNested)
@@ -118,7 +118,7 @@ func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 		return nil, false
 	}
 	lease := l.leaseAround(ctx, key)
-	if lease == nil || lease.isSlot() {
+	if lease == nil || lease.attempt.p.isSlot() {
 		return nil, false
 	}
 	return lease, true

@@ -27,7 +27,7 @@ type Lease struct {
 	proposed   *wire.Record  // by the first Complete
 	renewal    *renewal      // in progress; nil = none
 	onEnd      func(Outcome) // ends the observer's OpHold; nil before its start, and without an observer
-	isToldOf   atomic.Bool   // observers are told of the hold
+	isToldOf   atomic.Bool   // observers are told of the lease
 
 	callbacks callback.Queue // used by the call if this is its first attempt
 
@@ -79,7 +79,7 @@ func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 // observer takes. If the lease is lost before the observer returns, the loss is reported right after it.
 func (lease *Lease) observeHold() {
 	lease.isToldOf.Store(true)
-	_, end := lease.observe(lease.ctx.parent, OpHold)
+	_, end := lease.attempt.observe(lease.ctx.parent, OpHold)
 	if end == nil {
 		return
 	}
@@ -94,24 +94,6 @@ func (lease *Lease) observeHold() {
 		end(out)
 	}
 }
-
-// observe starts an operation on the lease, as policy.observe does. Observers are not told of a member that its operation
-// does not hand out.
-func (lease *Lease) observe(ctx context.Context, kind OpKind) (derived context.Context, end func(Outcome)) {
-	if !lease.isObserved() {
-		return ctx, nil
-	}
-	return lease.attempt.p.observe(ctx, kind, lease.Key(), false, lease.FencingToken())
-}
-
-// isObserved reports whether observers are told of operations on the lease.
-func (lease *Lease) isObserved() bool {
-	p := lease.attempt.p
-	return p.observer.Start != nil && (!p.member || lease.isToldOf.Load())
-}
-
-// isSlot reports whether the lease is on a slot of a semaphore.
-func (lease *Lease) isSlot() bool { return lease.attempt.p.slotOf != "" }
 
 // lossOutcome returns the outcome of a lost lease. The lease's lock must be held.
 func (lease *Lease) lossOutcome() Outcome {
@@ -378,7 +360,7 @@ func (lease *Lease) logAttrs() slog.Attr {
 // complete the key.
 func FromContext(ctx context.Context) (*Lease, bool) {
 	for c := leaseContextOf(ctx); c != nil; c = leaseContextOf(c.parent) {
-		if !c.lease.isSlot() {
+		if !c.lease.attempt.p.isSlot() {
 			return c.lease, true
 		}
 	}

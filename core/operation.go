@@ -11,7 +11,7 @@ import (
 )
 
 // An operation is an acquisition as its caller and observers see it. For a lock it is one acquisition. For a semaphore it is
-// several, its members: observers are told of the operation, and not of the members.
+// several, its members. Observers are told of the operation, and not of the members.
 type operation struct {
 	l        *Locker
 	p        *policy
@@ -134,16 +134,21 @@ func (op *slotOperation) Acquire(waitCtx context.Context, name string, try bool)
 	return lease, nil
 }
 
-// record adds the outcome of a member to that of the operation.
+// record adds the outcome of a member to the outcome of the operation.
 func (op *slotOperation) record(out Outcome, granted bool) {
 	op.mu.Lock()
 	defer op.mu.Unlock()
+
 	all := &op.out
 	all.Attempts += out.Attempts
 	all.Contended = all.Contended || out.Contended
 	all.HolderHint = cmp.Or(out.HolderHint, all.HolderHint)
+
+	// The grant decides, and before it the last refusal.
 	if granted || all.Token == 0 {
-		all.Token, all.Margin, all.Nodes = out.Token, out.Margin, out.Nodes
+		all.Token = out.Token
+		all.Margin = out.Margin
+		all.Nodes = out.Nodes
 	}
 }
 

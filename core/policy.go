@@ -300,6 +300,9 @@ func leastTTL(window time.Duration) time.Duration {
 	return ttl
 }
 
+// isSlot reports whether the lock is a slot of a semaphore.
+func (p *policy) isSlot() bool { return p.slotOf != "" }
+
 // observe starts an operation. end is nil if there is no observer for its end, so that no outcome needs to be built.
 func (p *policy) observe(
 	ctx context.Context, kind OpKind, key string, try bool, token uint64,

@@ -103,7 +103,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error { 
 	}
 
 	// The observer is called before the round begins, so that its time does not count against the node timeout.
-	ctx, end := lease.observe(ctx, OpRelease)
+	ctx, end := lease.attempt.observe(ctx, OpRelease)
 
 	// The cooldown starts before the round is made, because the round carries the rest of it.
 	nodes := lease.markReleased(cooldown)

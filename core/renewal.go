@@ -105,12 +105,12 @@ func (r *renewal) start() {
 // observeStart posts the beginning of the round to the observer.
 func (r *renewal) observeStart() {
 	lease := r.lease
-	if !lease.isObserved() {
+	if !lease.attempt.isObserved() {
 		return
 	}
 	r.observed = r.Group.Callbacks.Post(lease.attempt.callbacks, func() {
 		ctx := context.WithoutCancel(lease.ctx.parent)
-		_, r.observerEnd = lease.observe(ctx, OpRenew)
+		_, r.observerEnd = lease.attempt.observe(ctx, OpRenew)
 	})
 }
 

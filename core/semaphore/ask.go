@@ -10,7 +10,7 @@ type answer struct {
 	grant          // its lease is nil if the slot was not granted, or was given back
 	isTry    bool  // the slot was asked for without waiting
 	err      error // why it was not granted
-	panicked any   // what a method of the caller's context panicked with
+	panicked any   // the panic of a method of the caller's context
 }
 
 // start asks for a slot on a goroutine, which sends the answer. The memory has recorded the call there.
@@ -46,6 +46,7 @@ func (c *search) ask(i int, isTry bool) answer {
 		}
 	}()
 
+	// Acquire takes no longer than the wait of the call, and a round of requests.
 	lease, err := c.op.Acquire(c.waitCtx, slot.Name(c.key, i), isTry)
 	if err != nil {
 		return answer{isTry: isTry, err: err}

@@ -19,8 +19,8 @@
 // If a slot is lost, the context of its holder alone ends.
 //
 // Slot 0 is the key itself. So a semaphore of 1 is the plain lock, and a holder of core.Locker.Do on the key counts as one
-// holder of the semaphore. Processes may use different k, as they do while a new k is rolled out: never more hold the
-// key than the largest k of those that hold it or ask for it.
+// holder of the semaphore. Processes may use different k, as they do while a new k is rolled out: at any
+// time, no more hold the key than the largest k of all that hold it or ask for it.
 //
 // # Non-guarantee
 //
@@ -36,8 +36,8 @@
 //	save(ctx, permit.Slot(), permit.FencingToken())
 //
 // Code that is written for one holder does not meet a permit. [core.FromContext] and [core.Locker.Holding] pass over
-// permits, a permit cannot be completed, and [core.Reentrant] does not run under one. A call for a key under whose permit
-// or lease it already runs returns ErrHeld at once (HeldByCaller). Do not use Once or Complete on the key of a semaphore:
+// permits, a permit cannot be completed, and [core.Reentrant] does not run under one. If a call already runs under a permit
+// or a lease for its key, it returns ErrHeld at once (HeldByCaller). Do not use Once or Complete on the key of a semaphore:
 // the record would keep slot 0 for the retention, and calls that meet it return ErrDone. To run each task once, and at
 // most k at a time, put Once around the semaphore:
 //
@@ -50,11 +50,11 @@
 //
 // # Cost
 //
-// Without contention, a permit costs what a lock costs: one request to each node, and one for its release. A call that
-// waits costs three or so more, and each queue in which it waits, one a second. TryAcquire on a key whose slots are all
-// taken asks each of them. The process remembers which slots it used, for at most 1024 keys that it does not use now.
+// Without contention, a permit costs as much as a lock: one request to each node, and one for its release. A call that
+// waits costs about three more, and one a second for each queue in which it waits. If all slots are taken, TryAcquire asks
+// each of them. The process remembers which slots it used, for at most 1024 keys that it does not use now.
 //
 // To observers (core.WithObserver) an acquisition is one operation, on the key, however many slots it asks for; the hold
-// and the release are those of the slot. core.Name names the semaphore in metrics. The keys of slots 1, 2, … are
+// and the release belong to the slot. core.Name names the semaphore in metrics. The keys of slots 1, 2, … are
 // core.Key("slot", key, "1"), core.Key("slot", key, "2"), …; lockctl shows them together.
 package semaphore

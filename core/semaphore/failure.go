@@ -12,7 +12,7 @@ import (
 // A failure collects the errors of slots that were not granted. All are *core.OpError, because core returns no others
 // for an acquisition.
 type failure struct {
-	held        *core.OpError // of a slot that was taken; of several, the one that may be free first
+	held        *core.OpError // of a slot that was taken; of several, the first that may be free
 	unavailable *core.OpError // of a slot about which too few nodes answered; the last
 	ended       *core.OpError // the end of the caller's context or of the Locker, or a completed key; the first
 	deadline    error         // the error of the caller's context, if its deadline ended a wait for a known reason

@@ -25,10 +25,15 @@ type Permit struct {
 
 // newPermit returns the permit for a slot that was granted.
 func newPermit(memory *slot.Memory, key string, g grant) *Permit {
-	p := &Permit{lease: g.lease, slot: g.slot, memory: memory, key: key}
+	p := &Permit{
+		lease:  g.lease,
+		slot:   g.slot,
+		memory: memory,
+		key:    key,
+	}
 	p.ctx = permitContext{g.lease.Context(), p}
 
-	// The holder of a permit that was lost, or whose context has ended, may never release it.
+	// A holder may never release a permit that was lost, or that ended with its context.
 	context.AfterFunc(g.lease.Context(), func() {
 		if !p.isReleasing.Load() {
 			p.leave(false)
@@ -46,7 +51,7 @@ func (p *Permit) leave(givenBack bool) {
 func (p *Permit) valid() bool { return p != nil && p.lease != nil }
 
 // Slot returns the number of the permit's slot, from 0 to k-1. No two live permits for a key have the same. Use it to
-// number what the holders share: the connections of a pool, the workers of a customer.
+// number the things that the holders share: the connections of a pool, the workers of a customer.
 func (p *Permit) Slot() int {
 	if !p.valid() {
 		return 0
@@ -55,7 +60,7 @@ func (p *Permit) Slot() int {
 }
 
 // Context returns the context that ends with the permit, as [core.Lease.Context] does. Its cause is [core.ErrLost],
-// [core.ErrReleased] or that of the context given to Acquire. If a slot is lost, the context of its holder alone ends.
+// [core.ErrReleased] or the cause of the context given to Acquire. If a slot is lost, the context of its holder alone ends.
 func (p *Permit) Context() context.Context {
 	if !p.valid() {
 		return (*core.Lease)(nil).Context()
@@ -73,7 +78,7 @@ func (p *Permit) Lost() error {
 
 // FencingToken returns a number greater than every token reported for the slot before. It says nothing about other slots:
 // a later holder in another slot may have a smaller token. A store that rejects late writes must keep the largest
-// token for each slot number, and reject a write whose token is smaller than that of its own slot.
+// token for each slot number, and compare a write only with the token of the same slot.
 func (p *Permit) FencingToken() uint64 {
 	if !p.valid() {
 		return 0
@@ -87,6 +92,7 @@ func (p *Permit) Release(ctx context.Context, opts ...core.ReleaseOption) error 
 	if !p.valid() {
 		return errNoPermit
 	}
+
 	p.isReleasing.Store(true)
 	defer p.endRelease()
 	return p.lease.Release(ctx, opts...)
@@ -94,7 +100,7 @@ func (p *Permit) Release(ctx context.Context, opts ...core.ReleaseOption) error 
 
 var errNoPermit = fmt.Errorf("lockkit: %w: the Permit was not made by Acquire", core.ErrInvalid)
 
-// releaseAfter releases the permit, and returns the error of the call whose function has returned err.
+// releaseAfter releases the permit after the function of Do has returned err. It returns the error of Do.
 func (p *Permit) releaseAfter(ctx context.Context, err error) error {
 	p.isReleasing.Store(true)
 	defer p.endRelease()
@@ -106,7 +112,9 @@ func (p *Permit) releaseAfter(ctx context.Context, err error) error {
 // A caller of this process that asked for the slot before the release is over would find it taken.
 func (p *Permit) endRelease() {
 	p.isReleasing.Store(false)
-	if p.lease.Context().Err() != nil {
+
+	isOver := p.lease.Context().Err() != nil
+	if isOver {
 		p.leave(p.lease.Lost() == nil)
 	}
 }
@@ -121,7 +129,7 @@ func FromContext(ctx context.Context) (*Permit, bool) {
 // permitKey is the key under which a permitContext returns its permit.
 type permitKey struct{}
 
-// A permitContext is the context of a permit: that of its lease, in which FromContext finds the permit.
+// A permitContext is the context of a permit: the context of its lease, in which FromContext finds the permit.
 type permitContext struct {
 	context.Context
 	permit *Permit

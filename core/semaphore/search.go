@@ -22,8 +22,8 @@ const (
 	maxBatch = 32
 )
 
-// A search is a call in progress. It asks for slots until one is granted. Only the goroutine of the call uses it, except
-// where a comment says otherwise.
+// A search is a call in progress. It asks for slots until one is granted. Only the goroutine of the call uses it, apart
+// from the last fields.
 //
 // The first grant wins, and the other waits are cancelled. If another slot is granted all the same, the goroutine that
 // asked for it gives it back.
@@ -36,7 +36,7 @@ type search struct {
 	cancel  context.CancelFunc // ends waitCtx
 
 	first   int   // the slot that was tried first; -1 if none was
-	asked   []int // the slots that the call waits for, and those that have refused it for good
+	asked   []int // the slots that the call waits for, or that have refused it for good
 	looked  []int // other slots that it has tried since it waits
 	width   int   // the number of queues that the call waits in, if there are as many slots
 	waiting int   // waits in progress
@@ -126,19 +126,21 @@ func (c *search) wait() (grant, error) {
 	pause := firstPause
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
+
 	for c.waiting > 0 && !c.failure.isDone() {
 		select {
 		case <-timer.C:
 			c.lookFurther()
 			pause = min(2*pause, longestPause)
 			timer.Reset(pause)
+
 		case a := <-c.answers:
 			c.record(a)
 			if a.lease != nil {
 				return a.grant, nil
 			}
 
-			// A slot whose cooldown lasts longer than the call may wait refuses the call at once. Others may not.
+			// If its cooldown lasts longer than the call may wait, a slot refuses the call at once. Others may not.
 			refusedForGood := !a.isTry && core.ClassOf(a.err) == core.ClassHeld && c.waitCtx.Err() == nil
 			if refusedForGood {
 				c.waitForAnother()
@@ -168,7 +170,7 @@ func (c *search) waitForAnother() {
 	switch {
 	case left == 0:
 		return
-	case hasOthers:
+	case hasOthers: // the slot that was tried first
 		not = append(slices.Clone(not), c.first)
 	}
 
@@ -177,8 +179,8 @@ func (c *search) waitForAnother() {
 	c.start(i, false)
 }
 
-// lookFurther makes the call wait in twice as many queues. Once it waits in enough of them, it tries others instead, in
-// turn: if a slot is free and the call does not wait for it, no node notifies the call.
+// lookFurther makes the call wait in twice as many queues. Once it waits in enough of them, it tries other slots instead,
+// in turn: no node notifies the call of a free slot for which it does not wait.
 func (c *search) lookFurther() {
 	if c.width < widest {
 		for range c.width {
@@ -187,7 +189,8 @@ func (c *search) lookFurther() {
 		c.width *= 2
 		return
 	}
-	if c.trying > 0 {
+
+	if c.trying > 0 { // the nodes have not answered the tries before
 		return
 	}
 
@@ -197,6 +200,7 @@ func (c *search) lookFurther() {
 			c.looked = nil // they are tried again
 			return
 		}
+
 		i := c.memory.EnterAnother(c.key, c.k, not)
 		c.looked = append(c.looked, i)
 		c.start(i, true)
@@ -217,13 +221,14 @@ func (c *search) record(a answer) {
 	} else {
 		c.waiting--
 	}
+
 	if a.panicked != nil {
 		panic(a.panicked)
 	}
 	c.failure.add(a.err)
 }
 
-// end ends what is left of the search when the call has its result.
+// end ends the waits that are left when the call has its result.
 func (c *search) end() {
 	c.isDecided.Store(true)
 	c.cancel()

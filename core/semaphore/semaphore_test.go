@@ -800,3 +800,91 @@ func TestCooldown(t *testing.T) {
 		}
 	})
 }
+
+// Nothing is kept of permits whose holders never release them: their contexts have ended.
+func TestPermitThatIsNeverReleased(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
+		const k = 5
+		s, m := must(New(l.Locker, k)), slot.MemoryOf(l.Locker)
+		ctx, cancel := context.WithCancel(t.Context())
+		for range k {
+			must(s.Acquire(ctx, key))
+		}
+		cancel()
+		synctest.Wait()
+		for range 10 { // callers that are left would make two of these share a slot
+			seen := map[int]bool{}
+			for range k {
+				seen[m.EnterFirst(key, k)] = true
+			}
+			for i := range k {
+				m.Leave(key, i, false)
+			}
+			if len(seen) != k {
+				t.Fatalf("callers are left: new ones are in slots %v", seen)
+			}
+		}
+	})
+}
+
+// Observers are told of one acquisition on the key, whatever it asked for, and of the hold and the release of the slot.
+func TestObserver(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
+		var mu sync.Mutex
+		var told []string
+		observer := core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, fmt.Sprint(op.Kind, " ", op.Key, " ", op.Name, " ", op.Try))
+			return ctx, func(out core.Outcome) {
+				mu.Lock()
+				defer mu.Unlock()
+				class := core.ClassOf(out.Err)
+				told = append(told, fmt.Sprint(op.Kind, " ended ", class, " ", out.Contended))
+				granted := op.Kind == core.OpAcquire && out.Err == nil
+				if op.Kind == core.OpAcquire && (out.Attempts == 0 || out.Nodes == nil) || granted && (out.Token == 0 || out.Margin <= 0) {
+					t.Errorf("%+v", out)
+				}
+			}
+		}}
+		want := func(lines ...string) {
+			t.Helper()
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			if fmt.Sprint(told) != fmt.Sprint(lines) {
+				t.Errorf("told %q, want %q", told, lines)
+			}
+			told = nil
+		}
+
+		s := must(New(l.Replica(core.WithObserver(observer), core.Name("calls")).Locker, 4))
+		held := permits(t, l, 4, 4)
+		waiter := acquire(t.Context(), s)
+		time.Sleep(time.Second)
+		var all sync.WaitGroup
+		for _, p := range held { // several are granted, and all but one given back
+			all.Go(func() { release(t, p) })
+		}
+		all.Wait()
+		got := <-waiter
+		permit := must(got.permit, got.err)
+		name := slot.Name(key, permit.Slot())
+		want("acquire api calls false", "hold "+name+" calls false", "acquire ended none true")
+
+		time.Sleep(ttl/3 + ttl/6)
+		want("renew "+name+" calls false", "renew ended none false")
+		release(t, permit)
+		want("hold ended invalid false", "release "+name+" calls false", "release ended none false")
+
+		permits(t, l, 4, 4)
+		if _, err := s.TryAcquire(t.Context(), key); !errors.Is(err, core.ErrHeld) {
+			t.Error(err)
+		}
+		want("acquire api calls true", "acquire ended held true")
+		if _, err := s.Acquire(t.Context(), key, core.MaxWait(time.Second)); !errors.Is(err, core.ErrHeld) {
+			t.Error(err)
+		}
+		want("acquire api calls false", "acquire ended held true")
+	})
+}

@@ -10,12 +10,12 @@ import (
 const maxIdle = 1024
 
 // A Memory knows, for each key, in which slots this process has a part: callers that ask for the slot, wait for it or
-// hold it. Callers of one process avoid the slots of one another, and begin with a slot that the process gave back. All
-// that a Memory says is a guess about where a free slot may be. The zero value is empty. It is safe for concurrent use.
+// hold it. Callers of one process avoid the slots of one another, and begin with a slot that the process gave back. A
+// Memory only guesses which slots may be free. The zero value is empty. It is safe for concurrent use.
 type Memory struct {
-	mu     sync.Mutex       // guards the fields below
-	inUse  map[string]*uses // by key; an entry exists while the key has callers
-	lately map[string]int   // by key without callers: the slot that was used last; at most maxIdle
+	mu    sync.Mutex       // guards the fields below
+	inUse map[string]*uses // by key; an entry exists while the key has callers
+	idle  map[string]int   // by key without callers: the slot that was used last; at most maxIdle
 }
 
 // The uses of the slots of a key by this process.
@@ -41,7 +41,7 @@ func (m *Memory) EnterFirst(key string, k int) int {
 	return u.enterAny(k, nil)
 }
 
-// EnterAnother returns a slot that is none of those that the caller has asked for, at random, and records the caller
+// EnterAnother returns a slot at random that the caller has not asked for, and records the caller
 // there. It prefers slots in which this process has no part. At least one of the k slots must be left.
 func (m *Memory) EnterAnother(key string, k int, asked []int) int {
 	m.mu.Lock()
@@ -75,6 +75,7 @@ func (u *uses) enterAny(k int, asked []int) int {
 		}
 	}
 
+	// A slot with a caller is not free.
 	u.free = slices.DeleteFunc(u.free, func(i int) bool { return i == chosen })
 	u.callers[chosen]++
 	return chosen
@@ -88,12 +89,14 @@ func (m *Memory) Leave(key string, i int, hadIt bool) {
 
 	u := m.inUse[key]
 	u.callers[i]--
-	if u.callers[i] == 0 {
+	isUnused := u.callers[i] == 0
+	if isUnused {
 		delete(u.callers, i)
-		if hadIt {
-			u.free = append(u.free, i)
-		}
 	}
+	if isUnused && hadIt {
+		u.free = append(u.free, i)
+	}
+
 	if len(u.callers) > 0 {
 		return
 	}
@@ -107,16 +110,17 @@ func (m *Memory) Leave(key string, i int, hadIt bool) {
 // remember keeps the slot that was used last of a key without callers. If there are too many such keys, it forgets any
 // other.
 func (m *Memory) remember(key string, i int) {
-	for other := range m.lately {
-		if len(m.lately) < maxIdle {
+	for other := range m.idle {
+		if len(m.idle) < maxIdle {
 			break
 		}
-		delete(m.lately, other)
+		delete(m.idle, other)
 	}
-	if m.lately == nil {
-		m.lately = map[string]int{}
+
+	if m.idle == nil {
+		m.idle = map[string]int{}
 	}
-	m.lately[key] = i
+	m.idle[key] = i
 }
 
 // usesOf returns the uses of a key that gets a caller.
@@ -127,10 +131,11 @@ func (m *Memory) usesOf(key string) *uses {
 	}
 
 	u = &uses{callers: map[int]int{}}
-	if last, known := m.lately[key]; known {
+	if last, known := m.idle[key]; known {
 		u.free = append(u.free, last)
-		delete(m.lately, key)
+		delete(m.idle, key)
 	}
+
 	if m.inUse == nil {
 		m.inUse = map[string]*uses{}
 	}

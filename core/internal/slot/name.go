@@ -11,8 +11,8 @@ const (
 	// Max is the largest number of slots of a key.
 	Max = 1024
 
-	// MaxKey is the longest key, in bytes, whose slots all have names. It does not depend on the number of slots, so a
-	// key that suits a small semaphore suits a large one.
+	// MaxKey is the length of the longest key, in bytes. The names of all its slots suit core. It does not depend on the
+	// number of slots, so a key that suits a small semaphore suits a large one.
 	MaxKey = wire.MaxKey - len("4:slot/") - len("494:") - len("/") - len("4:1023")
 )
 
@@ -25,6 +25,7 @@ func Name(key string, i int) string {
 	if i == 0 {
 		return key
 	}
+
 	name := make([]byte, 0, len(key)+32)
 	name = append(name, "4:slot/"...)
 	name = appendPart(name, key)
@@ -40,19 +41,31 @@ func appendPart(name []byte, part string) []byte {
 	return append(name, part...)
 }
 
-// Parse returns the key and the number of a slot, given its name. It returns false for slot 0, whose name is the key.
+// Parse returns the key and the number of a slot, given its name. It returns false for slot 0, because its name is the key.
 func Parse(name string) (key string, i int, ok bool) {
 	rest, isSlot := strings.CutPrefix(name, "4:slot/")
-	length, rest, hasLength := strings.Cut(rest, ":")
-	n, err := strconv.Atoi(length)
-	if !isSlot || !hasLength || err != nil || n < 1 || n > len(rest) {
+	if !isSlot {
 		return "", 0, false
 	}
 
+	// The key may contain anything, so its length precedes it.
+	length, rest, _ := strings.Cut(rest, ":")
+	n, err := strconv.Atoi(length)
+	isTooLong := n < 1 || n > len(rest)
+	if err != nil || isTooLong {
+		return "", 0, false
+	}
 	key = rest[:n]
+
 	_, number, _ := strings.Cut(rest[n:], ":")
 	i, err = strconv.Atoi(number)
-	if err != nil || i < 1 || i >= Max || Name(key, i) != name {
+	if err != nil {
+		return "", 0, false
+	}
+
+	// A name that is written differently is the key of another lock.
+	isName := 0 < i && i < Max && Name(key, i) == name
+	if !isName {
 		return "", 0, false
 	}
 	return key, i, true

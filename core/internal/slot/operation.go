@@ -20,7 +20,7 @@ type Operation interface {
 	GiveBack(lease any)
 
 	// Conclude ends the operation with a lease or an error, and returns the error for the caller. From then on
-	// observers are told of what happens to the lease.
+	// observers are told of the lease.
 	Conclude(lease any, err error) error
 }
 

@@ -101,11 +101,11 @@ func TestMemoryIsBounded(t *testing.T) {
 		if round == 1 { // the slots were not given back
 			want = 0
 		}
-		if len(m.inUse) != 0 || len(m.lately) != want {
-			t.Fatalf("%d keys have callers, and %d have had some", len(m.inUse), len(m.lately))
+		if len(m.inUse) != 0 || len(m.idle) != want {
+			t.Fatalf("%d keys have callers, and %d have had some", len(m.inUse), len(m.idle))
 		}
 	}
-	for key, last := range m.lately {
+	for key, last := range m.idle {
 		if got := m.EnterFirst(key, 3); got != last {
 			t.Errorf("in slot %d after %d was given back", got, last)
 		}
