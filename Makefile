@@ -587,6 +587,7 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
+		examples/limit/) flags="-for 5s" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
 		esac
 		echo $$example $$flags # unquoted: xargs takes a blank at the end for a continuation
