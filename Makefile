@@ -30,7 +30,7 @@ MUTANTS ?=
 DURATION ?= 2m
 SEED ?= 0
 # The packages beside core that have a simulation.
-SIMULATED := ./cronlock ./httplock ./queuelock
+SIMULATED := ./core/semaphore ./cronlock ./httplock ./queuelock
 
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7

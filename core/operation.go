@@ -106,6 +106,9 @@ func (l *Locker) beginSlot(ctx context.Context, key string, try bool, opts []Cal
 	ofMembers := *p
 	ofMembers.member = true
 	ofMembers.slotOf = key
+	if try {
+		ofMembers.maxWait = 0 // as for TryAcquire of a lock
+	}
 	op := &slotOperation{began: time.Now()}
 	op.operation = l.begin(ctx, key, try, &ofMembers)
 	return op, nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -107,7 +108,7 @@ func acquire(ctx context.Context, s *Semaphore, opts ...core.CallOption) <-chan 
 
 // Of many callers in several processes, k hold the key at a time, each in a slot of its own, and all are served.
 func TestAtMostK(t *testing.T) {
-	for _, k := range []int{1, 3, 10} {
+	for _, k := range []int{1, 3, 8} {
 		bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
 			var mu sync.Mutex
 			live, most, served := map[int]bool{}, 0, 0
@@ -327,7 +328,7 @@ func TestWinnerOutlivesTheOtherWaits(t *testing.T) {
 		release(t, held[2])
 		got := <-waiter
 		permit := must(got.permit, got.err)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Minute)
 		if err := permit.Context().Err(); err != nil {
 			t.Errorf("the permit has ended: %v, %v", err, context.Cause(permit.Context()))
 		}
@@ -677,6 +678,11 @@ func TestBadInput(t *testing.T) {
 		invalid(err)
 		_, err = s.TryAcquire(t.Context(), key, core.TTL(-1), core.MaxWait(-1))
 		invalid(err, "TTL", "max wait")
+		if p, err := s.TryAcquire(t.Context(), key, core.MaxWait(time.Nanosecond)); err != nil {
+			t.Errorf("MaxWait limits TryAcquire: %v", err)
+		} else {
+			release(t, p)
+		}
 		invalid(s.Do(t.Context(), key, nil))
 		invalid(s.TryDo(t.Context(), key, nil))
 		_, err = new(Semaphore).Acquire(t.Context(), key)
@@ -886,5 +892,39 @@ func TestObserver(t *testing.T) {
 			t.Error(err)
 		}
 		want("acquire api calls false", "acquire ended held true")
+	})
+}
+
+// A panicking context panics in Err once it is armed.
+type panickingContext struct {
+	context.Context
+	armed atomic.Bool
+}
+
+func (c *panickingContext) Err() error {
+	if c.armed.Load() {
+		panic("Err of the caller's context")
+	}
+	return c.Context.Err()
+}
+
+// A panic of the caller's context reaches the caller, also from a goroutine that asks for a slot. Nothing stays taken.
+func TestPanicOfTheCallersContext(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
+		held := permits(t, l, 3, 3)
+		ctx := &panickingContext{Context: t.Context()}
+		time.AfterFunc(100*time.Millisecond, func() { ctx.armed.Store(true) })
+		panicked := func() (v any) {
+			defer func() { v = recover() }()
+			_, err := must(New(l.Replica().Locker, 3)).Acquire(ctx, key, core.MaxWait(time.Second))
+			t.Errorf("no panic, but %v", err)
+			return nil
+		}()
+		if panicked == nil {
+			t.Error("no panic")
+		}
+		release(t, held...)
+		time.Sleep(time.Second)
+		wantFree(t, l, 3, 3)
 	})
 }
