@@ -35,7 +35,7 @@ BREAK ?=
 LOCK ?=
 PART ?=
 # The packages beside core that have a simulation.
-SIMULATED := ./cronlock ./httplock ./queuelock
+SIMULATED := ./core/semaphore ./cronlock ./httplock ./queuelock
 
 # The oldest Redis that core.New accepts: on older servers `servers` expects it to refuse.
 MINIMUM_REDIS := 6.2.7
@@ -637,6 +637,7 @@ demos: tools ## run every example, as short as it can be; each fails if what it 
 		flags=
 		case "$$example" in
 		examples/queue/) flags="-tasks 60 -kills 2" ;;
+		examples/limit/) flags="-for 5s" ;;
 		examples/otel/) flags="-addr 127.0.0.1:0 -for 5s" ;;
 		esac
 		echo $$example $$flags # unquoted: xargs takes a blank at the end for a continuation

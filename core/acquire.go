@@ -83,54 +83,22 @@ func (l *Locker) acquireAs(ctx context.Context, key string, try bool, p *policy,
 	if err != nil {
 		return nil, err
 	}
-	a := acquisition{call: call{
-		e:        l.e,
-		p:        p,
-		key:      key,
-		resource: l.e.Keys.Resource(key),
-		parent:   ctx,
-		tryOnly:  try,
-	}}
-	if p.detached {
-		a.parent = context.WithoutCancel(ctx)
-	}
 
-	// The attempts run in the context that the observer derives, and the hint is asked for in it.
-	ctx, end := p.observe(ctx, OpAcquire, key, try, 0)
-	a.observed = end != nil
-	a.metadata = p.metadataFor(ctx)
-
-	lease, err := a.run(ctx)
-	if p.observer.Start == nil {
-		return lease, err
-	}
-
-	// If the observer ends the goroutine, the caller does not get the lease. Then it is released.
-	unreturned := lease
-	defer func() { unreturned.Release(ctx) }()
-	if lease != nil {
-		lease.observeHold()
-
-		// Close may have ended the lease while the observer was told of it. Then the call fails as one that Close
-		// ended.
-		endedByClose := l.e.IsClosing() && lease.Lost() != nil
-		if endedByClose {
-			lease, err = nil, a.stopError(ctx)
-		}
-	}
-	if end != nil {
-		a.out.Err = err
-		end(a.out)
-	}
-	unreturned = nil
-	return lease, err
+	op := l.begin(ctx, key, try, p)
+	a := acquisition{call: op.newCall(key, try), observed: op.end != nil}
+	lease, err := a.run(op.ctx)
+	return op.conclude(lease, a.out, err)
 }
 
-// refuseNested returns errNested if ctx runs under a lease on the key.
+// refuseNested returns an error if ctx runs under a lease on the key: errNested, or errUnderPermit if the lease is on a
+// slot of the key.
 func (l *Locker) refuseNested(ctx context.Context, key string, errNested error) error {
-	_, held := l.Holding(ctx, key)
-	if !held {
+	around := l.leaseAround(ctx, key)
+	if around == nil {
 		return nil
+	}
+	if around.attempt.p.isSlot() {
+		errNested = errUnderPermit
 	}
 	refused := newOpError(OpAcquire, key, errNested)
 	refused.Held = HeldByCaller
@@ -160,20 +128,32 @@ var (
 	)
 )
 
+// errUnderPermit is the error of a caller that has a permit of a semaphore, and asks for its key again.
+var errUnderPermit = fmt.Errorf("%w: the caller itself, who has a permit of a semaphore on the key", ErrHeld)
+
 // Holding returns the lease on key under which ctx runs, directly or through leases on other keys. To wait for key
 // would then never end. The lease may be of l, of a Locker derived from it, or of the Locker from which it was
-// derived. A lease that is over does not count.
+// derived. A lease that is over does not count. Neither does a permit of a semaphore (core/semaphore), because its
+// holder is not alone.
 func (l *Locker) Holding(ctx context.Context, key string) (*Lease, bool) {
 	if !l.valid() || ctx == nil {
 		return nil, false
 	}
-	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-	for ; ok; c, ok = c.parent.Value(leaseKey{}).(*leaseContext) {
+	lease := l.leaseAround(ctx, key)
+	if lease == nil || lease.attempt.p.isSlot() {
+		return nil, false
+	}
+	return lease, true
+}
+
+// leaseAround returns the lease on key, or on one of its slots, under which ctx runs; nil if there is none.
+func (l *Locker) leaseAround(ctx context.Context, key string) *Lease {
+	for c := leaseContextOf(ctx); c != nil; c = leaseContextOf(c.parent) {
 		lease := c.lease
-		isOnKey := lease.attempt.e == l.e && lease.Key() == key
-		if isOnKey && lease.ctx.Err() == nil {
-			return lease, true
+		isOnKey := lease.Key() == key || lease.attempt.p.slotOf == key
+		if lease.attempt.e == l.e && isOnKey && lease.ctx.Err() == nil {
+			return lease
 		}
 	}
-	return nil, false
+	return nil
 }

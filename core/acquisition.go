@@ -25,7 +25,7 @@ type call struct {
 	set          *Leases         // to which the lease belongs; nil if it is a lease by itself
 	tryOnly      bool
 	metadata     string        // the note, name and hint that the lease carries
-	waitingSince time.Time     // when the call joined the local queue; zero if it got the turn at once
+	waitingSince time.Time     // when the call joined the local queue, or its operation began; zero if it got the turn at once
 	waiter       *queue.Waiter // the call in the queues of the nodes; nil until an attempt has failed
 
 	// callbacks orders the background calls of the observer for all attempts and for the lease. It is nil until there
@@ -100,7 +100,18 @@ type acquisition struct {
 
 // run acquires the key. If it fails, it leaves nothing behind, neither in the local queue nor in the queues of the
 // nodes.
-func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
+func (a *acquisition) run(ctx context.Context) (*Lease, error) {
+	waitCtx := ctx
+	if a.p.maxWait > 0 && !a.tryOnly {
+		var cancel context.CancelFunc
+		waitCtx, cancel = context.WithTimeout(ctx, a.p.maxWait)
+		defer cancel()
+	}
+	return a.runUntil(ctx, waitCtx)
+}
+
+// runUntil is run with an end of the wait that the caller has set: the end of waitCtx, which is derived from ctx.
+func (a *acquisition) runUntil(ctx, waitCtx context.Context) (*Lease, error) {
 	e := a.e
 	if ctx.Err() != nil {
 		return nil, a.stopError(ctx)
@@ -113,17 +124,10 @@ func (a *acquisition) run(ctx context.Context) (lease *Lease, err error) {
 	}
 	defer e.gate.Leave()
 
-	waitCtx := ctx
-	if a.p.maxWait > 0 && !a.tryOnly {
-		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, a.p.maxWait)
-		defer cancel()
-	}
-
 	return a.runWithin(ctx, waitCtx)
 }
 
-// runWithin is run for a call that Close waits for already, and that waits until waitCtx ends.
+// runWithin is runUntil for a call that Close waits for already.
 func (a *acquisition) runWithin(ctx, waitCtx context.Context) (lease *Lease, err error) {
 	entered := a.enterLocalQueue(ctx, waitCtx)
 	if !entered {
@@ -150,7 +154,9 @@ func (a *acquisition) enterLocalQueue(ctx, waitCtx context.Context) bool {
 	}
 
 	began := e.Clock.Now()
-	a.waitingSince = time.Now()
+	if a.waitingSince.IsZero() {
+		a.waitingSince = time.Now()
+	}
 
 	// The closure runs on the goroutine of the caller that passes the turn on. It uses a copy of the call, so that the
 	// acquisition stays on the stack.

@@ -112,7 +112,7 @@ func (lease *Lease) completeOnce(ctx context.Context, result []byte) error {
 	}
 	defer e.gate.Leave()
 
-	ctx, end := lease.attempt.p.observe(ctx, OpComplete, lease.Key(), false, lease.FencingToken())
+	ctx, end := lease.attempt.observe(ctx, OpComplete)
 	bounded := context.Background() //nolint:forbidigo // the node timeout limits the round
 	rec := lease.proposal(result)
 	nodes, err := lease.attempt.offerRecord(ctx, bounded, rec, lease.FencingToken())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/queue"
+	"github.com/lockkit/lockkit/core/internal/slot"
 	"github.com/lockkit/lockkit/internal/gate"
 )
 
@@ -21,6 +22,7 @@ type engine struct {
 	watchdog        watchdog
 	leftovers       leftovers
 	contended       contendedKeys
+	slots           slot.Memory  // which slots of semaphores this process uses
 	closeOwnClients func() error // closes the clients, once; nil: the caller owns them
 
 	// gate counts calls in progress, and leases. An acquisition enters it, and is refused once the Locker is closing.

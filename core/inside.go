@@ -9,12 +9,13 @@ import (
 	"github.com/lockkit/lockkit/core/internal/inside"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/quorum"
+	"github.com/lockkit/lockkit/core/internal/slot"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/callback"
 )
 
-// init gives packages that are built on core access to the internals of a Locker: admin and lockctl through inside, the
-// others through callback.
+// init gives packages that are built on core access to the internals of a Locker: admin and lockctl through inside,
+// semaphore through slot, the others through callback.
 func init() {
 	callback.BackgroundOf = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
@@ -53,4 +54,22 @@ func init() {
 		return k
 	}
 	inside.Settled = keyStateOf
+
+	slot.Begin = func(ctx context.Context, locker any, key string, try bool, opts any) (slot.Operation, error) {
+		op, err := locker.(*Locker).beginSlot(ctx, key, try, opts.([]CallOption))
+		if err != nil {
+			return nil, err
+		}
+		return op, nil
+	}
+	slot.MemoryOf = func(locker any) *slot.Memory {
+		l := locker.(*Locker)
+		if !l.valid() {
+			return nil
+		}
+		return &l.e.slots
+	}
+	slot.ReleaseAfter = func(ctx context.Context, lease any, err error) error {
+		return lease.(*Lease).releaseAfter(ctx, err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
@@ -26,6 +27,7 @@ type Lease struct {
 	proposed   *wire.Record  // by the first Complete
 	renewal    *renewal      // in progress; nil = none
 	onEnd      func(Outcome) // ends the observer's OpHold; nil before its start, and without an observer
+	isToldOf   atomic.Bool   // observers are told of the lease
 
 	callbacks callback.Queue // used by the call if this is its first attempt
 
@@ -79,7 +81,8 @@ func (lease *Lease) register(t *quorum.Tally, sent clock.Instant) bool {
 // observeHold reports the hold to the observer. The watchdog already has the lease and renews it, however long the
 // observer takes. If the lease is lost before the observer returns, the loss is reported right after it.
 func (lease *Lease) observeHold() {
-	_, end := lease.attempt.p.observe(lease.ctx.parent, OpHold, lease.Key(), false, lease.FencingToken())
+	lease.isToldOf.Store(true)
+	_, end := lease.attempt.observe(lease.ctx.parent, OpHold)
 	if end != nil {
 		lease.observeEndBy(end)
 	}
@@ -178,8 +181,9 @@ func (lease *Lease) Lost() error {
 	// other context may match ErrLost, too.
 	op, isOpError := cause.(*OpError)                       //nolint:errorlint // the cause itself
 	isOwn := isOpError && error(op) != context.Cause(outer) //nolint:errorlint // the very same error
-	around, _ := FromContext(outer)
-	if isOwn || around.Lost() != nil {
+	around := leaseContextOf(outer)
+	endedWithOuter := around != nil && around.lease.Lost() != nil
+	if isOwn || endedWithOuter {
 		return cause
 	}
 	return nil
@@ -374,13 +378,22 @@ func (lease *Lease) logAttrs() slog.Attr {
 	return slog.Group("", name, slog.String("key_hash", keyHash(lease.Key())))
 }
 
-// FromContext returns the innermost lease that ctx runs under.
+// FromContext returns the innermost lease that ctx runs under. It passes over permits of semaphores (core/semaphore),
+// because the holder of a permit is not alone: neither is its token greater than that of every other holder, nor may it
+// complete the key.
 func FromContext(ctx context.Context) (*Lease, bool) {
-	c, ok := ctx.Value(leaseKey{}).(*leaseContext)
-	if !ok {
-		return nil, false
+	for c := leaseContextOf(ctx); c != nil; c = leaseContextOf(c.parent) {
+		if !c.lease.attempt.p.isSlot() {
+			return c.lease, true
+		}
 	}
-	return c.lease, true
+	return nil, false
+}
+
+// leaseContextOf returns the innermost leaseContext in ctx; nil if there is none.
+func leaseContextOf(ctx context.Context) *leaseContext {
+	c, _ := ctx.Value(leaseKey{}).(*leaseContext)
+	return c
 }
 
 // leaseKey is the key under which a leaseContext returns itself.

@@ -58,6 +58,8 @@ type options struct {
 	ttl, maxWait, maxHold, retention time.Duration
 	detached, reentrant              bool
 	name, note                       string
+	member                           bool          // a part of a larger operation, which observers are told of in its place
+	slotOf                           string        // the key of the semaphore, if the call is for one of its slots
 	tune                             func(*timing) // for tests; may be nil
 }
 
@@ -93,7 +95,6 @@ type policy struct {
 	timing
 	tombstone time.Duration
 	nodes     int
-	member    bool          // the lease is a part of a larger operation, which is told to the observer in its place
 	validity  time.Duration // from sending a request until the nodes may grant the key to another caller
 	margin    time.Duration // the context ends this long before the end of validity
 
@@ -299,13 +300,14 @@ func leastTTL(window time.Duration) time.Duration {
 	return ttl
 }
 
-// observe starts an operation on one lease. Of a member, only renewals are told. end is nil if there is no observer
-// for its end, so that no outcome needs to be built.
+// isSlot reports whether the lock is a slot of a semaphore.
+func (p *policy) isSlot() bool { return p.slotOf != "" }
+
+// observe starts an operation. end is nil if there is no observer for its end, so that no outcome needs to be built.
 func (p *policy) observe(
 	ctx context.Context, kind OpKind, key string, try bool, token uint64,
 ) (derived context.Context, end func(Outcome)) {
-	isPart := p.member && kind != OpRenew
-	if p.observer.Start == nil || isPart {
+	if p.observer.Start == nil {
 		return ctx, nil
 	}
 	return p.observer.Start(ctx, Op{

@@ -105,7 +105,7 @@ func (lease *Lease) Release(ctx context.Context, opts ...ReleaseOption) error { 
 	}
 
 	// The observer is called before the round begins, so that its time does not count against the node timeout.
-	ctx, end := lease.attempt.p.observe(ctx, OpRelease, lease.Key(), false, lease.FencingToken())
+	ctx, end := lease.attempt.observe(ctx, OpRelease)
 
 	// The cooldown starts before the round is made, because the round carries the rest of it.
 	nodes := lease.markReleased(cooldown)

@@ -104,13 +104,13 @@ func (r *renewal) start() {
 
 // observeStart posts the beginning of the round to the observer.
 func (r *renewal) observeStart() {
-	lease, p := r.lease, r.lease.attempt.p
-	if p.observer.Start == nil {
+	lease := r.lease
+	if !lease.attempt.isObserved(OpRenew) {
 		return
 	}
 	r.observed = r.Group.Callbacks.Post(lease.attempt.callbacks, func() {
 		ctx := context.WithoutCancel(lease.ctx.parent)
-		_, r.observerEnd = p.observe(ctx, OpRenew, lease.Key(), false, lease.FencingToken())
+		_, r.observerEnd = lease.attempt.observe(ctx, OpRenew)
 	})
 }
 

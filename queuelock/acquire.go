@@ -10,19 +10,18 @@ import (
 	"github.com/lockkit/lockkit/internal/pause"
 )
 
-// A leases holds the leases of one delivery, in the order of its keys. The second is nil if the task has no key.
-type leases [2]*core.Lease
+// A leases holds the leases of one delivery, in the order of its keys. The second is zero if the task has no key.
+type leases [2]lease
 
-func (l leases) innermost() *core.Lease { return cmp.Or(l[1], l[0]) }
+func (l leases) innermost() lease { return cmp.Or(l[1], l[0]) }
 
 // lostError returns why one of the leases was lost, or nil.
-func (l leases) lostError() error { return cmp.Or(l[0].Lost(), l[1].Lost()) }
+func (l leases) lostError() error { return cmp.Or(l[0].lost(), l[1].lost()) }
 
-// release releases the leases. If the nodes do not confirm a release, core logs it and tries again until the lease
-// expires.
+// release releases the leases.
 func (l leases) release(ctx context.Context) {
-	l[1].Release(ctx) // does nothing if there is none
-	l[0].Release(ctx)
+	l[1].release(ctx) // does nothing if there is none
+	l[0].release(ctx)
 }
 
 // acquire acquires the leases of the delivery. On a last attempt it starts again if the lease of the identity is lost
@@ -59,8 +58,8 @@ func (d *delivery) tryAcquire(ctx context.Context) (leases, error) {
 	}()
 
 	for i, key := range d.keys {
-		lease, err := d.acquireKey(ctx, held, key)
-		held[i] = lease // even with an error: it may have been granted after the end of ctx
+		granted, err := d.acquireKey(ctx, held, key)
+		held[i] = granted // even with an error: it may have been granted after the end of ctx
 
 		if d.state != running {
 			return leases{}, err
@@ -72,10 +71,10 @@ func (d *delivery) tryAcquire(ctx context.Context) (leases, error) {
 }
 
 // acquireKey tries to acquire one key, and waits for it once if that is of use. Only a last attempt waits more often.
-func (d *delivery) acquireKey(ctx context.Context, earlier leases, key string) (lease *core.Lease, err error) {
+func (d *delivery) acquireKey(ctx context.Context, earlier leases, key string) (granted lease, err error) {
 	d.startRequest()
 	for {
-		lease, err = d.requestLease(ctx, key)
+		granted, err = d.requestLease(ctx, key)
 		if err == nil { // ctx or the earlier lease may have ended during the wait
 			err = errors.Join(ctx.Err(), earlier.lostError())
 		}
@@ -88,7 +87,7 @@ func (d *delivery) acquireKey(ctx context.Context, earlier leases, key string) (
 
 		canRetry := t != onLeaseLost && t != onClosed
 		if !canRetry || !d.state.isWaiting() {
-			return lease, err
+			return granted, err
 		}
 		if d.state == persisting { // core refuses at once if a cooldown outlasts the wait
 			pause.For(ctx, min(cooldownOf(err), time.Until(d.giveUpAt)))
@@ -98,17 +97,36 @@ func (d *delivery) acquireKey(ctx context.Context, earlier leases, key string) (
 
 // requestLease requests a lease, and waits for it as long as the state allows. Afterwards it releases the waiting
 // place, if the delivery has one. The end of ctx ends the wait, but not the lease.
-func (d *delivery) requestLease(ctx context.Context, key string) (*core.Lease, error) {
+func (d *delivery) requestLease(ctx context.Context, key string) (lease, error) {
 	defer context.AfterFunc(ctx, d.abandonLeases)()
 	if d.state == waiting {
 		defer d.server.releasePlace()
 	}
 
-	name := core.Name(d.task.Type())
-	if d.state == trying {
-		return d.locker.TryAcquire(d.leaseCtx, key, name)
+	opts := []core.CallOption{core.Name(d.task.Type())}
+	if d.state != trying {
+		opts = append(opts, core.MaxWait(max(d.maxWait(), time.Millisecond)))
 	}
-	return d.locker.Acquire(d.leaseCtx, key, name, core.MaxWait(max(d.maxWait(), time.Millisecond)))
+	if d.limit != nil && key != d.keys[0] {
+		return d.requestPermit(key, opts)
+	}
+
+	request := d.locker.Acquire
+	if d.state == trying {
+		request = d.locker.TryAcquire
+	}
+	granted, err := request(d.leaseCtx, key, opts...)
+	return lease{lock: granted}, err
+}
+
+// requestPermit requests one of the permits for the key, as requestLease requests a lease.
+func (d *delivery) requestPermit(key string, opts []core.CallOption) (lease, error) {
+	request := d.limit.Acquire
+	if d.state == trying {
+		request = d.limit.TryAcquire
+	}
+	granted, err := request(d.leaseCtx, key, opts...)
+	return lease{permit: granted}, err
 }
 
 // maxWait returns how long the delivery may wait in its state.

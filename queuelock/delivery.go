@@ -11,6 +11,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/semaphore"
 )
 
 // A delivery is one arrival of a task at a handler. Only the goroutine of the handler changes it.
@@ -20,7 +21,8 @@ type delivery struct {
 	state state
 	task  *asynq.Task
 
-	keys              []string // of its leases: the task's identity, and the key of WithKey if it has one
+	keys              []string             // of its leases: the task's identity, and the key of WithKey if it has one
+	limit             *semaphore.Semaphore // of the key, with WithConcurrency; nil otherwise
 	recordsCompletion bool
 	lastAttempt       bool // asynq archives the task, whatever the error
 
@@ -69,10 +71,25 @@ func (d *delivery) findKeys(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("key of the task: %w", err)
 	}
-	if key != "" {
-		d.keys = append(d.keys, key)
+	if key == "" {
+		return nil
 	}
-	return nil
+	d.keys = append(d.keys, key)
+	return d.findLimit(ctx)
+}
+
+// findLimit sets the semaphore of the key, if there is a number of permits.
+func (d *delivery) findLimit(ctx context.Context) error {
+	if d.concurrency == nil {
+		return nil
+	}
+	k, err := d.concurrency(ctx, d.task)
+	if err != nil {
+		return fmt.Errorf("concurrency of the key: %w", err)
+	}
+
+	d.limit, err = semaphore.New(d.locker, k)
+	return err
 }
 
 // maxForeignTypes limits the types of task that a process warns of: types may be made up at run time.

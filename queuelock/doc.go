@@ -19,7 +19,7 @@
 //     ([WithRetention]) if its id is a random UUID, as asynq makes them, or was made by ID or a Scheduler. Any other id
 //     is foreign. A task with a foreign id may run again after its completion.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
-//     ([WithKey]), if it has one. Both are held until the handler returns. If asynq ends the context of a handler and
+//     ([WithKey]), if it has one; with [WithConcurrency], it is one of k permits for the key. Both are held until the handler returns. If asynq ends the context of a handler and
 //     the handler goes on, the leases are renewed for a grace period ([WithGrace]), and then expire.
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
 //     task is given back: asynq delivers it again, and counts no retry. The same happens if the application ends the

@@ -109,3 +109,30 @@ func ExampleCooldown() {
 	fmt.Println(handler(context.Background(), asynq.NewTask("charge", nil)))
 	// Output: queuelock: the handler returned Cooldown(1m0s)
 }
+
+// Two imports of a customer run at a time, on all servers together.
+func ExampleWithConcurrency() {
+	locker, _, end := standIns()
+	defer end()
+
+	_, err := queuelock.New(locker,
+		queuelock.WithKey(queuelock.ByPayloadField("customer")),
+		queuelock.WithConcurrency(2))
+	fmt.Println(err)
+	// Output: <nil>
+}
+
+// The number of imports that run at a time depends on the customer's plan.
+func ExampleWithConcurrencyFunc() {
+	locker, _, end := standIns()
+	defer end()
+
+	plan := func(*asynq.Task) string { return "large" } // of the customer in the payload
+	_, err := queuelock.New(locker,
+		queuelock.WithKey(queuelock.ByPayloadField("customer")),
+		queuelock.WithConcurrencyFunc(func(_ context.Context, t *asynq.Task) (int, error) {
+			return map[string]int{"small": 1, "large": 5}[plan(t)], nil
+		}))
+	fmt.Println(err)
+	// Output: <nil>
+}

@@ -40,8 +40,8 @@ func (d *delivery) finish(ctx context.Context, held leases, err error) error {
 	}
 
 	// The cooldown is on the key. If the task has none, only the delay of its next delivery remains.
-	held[1].Release(ctx, core.Cooldown(cooldown.d))
-	held[0].Release(ctx)
+	held[1].release(ctx, core.Cooldown(cooldown.d))
+	held[0].release(ctx)
 	return d.conclude(ctx, err)
 }
 
@@ -53,8 +53,8 @@ func (d *delivery) finish(ctx context.Context, held leases, err error) error {
 func (d *delivery) complete(ctx context.Context, held leases) (err error) {
 	var recording sync.WaitGroup
 	err = errUnrecorded // the error if a callback ends the goroutine
-	recording.Go(func() { err = d.recordCompletion(ctx, held[0]) })
-	held[1].Release(ctx)
+	recording.Go(func() { err = d.recordCompletion(ctx, held[0].lock) })
+	held[1].release(ctx)
 	recording.Wait()
 
 	if errors.Is(err, core.ErrLost) {

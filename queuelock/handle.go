@@ -75,7 +75,7 @@ func (d *delivery) runHandler(ctx context.Context, held leases, next asynq.Handl
 		}
 	}()
 
-	handlerCtx, stop := join.Contexts(held.innermost().Context(), ctx, held[0].Context())
+	handlerCtx, stop := join.Contexts(held.innermost().context(), ctx, held[0].context())
 	defer stop()
 
 	// If ctx ends, the grace period begins. It ends when the handler returns.
@@ -83,7 +83,7 @@ func (d *delivery) runHandler(ctx context.Context, held leases, next asynq.Handl
 	defer handlerReturned()
 	defer context.AfterFunc(ctx, func() { d.abandonAfterGrace(ctx, returnCtx) })()
 
-	run := Run{Identity: d.keys[0], FencingToken: held.innermost().FencingToken()}
+	run := Run{Identity: d.keys[0], FencingToken: held.innermost().token(), Slot: held[1].permit.Slot()}
 	err = next.ProcessTask(NewContext(handlerCtx, run), d.task)
 	panicked = false
 

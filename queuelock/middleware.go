@@ -1,13 +1,17 @@
 package queuelock
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/hibiken/asynq"
+
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/semaphore"
 	"github.com/lockkit/lockkit/internal/faults"
 )
 
@@ -77,10 +81,14 @@ type Option func(*config)
 
 // A config holds the options of a Middleware.
 type config struct {
-	key       KeyFunc
-	waiters   int // per server
-	grace     time.Duration
-	retention time.Duration
+	key         KeyFunc
+	hasKey      bool            // WithKey was given
+	concurrency ConcurrencyFunc // nil: one at a time
+	constant    int             // the number of WithConcurrency
+	isByTask    bool            // WithConcurrencyFunc was given
+	waiters     int             // per server
+	grace       time.Duration
+	retention   time.Duration
 }
 
 // quarterOfWorkers is the value of config.waiters for a quarter of the server's workers.
@@ -90,7 +98,38 @@ const quarterOfWorkers = -1
 // queues and servers. It is a key of core without an additional prefix, so tasks also exclude other users of the key on
 // the same nodes (core.Locker.Do, a route of httplock), and share its fencing tokens. Without WithKey (the default),
 // only redeliveries of the same task exclude each other.
-func WithKey(key KeyFunc) Option { return func(c *config) { c.key = key } }
+func WithKey(key KeyFunc) Option {
+	return func(c *config) {
+		c.key = key
+		c.hasKey = true
+	}
+}
+
+// A ConcurrencyFunc returns how many tasks with the key of t may run at a time, 1 to [semaphore.MaxPermits]. After an
+// error the task is not run, and counts as failed.
+type ConcurrencyFunc func(ctx context.Context, t *asynq.Task) (int, error)
+
+// WithConcurrency lets k tasks with the same key (WithKey) run at a time, across types, queues and servers, instead of
+// one: at most two imports per customer, at most five calls to an API. It is a semaphore (package core/semaphore) on the
+// key, and its rules hold: a caller of core.Locker.Do on the key counts as one, and while servers with different k run, as
+// during a release, no more tasks run than the largest k. Redeliveries of a task still exclude each other, and its
+// completion is remembered as without the option. [Cooldown] keeps the slot of the task taken, not the key. The default
+// is 1.
+func WithConcurrency(k int) Option {
+	return func(c *config) {
+		c.concurrency = func(context.Context, *asynq.Task) (int, error) { return k, nil }
+		c.constant = k
+	}
+}
+
+// WithConcurrencyFunc is WithConcurrency with a number that depends on the task, such as one for each plan of a customer.
+func WithConcurrencyFunc(k ConcurrencyFunc) Option {
+	return func(c *config) {
+		c.concurrency = k
+		c.constant = 1
+		c.isByTask = true
+	}
+}
 
 // WithWaiters sets how many tasks may wait in place for held keys on each server, 0 or more, but never all of its
 // workers. Other tasks with a held key are given back to asynq; last attempts wait without a place. The default is a
@@ -109,6 +148,11 @@ func WithRetention(d time.Duration) Option { return func(c *config) { c.retentio
 // check records each option that is out of range.
 func (c *config) check(f *faults.List) {
 	f.Check(c.key == nil, "the key function is nil (ByPayloadField and ByHeader need a name)")
+	f.Check(c.isByTask && c.concurrency == nil, "the function of WithConcurrencyFunc is nil")
+	isLimited := c.concurrency != nil
+	outOfRange := c.constant < 1 || c.constant > semaphore.MaxPermits
+	f.Check(isLimited && outOfRange, "WithConcurrency(%d): must be between 1 and %d", c.constant, semaphore.MaxPermits)
+	f.Check(isLimited && !c.hasKey, "WithConcurrency needs WithKey: it says how many tasks of a key may run at a time")
 	f.Check(c.waiters < 0 && c.waiters != quarterOfWorkers, "WithWaiters(%d): must not be negative", c.waiters)
 	f.Check(c.grace < 0, "WithGrace(%v): must not be negative", c.grace)
 }

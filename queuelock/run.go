@@ -10,7 +10,11 @@ type Run struct {
 	Identity string
 	// FencingToken is greater in each later run under the same key (WithKey), or of this task if there is no key. Make
 	// the stores that the handler writes to reject a token smaller than the largest they have seen.
+	// With WithConcurrency, it is greater only in each later run in the same Slot: keep the largest token of each.
 	FencingToken uint64
+	// Slot is the number of the permit under which the handler runs, from 0 to k-1 ([WithConcurrency]); 0 without that
+	// option. No two handlers of a key that run at the same time have the same Slot.
+	Slot int
 }
 
 type runKey struct{}
@@ -22,7 +26,8 @@ func NewContext(ctx context.Context, r Run) context.Context {
 }
 
 // FromContext returns the run that ctx belongs to, in a handler behind a Middleware. core.FromContext returns its
-// lease: the lease of the key if there is one, else the lease of the identity.
+// lease: the lease of the key if there is one, else the lease of the identity. With WithConcurrency, the key has no lease of
+// one holder, and core.FromContext returns none.
 func FromContext(ctx context.Context) (Run, bool) {
 	r, ok := ctx.Value(runKey{}).(Run)
 	return r, ok

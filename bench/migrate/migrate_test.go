@@ -337,3 +337,34 @@ func TestAsynq(t *testing.T) {
 		t.Errorf("one that is completed runs again: %s", <-charged)
 	}
 }
+
+// At most three pay at a time.
+func TestSemaphore(t *testing.T) {
+	locker := lockerOn(t, testutil.NewServers(t, 1)[0].Client())
+	limit, err := semaphoreNew(locker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	arrived, leave := make(chan struct{}), make(chan struct{})
+	pay = func(context.Context, int) error {
+		arrived <- struct{}{}
+		<-leave
+		return nil
+	}
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			if err := semaphoreAfter(t.Context(), limit); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	for range 3 {
+		testutil.Receive(t, arrived)
+	}
+	if err := limit.TryDo(t.Context(), "payments-api", func(context.Context) error { return nil }); !errors.Is(err, core.ErrHeld) {
+		t.Errorf("a fourth: %v", err)
+	}
+	close(leave)
+	all.Wait()
+}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/inside"
+	"github.com/lockkit/lockkit/core/internal/slot"
 )
 
 func (a *app) ls() *cli.Command {
@@ -25,7 +26,8 @@ func (a *app) ls() *cli.Command {
 			"Quote it for the shell.\n" +
 			"Without one, all locks under the prefix are listed. " +
 			"Nodes are read by SCAN, which looks at every name on them. Also listed is\n" +
-			"what some nodes have a lease of: show says more.",
+			"what some nodes have a lease of: show says more.\n" +
+			"The slots of a semaphore follow its key, and PATTERN is a glob on that key: api, slot 2 of api.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Len() > 1 {
 				return usagef("ls takes one pattern: quote it, so that the shell leaves it alone")
@@ -46,7 +48,9 @@ type lsJSON struct {
 
 type lockJSON struct {
 	Key    string      `json:"key"`
-	State  string      `json:"state"` // held, partial or unknown, as in the output of show
+	SlotOf string      `json:"slot_of,omitempty"` // the key of the semaphore, if the lock is one of its slots
+	Slot   int         `json:"slot,omitempty"`    // the number of that slot; slot 0 is the key of the semaphore
+	State  string      `json:"state"`             // held, partial or unknown, as in the output of show
 	Holder *holderJSON `json:"holder,omitempty"`
 	LeftMS int64       `json:"left_ms,omitempty"`
 	Nodes  []int       `json:"nodes"` // nodes with the holder's lease; without a holder, nodes with any lease
@@ -103,12 +107,12 @@ func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, ma
 
 	nodesOf := map[string][]core.KeyOnNode{} // by key
 	unread := f.scanNodes(ctx, scan{
-		patterns: f.keys.Resources(pattern),
+		patterns: f.patternsOf(pattern),
 		query:    readLock,
 		visit: func(r reading) {
 			kind, key := f.keys.Kind(r.name)
 			n := parse(r.reply.(*redis.StringCmd).Val(), r.serverTime)
-			if kind != "lock" || n.Holder == nil {
+			if kind != "lock" || n.Holder == nil || isSlotOfAnother(key, pattern) {
 				return
 			}
 
@@ -123,7 +127,7 @@ func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, ma
 	})
 
 	var states []*keyState
-	for _, key := range slices.Sorted(maps.Keys(nodesOf)) {
+	for _, key := range slices.SortedFunc(maps.Keys(nodesOf), compareSlots) {
 		nodes := nodesOf[key]
 
 		for i, err := range unread {
@@ -146,8 +150,11 @@ func (s *keyState) holderNodes() []int {
 }
 
 func (s *keyState) toLockJSON() lockJSON {
+	slotOf, number, _ := slot.Parse(s.Key)
 	return lockJSON{
 		Key:    s.Key,
+		SlotOf: slotOf,
+		Slot:   number,
 		State:  s.State,
 		Holder: newHolderJSON(s.Holder),
 		LeftMS: s.Left.Milliseconds(),
@@ -171,7 +178,7 @@ func (s *keyState) row() []string {
 	}
 
 	nodes := fmt.Sprintf("%d/%d", len(s.holderNodes()), len(s.Nodes))
-	return []string{quoteIfNeeded(s.Key), s.State, holder, token, heldFor, left, nodes}
+	return []string{lockName(s.Key), s.State, holder, token, heldFor, left, nodes}
 }
 
 // reportUnread prints a warning for each node that was not read. It returns an error if there is such a node.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/semaphore"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -175,6 +177,51 @@ func TestLsOfManyKeys(t *testing.T) {
 		}
 		if n := d.nodes[0].Calls()["SCAN"] - scans; n > keys/scanBatch+2 {
 			t.Errorf("%d times SCAN", n)
+		}
+	})
+}
+
+// The slots of a semaphore are listed behind its key, in the order of their numbers, also with a pattern on the key.
+func TestLsGroupsSlots(t *testing.T) {
+	atDesk(t, 1, func(t *testing.T, d *desk) {
+		l := d.service()
+		limit, err := semaphore.New(l, 12)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 12 {
+			if _, err := limit.TryAcquire(t.Context(), "api"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		d.acquire(l, "apis")
+		d.acquire(l, "b:api")
+		permit, err := limit.TryAcquire(t.Context(), "b:api")
+		if err != nil || permit.Slot() == 0 {
+			t.Fatalf("slot 0 is taken, and others are free: %v", err)
+		}
+
+		names := func(out string) (first []string) {
+			for line := range strings.Lines(out) {
+				name, _, _ := strings.Cut(line, "  ")
+				first = append(first, strings.TrimSpace(name))
+			}
+			return first[1:]
+		}
+		want := []string{"api"}
+		for i := range 11 {
+			want = append(want, fmt.Sprintf("slot %d of api", i+1))
+		}
+		if got := names(d.well("ls", "api")); !slices.Equal(got, want) {
+			t.Errorf("ls api: %q", got)
+		}
+		other := fmt.Sprintf("slot %d of b:api", permit.Slot())
+		if got := names(d.well("ls")); !slices.Equal(got, append(want, "apis", "b:api", other)) {
+			t.Errorf("ls: %q", got)
+		}
+		got := decoded[lsJSON](t, d.well("ls", "api", "-o", "json"))
+		if len(got.Locks) != 12 || got.Locks[3].SlotOf != "api" || got.Locks[3].Slot != 3 || got.Locks[0].SlotOf != "" {
+			t.Errorf("%+v", got)
 		}
 	})
 }

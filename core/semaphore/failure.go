@@ -1,0 +1,81 @@
+package semaphore
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// A failure collects the errors of slots that were not granted. All are *core.OpError, because core returns no others
+// for an acquisition.
+type failure struct {
+	held        *core.OpError // of a slot that was taken; of several, the first that may be free
+	unavailable *core.OpError // of a slot about which too few nodes answered; the last
+	ended       *core.OpError // the end of the caller's context or of the Locker, or a completed key; the first
+	deadline    error         // the error of the caller's context, if its deadline ended a wait for a known reason
+}
+
+// add adds the error of a slot; nil adds nothing.
+func (f *failure) add(err error) {
+	op, isOpError := errors.AsType[*core.OpError](err)
+	if isOpError {
+		f.deadline = cmp.Or(op.Ended, f.deadline)
+	}
+	switch core.ClassOf(err) {
+	case core.ClassNone:
+	case core.ClassHeld:
+		isSooner := f.held == nil || op.RetryAfter > 0 && op.RetryAfter < f.held.RetryAfter
+		if isSooner {
+			f.held = op
+		}
+	case core.ClassUnavailable:
+		f.unavailable = op
+	default:
+		f.ended = cmp.Or(f.ended, op)
+	}
+}
+
+// isHeld reports whether every slot that has answered was taken.
+func (f *failure) isHeld() bool { return f.ended == nil && f.unavailable == nil }
+
+// isDone reports whether the key is completed.
+func (f *failure) isDone() bool { return f.ended != nil && core.ClassOf(f.ended) == core.ClassDone }
+
+// ofTry returns the error of a call that does not wait. It does not say that the key is held if a slot may be free.
+func (f *failure) ofTry(key string, k int) error {
+	return f.withReason(cmp.Or(f.unavailable, f.held), key, k)
+}
+
+// ofWait returns the error of a call that waited.
+func (f *failure) ofWait(key string, k int) error {
+	return f.withReason(cmp.Or(f.held, f.unavailable), key, k)
+}
+
+// withReason returns the error of a call, given why no slot was granted as far as is known. If the deadline of the
+// caller's context ended the call, the error says both.
+func (f *failure) withReason(reason *core.OpError, key string, k int) error {
+	var op core.OpError
+	switch {
+	case f.ended == nil && reason == nil:
+		// A method of the caller's context ended the goroutines that asked.
+		op = core.OpError{Op: core.OpAcquire, Err: core.ErrUnavailable}
+	case f.ended == nil:
+		op = *reason
+		op.Ended = f.deadline
+	case reason != nil && errors.Is(f.ended, context.DeadlineExceeded):
+		op = *reason
+		op.Ended = cmp.Or(f.deadline, f.ended.Detail, f.ended.Err)
+	default:
+		op = *f.ended
+	}
+
+	op.Key = key
+	isPlain := k == 1 || op.Detail != nil
+	if op.Err == core.ErrHeld && !isPlain { //nolint:errorlint // Err is the sentinel itself
+		op.Detail = fmt.Errorf("%w: no slot of %d is free", core.ErrHeld, k)
+	}
+	return &op
+}

@@ -1,0 +1,235 @@
+package semaphore
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/slot"
+)
+
+const (
+	// A call waits in the queues of narrowest slots, later of twice as many, and of widest at most. It asks each of them
+	// about once a second, even if nothing happens.
+	narrowest, widest = 2, 8
+
+	// The pause before a call looks further grows from the first to the second.
+	firstPause, longestPause = 50 * time.Millisecond, time.Second
+
+	// maxBatch limits how many slots a call tries at once.
+	maxBatch = 32
+)
+
+// A search is a call in progress. It asks for slots until one is granted. Only the goroutine of the call uses it, apart
+// from the last fields.
+//
+// The first grant wins, and the other waits are cancelled. If another slot is granted all the same, the goroutine that
+// asked for it gives it back.
+type search struct {
+	*Semaphore
+	op  slot.Operation
+	key string
+
+	waitCtx context.Context    // ends the waits, but no lease
+	cancel  context.CancelFunc // ends waitCtx
+
+	first   int   // the slot that was tried first; -1 if none was
+	asked   []int // the slots that the call waits for, or that have refused it for good
+	looked  []int // other slots that it has tried since it waits
+	width   int   // the number of queues that the call waits in, if there are as many slots
+	waiting int   // waits in progress
+	trying  int   // tries in progress
+	failure failure
+
+	// The goroutines that ask use these fields.
+	isDecided atomic.Bool // a grant goes to the caller, or the call has failed
+	answers   chan answer // it has room for the answers of all goroutines
+}
+
+// A grant is a slot that was granted.
+type grant struct {
+	slot  int
+	lease *core.Lease
+}
+
+// newSearch returns the search of an operation.
+func newSearch(s *Semaphore, op slot.Operation, key string) *search {
+	waitCtx, cancel := op.Until()
+	return &search{
+		Semaphore: s,
+		op:        op,
+		key:       key,
+		waitCtx:   waitCtx,
+		cancel:    cancel,
+		first:     -1,
+		width:     narrowest,
+		answers:   make(chan answer, widest+maxBatch),
+	}
+}
+
+// run returns the first slot that is granted, or the error of the call. If try is set, it does not wait.
+func (c *search) run(try bool) (grant, error) {
+	// With one slot there is nothing to choose.
+	if c.k == 1 && !try {
+		return c.wait()
+	}
+
+	// A free slot costs one request to each node.
+	c.first = c.memory.EnterFirst(c.key, c.k)
+	a := c.ask(c.first, true)
+	c.failure.add(a.err)
+	switch {
+	case a.lease != nil:
+		return a.grant, nil
+	case try:
+		return c.tryOthers()
+	case c.failure.ended != nil:
+		return grant{}, c.failure.ofWait(c.key, c.k)
+	default:
+		return c.wait()
+	}
+}
+
+// tryOthers tries the other slots in batches, until one is granted, or each has refused the call.
+func (c *search) tryOthers() (grant, error) {
+	c.asked = append(c.asked, c.first)
+	for size := narrowest; c.failure.isHeld() && len(c.asked) < c.k; size = min(2*size, maxBatch) {
+		for range min(size, c.k-len(c.asked)) {
+			i := c.memory.EnterAnother(c.key, c.k, c.asked)
+			c.asked = append(c.asked, i)
+			c.start(i, true)
+		}
+
+		// Grants besides the first are given back before the call returns, so that the next call does not meet them.
+		var first grant
+		for c.trying > 0 {
+			a := c.receive()
+			if a.lease != nil {
+				first = a.grant
+			}
+		}
+		if first.lease != nil {
+			return first, nil
+		}
+	}
+	return grant{}, c.failure.ofTry(c.key, c.k)
+}
+
+// wait waits in the queues of slots, of more as time passes, until one is granted.
+func (c *search) wait() (grant, error) {
+	for range c.width {
+		c.waitForAnother()
+	}
+
+	pause := firstPause
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+
+	for c.waiting > 0 && !c.failure.isDone() {
+		select {
+		case <-timer.C:
+			c.lookFurther()
+			pause = min(2*pause, longestPause)
+			timer.Reset(pause)
+
+		case a := <-c.answers:
+			c.record(a)
+			if a.lease != nil {
+				return a.grant, nil
+			}
+
+			// If its cooldown lasts longer than the call may wait, a slot refuses the call at once. Others may not.
+			refusedForGood := !a.isTry && core.ClassOf(a.err) == core.ClassHeld && c.waitCtx.Err() == nil
+			if refusedForGood {
+				c.waitForAnother()
+			}
+		}
+	}
+
+	// A slot may have been granted at the same moment.
+	failed := c.isDecided.CompareAndSwap(false, true)
+	if failed {
+		return grant{}, c.failure.ofWait(c.key, c.k)
+	}
+	for {
+		a := c.receive()
+		if a.lease != nil {
+			return a.grant, nil
+		}
+	}
+}
+
+// waitForAnother makes the call wait in the queue of one more slot, if there is one. It leaves out the slot that was
+// tried first as long as there are others.
+func (c *search) waitForAnother() {
+	not := c.asked
+	left := c.k - len(not)
+	hasOthers := left > 1 && c.first >= 0 && !slices.Contains(not, c.first)
+	switch {
+	case left == 0:
+		return
+	case hasOthers: // the slot that was tried first
+		not = append(slices.Clone(not), c.first)
+	}
+
+	i := c.memory.EnterAnother(c.key, c.k, not)
+	c.asked = append(c.asked, i)
+	c.start(i, false)
+}
+
+// lookFurther makes the call wait in twice as many queues. Once it waits in enough of them, it tries other slots instead,
+// in turn: no node notifies the call of a free slot for which it does not wait.
+func (c *search) lookFurther() {
+	if c.width < widest {
+		for range c.width {
+			c.waitForAnother()
+		}
+		c.width *= 2
+		return
+	}
+
+	if c.trying > 0 { // the nodes have not answered the tries before
+		return
+	}
+
+	for range widest {
+		not := slices.Concat(c.asked, c.looked)
+		if len(not) == c.k {
+			c.looked = nil // they are tried again
+			return
+		}
+
+		i := c.memory.EnterAnother(c.key, c.k, not)
+		c.looked = append(c.looked, i)
+		c.start(i, true)
+	}
+}
+
+// receive waits for the next answer, and records it.
+func (c *search) receive() answer {
+	a := <-c.answers
+	c.record(a)
+	return a
+}
+
+// record records an answer.
+func (c *search) record(a answer) {
+	if a.isTry {
+		c.trying--
+	} else {
+		c.waiting--
+	}
+
+	if a.panicked != nil {
+		panic(a.panicked)
+	}
+	c.failure.add(a.err)
+}
+
+// end ends the waits that are left when the call has its result.
+func (c *search) end() {
+	c.isDecided.Store(true)
+	c.cancel()
+}
