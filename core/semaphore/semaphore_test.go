@@ -153,7 +153,7 @@ func TestSlotZeroIsTheKey(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
 		one := permits(t, l, 1, 1)
 		if _, err := l.TryAcquire(t.Context(), key); !errors.Is(err, core.ErrHeld) {
-			t.Errorf("the lock beside a permit of one: %v", err)
+			t.Fatalf("the lock beside a permit of one: %v", err)
 		}
 		release(t, one...)
 
@@ -328,6 +328,10 @@ func TestWinnerOutlivesTheOtherWaits(t *testing.T) {
 		release(t, held[2])
 		got := <-waiter
 		permit := must(got.permit, got.err)
+		time.Sleep(10 * rtt)
+		if left := queues(l, 4); left != nil {
+			t.Errorf("still waits in the queues of slots %v", left)
+		}
 		time.Sleep(time.Minute)
 		if err := permit.Context().Err(); err != nil {
 			t.Errorf("the permit has ended: %v, %v", err, context.Cause(permit.Context()))
