@@ -153,7 +153,7 @@ func TestSlotZeroIsTheKey(t *testing.T) {
 	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
 		one := permits(t, l, 1, 1)
 		if _, err := l.TryAcquire(t.Context(), key); !errors.Is(err, core.ErrHeld) {
-			t.Errorf("the lock beside a permit of one: %v", err)
+			t.Fatalf("the lock beside a permit of one: %v", err)
 		}
 		release(t, one...)
 
@@ -328,6 +328,10 @@ func TestWinnerOutlivesTheOtherWaits(t *testing.T) {
 		release(t, held[2])
 		got := <-waiter
 		permit := must(got.permit, got.err)
+		time.Sleep(10 * rtt)
+		if left := queues(l, 4); left != nil {
+			t.Errorf("still waits in the queues of slots %v", left)
+		}
 		time.Sleep(time.Minute)
 		if err := permit.Context().Err(); err != nil {
 			t.Errorf("the permit has ended: %v, %v", err, context.Cause(permit.Context()))
@@ -878,7 +882,7 @@ func TestObserver(t *testing.T) {
 		name := slot.Name(key, permit.Slot())
 		want("acquire api calls false", "hold "+name+" calls false", "acquire ended none true")
 
-		time.Sleep(ttl/3 + ttl/6)
+		time.Sleep(3 * time.Second) // one renewal is due, after a third of the TTL
 		want("renew "+name+" calls false", "renew ended none false")
 		release(t, permit)
 		want("hold ended invalid false", "release "+name+" calls false", "release ended none false")
