@@ -1,4 +1,4 @@
-// Package fenced tells the adapters what an error of package core/fence means for the work of a handler that returned
+// Package fenced tells the adapters how an error of package core/fence ends the work of the handler that returned
 // it.
 package fenced
 
@@ -9,9 +9,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// IsDone reports whether err says that the work of ctx is recorded as done in the database. The record of a step of the
-// work, or of other work, does not count. Nor does a record that is joined with another error, because the handler has
-// failed at something else then.
+// IsDone reports whether err says that the work of ctx is recorded as done in the database. The record of a step of
+// the work, or of other work, does not count. Nor does a record that is joined with another error, because the
+// handler has failed at something else then.
 func IsDone(ctx context.Context, err error) bool {
 	work, isNamed := core.Work(ctx)
 	if !isNamed {
@@ -20,9 +20,12 @@ func IsDone(ctx context.Context, err error) bool {
 
 	for ; err != nil; err = errors.Unwrap(err) {
 		op, isOpError := err.(*core.OpError) //nolint:errorlint // the loop unwraps, but not joined errors
-		if isOpError {
-			return op.Op == core.OpOnce && op.Err == core.ErrDone && op.Key == work //nolint:errorlint // the sentinel itself
+		if !isOpError {
+			continue
 		}
+
+		isDone := op.Err == core.ErrDone //nolint:errorlint // the sentinel itself
+		return isDone && op.Op == core.OpOnce && op.Key == work
 	}
 	return false
 }
