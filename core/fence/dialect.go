@@ -156,7 +156,7 @@ CREATE TABLE lockkit_fence (
 -- The work that is done.
 CREATE TABLE lockkit_once (
     id         bytea  PRIMARY KEY, -- SHA-256 of the identity of the work
-    token      bigint NOT NULL,    -- fencing token of the run that did it; 0 if it had none
+    token      bigint NOT NULL,    -- fencing token of the run that did it, 0 if it had none
     run        bytea  NOT NULL,    -- random, differs for each run
     result     bytea,
     expires_at bigint NOT NULL
@@ -173,7 +173,7 @@ CREATE TABLE lockkit_fence (
 -- The work that is done.
 CREATE TABLE lockkit_once (
     id         BINARY(32) NOT NULL PRIMARY KEY, -- SHA-256 of the identity of the work
-    token      BIGINT     NOT NULL,             -- fencing token of the run that did it; 0 if it had none
+    token      BIGINT     NOT NULL,             -- fencing token of the run that did it, 0 if it had none
     run        BINARY(16) NOT NULL,             -- random, differs for each run
     result     MEDIUMBLOB NULL,
     expires_at BIGINT     NOT NULL,
@@ -190,7 +190,7 @@ CREATE TABLE lockkit_fence (
 -- The work that is done.
 CREATE TABLE lockkit_once (
     id         BLOB    NOT NULL PRIMARY KEY, -- SHA-256 of the identity of the work
-    token      INTEGER NOT NULL,             -- fencing token of the run that did it; 0 if it had none
+    token      INTEGER NOT NULL,             -- fencing token of the run that did it, 0 if it had none
     run        BLOB    NOT NULL,             -- random, differs for each run
     result     BLOB,
     expires_at INTEGER NOT NULL

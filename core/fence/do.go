@@ -147,7 +147,7 @@ func (s *Store) repeat(ctx context.Context, lease *core.Lease, try func() (endin
 
 // pause waits before the transaction after the n-th one, longer each time. It returns false if ctx has ended.
 func pause(ctx context.Context, n int) bool {
-	longest := min(5*time.Millisecond<<n, 200*time.Millisecond)
+	longest := min(5*time.Millisecond<<min(n, 10), 200*time.Millisecond)
 	timer := time.NewTimer(longest/2 + rand.N(longest/2))
 	defer timer.Stop()
 

@@ -12,7 +12,7 @@ const (
 	kindOther      kind = iota
 	kindRolledBack      // the transaction has failed because of others, and can be repeated
 	kindRefused         // the transaction cannot be committed as it is
-	kindNoTable         // a table is missing
+	kindNoTable         // a table or a column is missing
 	kindSyntax          // the server does not know this dialect of SQL
 )
 
@@ -80,7 +80,7 @@ func kindOfState(state string) kind {
 		return kindOther
 	case state == "40001", state == "40P01": // serialization failure, deadlock
 		return kindRolledBack
-	case state == "42P01":
+	case state == "42P01", state == "42703": // a table or a column is missing
 		return kindNoTable
 	case state == "42601", state == "42883", state == "42704": // syntax, undefined function, undefined object
 		return kindSyntax

@@ -350,8 +350,11 @@ func TestCleanOfMany(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
 		tx := b.begin(sql.LevelDefault)
 		for i := range 250 {
-			id := fmt.Sprintf("%032d", i)
-			if _, err := tx.Exec("INSERT INTO lockkit_fence (id, token, checked_at) VALUES ('" + id + "', 1, 1)"); err != nil {
+			id := fmt.Sprintf("X'%064x'", i)
+			if b.dialect == fence.PostgreSQL {
+				id = fmt.Sprintf(`'\x%064x'`, i)
+			}
+			if _, err := tx.Exec("INSERT INTO lockkit_fence (id, token, checked_at) VALUES (" + id + ", 1, 1)"); err != nil {
 				t.Fatal(err)
 			}
 		}
