@@ -46,7 +46,7 @@ VULNDB ?=
 VULN ?=
 
 # The modules beside this one, but for tools, which has no code.
-NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod)))
+NESTED := $(filter-out tools,$(patsubst %/go.mod,%,$(wildcard */go.mod */*/go.mod */*/*/go.mod)))
 
 # The race detector leaves out the Lua interpreter of embedded nodes, which runs in one goroutine at a time: that
 # and a lazier garbage collector save a third of the CPU. What `vet` looks at is not looked at again. Programs without
@@ -93,7 +93,7 @@ if [ -n "$$missing" ]; then
 	echo "installing with apt-get:$$missing"
 	$$as_root apt-get update
 	$$as_root env DEBIAN_FRONTEND=noninteractive $$install
-	for server in redis-server prometheus etcd postgresql; do
+	for server in redis-server prometheus etcd postgresql mariadb; do
 		[[ "$$missing" == *"$$server"* ]] || continue
 		if [ -d /run/systemd/system ]; then
 			$$as_root systemctl disable --now "$$server" || true
@@ -180,7 +180,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd and PostgreSQL
+campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose fence ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -524,6 +524,18 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go test ./choose -count=1
 	go run ./choose -docs ../../docs
 
+.PHONY: fence
+fence: ## core/fence on PostgreSQL, MariaDB and SQLite; installs what it needs with apt-get
+	@missing=
+	command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
+	command -v mariadbd >/dev/null || test -x /usr/sbin/mariadbd || missing+=" mariadb-server"
+	elsewhere="Install PostgreSQL (https://www.postgresql.org/download/) and MariaDB (https://mariadb.org/download/),
+	with initdb, postgres, mariadb-install-db and mariadbd on PATH"
+	$(install-missing)
+	echo "==> fence: core/fence on SQLite, and on a PostgreSQL and a MariaDB of its own"
+	cd core/fence/databases
+	LOCKKIT_FENCE=required go test -vet=off -count=1 -timeout 15m -v . | $(quiet)
+
 .PHONY: microbench
 microbench: tools ## an HTTP request beside other lockers
 	@echo "==> microbench: an HTTP request beside other lockers"
@@ -601,7 +613,7 @@ demo-queue: ## run the queue example: asynq tasks; workers that are killed, a ho
 	@go run ./examples/queue
 
 .PHONY: demo-fencedsql
-demo-fencedsql: ## run the example of fencing tokens in SQL, which builds a database
+demo-fencedsql: ## a database that refuses a handler that is late, and books each task once
 	@cd examples/drivers && go run ./fencedsql
 
 .PHONY: demo-routers

@@ -92,6 +92,9 @@ func joinLoss(err, loss error, cancelled bool) error {
 // release. If key is done, the error matches ErrDone and carries the record. fn may write the record, with a result, by
 // calling Complete on the lease of its context; OnceResult does that for it.
 //
+// If ctx does not name the work that is done in it ([Locker.WithWork]), the context of fn names it: by the key prefix and
+// the key.
+//
 // If fn returns an error, the key is released, nothing is recorded, and Once returns that error. If fn returns nil
 // but the record could not be written, the error is the error of Complete. With ErrLost, another caller may have run
 // fn since (and this run may still come to count). With ErrUnavailable, it is open whether the run counts: the next
@@ -143,7 +146,7 @@ func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]by
 			lease.Release(ctx)
 		}
 	}()
-	result, err = fn(&lease.ctx)
+	result, err = fn(lease.workContext())
 
 	// fn itself may have completed the lease.
 	_, completed := lease.recordedResult()

@@ -48,7 +48,9 @@
 //
 // A process can be paused between looking at its context and acting. Make the store reject a write whose fencing
 // token is smaller than the largest it has seen. Effects are not exactly-once: if a process dies after the work but
-// before recording it, the work is repeated. Assumptions, limits and tests: docs/guarantees.md.
+// before recording it, the work is repeated. Package core/fence does both for effects in PostgreSQL, MariaDB and SQLite:
+// it checks the token and records the work in the transaction that has the effect. Assumptions, limits and tests:
+// docs/guarantees.md.
 //
 // # Errors
 //

@@ -45,6 +45,9 @@ const (
 	LossMaxHold   LossReason = "max_hold" // MaxHold, or Extend, ended it
 	LossClosed    LossReason = "closed"   // the Locker was closed
 	LossRevoked   LossReason = "revoked"  // an operator ended it: see package admin
+	// LossStale: a store has seen a greater fencing token of the key, so a later lease has been at work. Only the errors
+	// of package fence have it.
+	LossStale LossReason = "stale"
 )
 
 // A Record is a completion record: the proof that a key is done.

@@ -61,13 +61,31 @@ func TestHouse(t *testing.T) {
 		}
 	}
 
-	// Core may import all of them, and admin and semaphore may import core. Of core's packages, only lockctl imports admin.
-	for dir, above := range map[string][]string{".": {}, "admin": {"core"}, "semaphore": {"core"}, "lockctl": {"core", "core/admin"}} {
+	// Core may import all of them, and admin, semaphore and fence may import core. Of core's packages, only lockctl imports
+	// admin and fence.
+	for dir, above := range map[string][]string{
+		".": {}, "admin": {"core"}, "semaphore": {"core"}, "fence": {"core"}, "lockctl": {"core", "core/admin", "core/fence"},
+	} {
 		for _, imported := range must(build.ImportDir(dir, 0)).Imports {
 			if other, ours := strings.CutPrefix(imported, module); ours && strings.HasPrefix(other, "core") && !strings.HasPrefix(other, "core/internal/") && !slices.Contains(above, other) {
 				t.Errorf("%s imports %s, which is not below it", dir, imported)
 			}
 		}
+	}
+}
+
+// Package fence imports only core and the standard library: no driver of a database, and no client of Redis of its own.
+func TestImportsOfFence(t *testing.T) {
+	t.Parallel()
+	imports := must(build.ImportDir("fence", 0)).Imports
+	for _, imported := range imports {
+		first, _, _ := strings.Cut(imported, "/")
+		if strings.Contains(first, ".") && imported != module+"core" {
+			t.Errorf("fence imports %s", imported)
+		}
+	}
+	if !slices.Contains(imports, module+"core") {
+		t.Errorf("fence imports %q", imports)
 	}
 }
 

@@ -118,6 +118,15 @@ func (lease *Lease) Key() string {
 	return lease.attempt.lock.Key
 }
 
+// KeyPrefix returns the prefix of the Locker that acquired the lease: see WithKeyPrefix. It returns "" if the Lease was
+// not made by Acquire.
+func (lease *Lease) KeyPrefix() string {
+	if !lease.valid() {
+		return ""
+	}
+	return lease.attempt.p.Prefix
+}
+
 // FencingToken returns a number greater than every token reported for the key before this lease was requested. Pass
 // it with each write to a store that rejects a token smaller than the largest it has seen. Tokens begin with the
 // microseconds since 1970, so they fit a signed 64-bit column. If the Lease was not made by Acquire, FencingToken

@@ -121,11 +121,13 @@ const (
 	OpReady                  // one call of Ready; only errors name it
 	OpRevoke                 // one revocation by package admin; only errors name it
 	OpForget                 // one completion record dropped by package admin; only errors name it
+	OpCheck                  // one check of a fencing token by package fence; only errors name it
+	OpOnce                   // one record of package fence; only errors name it, with the identity of the work as the key
 )
 
 // String returns the operation's name in lower case.
 func (k OpKind) String() string {
-	return wordAt(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget")
+	return wordAt(k, "acquire", "hold", "renew", "release", "complete", "touch", "inspect", "ready", "revoke", "forget", "check", "once")
 }
 
 // newOpError returns the error of an operation that failed with err, which wraps a sentinel or is the error of a

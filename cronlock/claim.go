@@ -43,6 +43,7 @@ type claim struct {
 
 	isCalled bool  // Call has called the job's function
 	fnErr    error // result of the function; errPanicked until it has returned
+	isStale  bool  // the function has returned the error of a store that refused its fencing token
 }
 
 // newClaim acquires the right to start a run. The error is an [*Error].

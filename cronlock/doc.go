@@ -18,7 +18,8 @@
 //  1. A tick is an instant of the job's schedule, the same on every replica. It is due when the nodes' clocks reach it.
 //  2. A tick is started at most n times; n is 1 unless [AtLeastOnce] sets it. A quorum of nodes records each start
 //     before the function is called. A tick is completed when the function returns. An error completes it too, unless
-//     the run's context ended before the function returned.
+//     the run's context ended before the function returned, or the error is that of a store that has refused the run's
+//     fencing token (package core/fence), which counts as the loss of the lease.
 //  3. A replica needs the job's lease to start a tick. With the lease, it starts the latest due tick, if that tick has
 //     not been started and was not older than the grace when the poll began. All earlier ticks that have not been
 //     started are then superseded: they never start. The default grace is a minute, or three TTLs if that is longer;
@@ -65,6 +66,10 @@
 // whose replica dies during the run is not started again. With AtLeastOnce, a tick may be done twice: its replica may
 // die between the end of the function and the record of that end, or may reach no quorum of nodes before the job's
 // lease ends. Until then the replica tries to record the end, but no longer than Close waits.
+//
+// Package core/fence makes an effect in your own database happen once even so. The run's context names its work
+// ([core.Work]): by the service, the job and the tick, the same for each start of the tick. Each run by hand is work of
+// its own. If the function returns the error that the work is done, the tick is completed without an error.
 //
 // # What follows from the rules
 //

@@ -57,7 +57,7 @@ const (
 	EventNotLeader   core.EventKind = "tick_not_leader"  // another process leads, or none
 	EventUnavailable core.EventKind = "tick_unavailable" // no quorum answered; not while new nodes do not vote yet
 	EventRefused     core.EventKind = "tick_refused"     // for another reason, such as Close
-	EventLost        core.EventKind = "run_lost"         // the lease or the leadership ended before the run
+	EventLost        core.EventKind = "run_lost"         // the lease or leadership ended before the run, or a store refused its token
 	EventUnrecorded  core.EventKind = "run_unrecorded"   // the end was not recorded: the tick may be started again
 )
 

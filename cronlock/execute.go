@@ -3,12 +3,14 @@ package cronlock
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"log/slog"
 	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/internal/fenced"
 	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 )
@@ -36,11 +38,29 @@ func (c *claim) Call() error {
 	// If the function panics, the run counts as interrupted.
 	outcome := onInterruption
 	defer func() { c.advance(outcome) }()
-	c.fnErr = j.fn(c.runCtx)
-	if c.fnErr == nil || c.runCtx.Err() == nil {
+	ctx := c.withWork(c.runCtx)
+	c.fnErr = j.fn(ctx)
+	if fenced.IsDone(ctx, c.fnErr) {
+		c.fnErr = nil
+	}
+
+	// If a store has refused the run's fencing token, the lease was lost, although this process may not have noticed.
+	c.isStale = fenced.IsStale(c.fnErr)
+	hasEnded := c.runCtx.Err() != nil || c.isStale
+	if c.fnErr == nil || !hasEnded {
 		outcome = onCompletion
 	}
 	return errors.Join(c.fnErr, c.lease.Lost())
+}
+
+// withWork returns the context of the function, with the tick as its work: it is the same in each start of the tick. Each
+// run by hand is work of its own.
+func (c *claim) withWork(ctx context.Context) context.Context {
+	s := c.job.service
+	if c.byHand {
+		return s.locker.WithWork(ctx, "cron", s.name, c.job.name, "hand", rand.Text())
+	}
+	return s.locker.WithWork(ctx, "cron", s.name, c.job.name, "tick", stamp(c.tick))
 }
 
 var errPanicked = errors.New("the function panicked")
@@ -116,7 +136,7 @@ func (c *claim) finishRun() (err error) {
 	}
 
 	lost := errors.Join(context.Cause(c.runCtx), c.lease.Lost())
-	if errors.Is(lost, core.ErrLost) {
+	if errors.Is(lost, core.ErrLost) || c.isStale {
 		c.job.event(c.ctx, EventLost)
 	}
 	return err

@@ -88,6 +88,20 @@
 //	_, err := tx.Exec("INSERT INTO payments (…, request) VALUES (…, ?)", run.Identity)
 //	// if that violates UNIQUE, the payment was made before: read it, and respond with it
 //
+// Package core/fence does the same without a column of yours, with the result of the work: the context of a request with
+// an Idempotency-Key names the identity as its work ([core.Work]). If the work is done, that package returns the result
+// that is stored beside the effect, from which the handler writes its response. If the database has seen a greater
+// fencing token, pass the error to [Lost]:
+//
+//	receipt, err := store.Do(r.Context(), db, book)
+//	switch {
+//	case err == nil, errors.Is(err, core.ErrDone): // receipt is the result of this run, or of an earlier one
+//		w.Write(receipt)
+//	case httplock.Lost(r, err): // the middleware responds with 503
+//	default:
+//		http.Error(w, "try again", http.StatusInternalServerError)
+//	}
+//
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask
 // again. The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another
 // encoding.

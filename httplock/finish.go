@@ -53,10 +53,13 @@ func (rs *requestState) finish(w *response, panicked bool) {
 }
 
 // endLeases ends the leases, and records the response if it is an outcome. It returns the error of a lease that was
-// lost before its end.
+// lost before its end, or the loss that the handler has reported.
 func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss error) {
 	leases := rs.leases
 	loss = rs.lostError()
+	if reported := rs.reportedLoss.Load(); reported != nil {
+		loss = cmp.Or(loss, *reported)
+	}
 	rs.leases = nil
 
 	isOutcome := isWhole && !invitesRetry(w.status, w.frozen)

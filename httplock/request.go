@@ -17,7 +17,7 @@ import (
 )
 
 // A requestState is one request on its way through a Middleware. Only the goroutine that serves the request uses it,
-// except for recordForced.
+// except for recordForced and reportedLoss.
 type requestState struct {
 	m   *Middleware
 	gin *gin.Context // nil with net/http
@@ -37,8 +37,9 @@ type requestState struct {
 	// Its Idempotency-Key.
 	idempotent   bool // the request has an Idempotency-Key that counts, or must have one
 	identity     runIdentity
-	replayed     bool        // the response came from the record
-	recordForced atomic.Bool // the handler has called Record; set from any goroutine
+	replayed     bool                  // the response came from the record
+	recordForced atomic.Bool           // the handler has called Record; set from any goroutine
+	reportedLoss atomic.Pointer[error] // of Lost; set from any goroutine
 
 	// Its leases.
 	leases     []*core.Lease   // not ended yet, in the order in which they were acquired: identity, resource

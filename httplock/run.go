@@ -1,6 +1,12 @@
 package httplock
 
-import "context"
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/lockkit/lockkit/core"
+)
 
 // A Run describes one run of a handler. The context of the handler carries it.
 type Run struct {
@@ -24,4 +30,24 @@ func FromContext(ctx context.Context) (Run, bool) {
 // lease.
 func NewContext(ctx context.Context, r Run) context.Context {
 	return context.WithValue(ctx, runKey{}, r)
+}
+
+// Lost reports whether err says that a lease was lost: it matches [core.ErrLost]. If so, the middleware treats the
+// request as one that has lost its lease: the client gets a refusal with status 503 (EventLost) in place of the handler's
+// response, and nothing is recorded. It is for a handler whose store has refused its fencing token (package core/fence),
+// although the middleware has not noticed a loss:
+//
+//	if httplock.Lost(r, err) {
+//		return
+//	}
+//
+// Lost must be called before the handler returns, and may be called from any goroutine. Without a Lock, it only reports.
+func Lost(r *http.Request, err error) bool {
+	if !errors.Is(err, core.ErrLost) {
+		return false
+	}
+	if rs, ok := r.Context().Value(lockKey).(*requestState); ok {
+		rs.reportedLoss.Store(&err)
+	}
+	return true
 }

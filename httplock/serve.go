@@ -224,6 +224,9 @@ func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 	}
 	ctx, stop = join.Contexts(rs.innerCtx, ends...)
 
+	if rs.idempotent {
+		ctx = rs.m.locker.WithWork(ctx, rs.identity.key)
+	}
 	innermost := rs.leases[len(rs.leases)-1]
 	run := Run{Identity: rs.identity.name, FencingToken: innermost.FencingToken()}
 	return NewContext(context.WithValue(ctx, lockKey, rs), run), stop

@@ -37,6 +37,9 @@ func (d *delivery) conclude(ctx context.Context, err error) error {
 		d.report(ctx, EventUnavailable)
 		return d.giveBack(ctx, err)
 
+	case stale: // reported before
+		return d.giveBack(ctx, err)
+
 	// asynq does not deliver the task again.
 	case archived:
 		d.report(ctx, EventArchived)

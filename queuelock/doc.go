@@ -28,8 +28,9 @@
 //  4. A task that was given back is delivered again when asynq next checks for delayed tasks (every 250 ms by default)
 //     and a worker is free. If its key is in a cooldown ([Cooldown]), it is delivered again after the cooldown.
 //  5. If a handler returns nil or asynq.RevokeTask, the completion is recorded before asynq gets the result, unless the
-//     id is foreign. If a handler returns [Cooldown], the task is given back. All other errors go to asynq. If a lease
-//     was lost, the error also matches [core.ErrLost].
+//     id is foreign. If a handler returns [Cooldown], the task is given back. The same happens if it returns the error
+//     of a store that has refused its fencing token (package core/fence), because a later holder has been at work. All
+//     other errors go to asynq. If a lease was lost, the error also matches [core.ErrLost].
 //  6. A tick is one due instant of a schedule. A [Scheduler] makes one task of it, for all replicas together. The
 //     task's id consists of the service, the name of the schedule and the instant.
 //
@@ -48,9 +49,10 @@
 // Tasks do not keep their order: a task that was given back may be overtaken. If order matters, give tasks a sequence
 // number, and check it in the store.
 //
-// For effects that happen exactly once, the store must help. It can commit each effect together with a record of it, or
-// recognize an effect by the task's identity, or reject a fencing token smaller than the largest it has seen
-// ([FromContext] has token and identity). A completed task runs again if it is delivered after the retention, if its id
+// For effects that happen exactly once, the store must help. Package core/fence commits each effect together with a
+// record of it, in your own database. If the handler returns its error that the work is done, the task is recorded as
+// completed. A store can also recognize an effect by the task's identity, or reject a fencing token smaller than the
+// largest it has seen ([FromContext] has token and identity). A completed task runs again if it is delivered after the retention, if its id
 // is foreign, or if its completion could not be recorded. The limits of package core apply: a process that is paused
 // does not notice that its lease has ended, and nodes that lose their memory lose records.
 //
@@ -88,12 +90,15 @@
 //	key completed                   a failure, and an error in the log    EventNoKey
 //	last attempt without lease      archived, and an error in the log     EventArchived
 //	handler returns nil             recorded, then nil
+//	work done, by core/fence        the same
 //	nil, but its context had ended  the same, and a warning in the log    EventNilAfterCancel
 //	nil, but the record fails       nil, and an error in the log          EventUnrecorded
 //	nil, but another got the lease  core.ErrLost, a failure               EventRefused
 //	handler fails or panics         leases released; asynq gets the error
 //	handler returns Cooldown        given back; the key is in a cooldown  EventCooldown
 //	Cooldown, on a last attempt     archived; the key is in a cooldown    EventArchived
+//	token refused, by core/fence    given back                            EventStale
+//	the same, on a last attempt     archived                              EventStale, EventArchived
 //	handler does not return         leases expire after the grace period  EventAbandoned
 //
 // A key is completed if another caller used Complete or Once on it: it is not granted within that caller's retention.
@@ -135,6 +140,9 @@
 // because its completion is not remembered (EventForeignID). If two applications share lock nodes, but not asynq's
 // Redis, the same id means the same task in both. Give them different key prefixes (core.WithKeyPrefix), or pass the
 // application's name to ID.
+//
+// A handler's context names the work ([core.Work]): by the task's identity and its type. With a foreign id it names none,
+// because another task may reuse the id. The handler can then name the work itself ([core.Locker.WithWork]).
 //
 // To drop a task while another task with its key runs, see docs/recipes.md.
 //

@@ -10,7 +10,7 @@ import (
 
 // ErrNotRun matches the error of a delivery that has not called its handler because a key was held ([core.ErrHeld]) or
 // the locks were unavailable ([core.ErrUnavailable], [core.ErrClosed]). It also matches the error of a delivery after
-// its handler returned Cooldown. asynq delivers the task again and counts no retry; on its last attempt, asynq archives
+// its handler returned Cooldown, or the error of a store that refused its fencing token (package core/fence). asynq delivers the task again and counts no retry; on its last attempt, asynq archives
 // it instead.
 var ErrNotRun = errors.New("not run")
 

@@ -14,10 +14,11 @@ const (
 	EventCooldown       core.EventKind = "cooldown"              // a handler returned Cooldown; the task was given back
 	EventNoKey          core.EventKind = "no_key"                // a task had no valid key, or a completed one
 	EventNilAfterCancel core.EventKind = "nil_after_cancel"      // a handler returned nil after its context had ended
-	EventArchived       core.EventKind = "archived_unrun"        // a last attempt had no lease, or returned Cooldown
+	EventArchived       core.EventKind = "archived_unrun"        // a last attempt had no lease, returned Cooldown or was stale
 	EventAbandoned      core.EventKind = "lease_abandoned"       // a handler did not return within the grace period
 	EventUnrecorded     core.EventKind = "completion_unrecorded" // a handler succeeded, and the record failed
 	EventRefused        core.EventKind = "completion_refused"    // a handler succeeded, and its record was rejected
+	EventStale          core.EventKind = "token_stale"           // a store refused a handler's fencing token (core/fence)
 	EventForeignID      core.EventKind = "foreign_id"            // the first task of its type with a foreign id
 	EventTickMissed     core.EventKind = "tick_missed"           // a Scheduler gave up trying to enqueue a tick
 )

@@ -10,6 +10,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/fenced"
 )
 
 // finish ends the leases of a handler that has returned err, and returns the result for asynq.
@@ -27,12 +28,32 @@ func (d *delivery) finish(ctx context.Context, held leases, err error) error {
 	if loss := held.lostError(); loss != nil {
 		err = fmt.Errorf("queuelock: %w; the handler: %w", loss, err)
 	}
-	if !isCooldown {
-		d.transition(onFailure)
-		held.release(ctx)
-		return err
-	}
+	switch {
+	case isCooldown:
+		return d.coolDown(ctx, held, cooldown, err)
 
+	// A later holder has been at work. The task is run again, under a lease with a greater token.
+	case fenced.IsStale(err):
+		d.report(ctx, EventStale)
+		d.transition(d.onStale())
+
+	default:
+		d.transition(onFailure)
+	}
+	held.release(ctx)
+	return d.conclude(ctx, err)
+}
+
+// onStale returns the trigger of a handler whose fencing token a store has refused.
+func (d *delivery) onStale() trigger {
+	if d.lastAttempt {
+		return onLastStale
+	}
+	return onStale
+}
+
+// coolDown ends the leases of a handler that has returned Cooldown, and returns the result for asynq.
+func (d *delivery) coolDown(ctx context.Context, held leases, cooldown *cooldownError, err error) error {
 	if d.lastAttempt {
 		d.transition(onLastCooldown)
 	} else {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/lockkit/lockkit/internal/fenced"
 	"github.com/lockkit/lockkit/internal/join"
 	"github.com/lockkit/lockkit/internal/pause"
 )
@@ -84,7 +85,8 @@ func (d *delivery) runHandler(ctx context.Context, held leases, next asynq.Handl
 	defer context.AfterFunc(ctx, func() { d.abandonAfterGrace(ctx, returnCtx) })()
 
 	run := Run{Identity: d.keys[0], FencingToken: held.innermost().token(), Slot: held[1].permit.Slot()}
-	err = next.ProcessTask(NewContext(handlerCtx, run), d.task)
+	workCtx := d.withWork(handlerCtx)
+	err = next.ProcessTask(NewContext(workCtx, run), d.task)
 	panicked = false
 
 	if ctx.Err() != nil {
@@ -96,7 +98,20 @@ func (d *delivery) runHandler(ctx context.Context, held leases, next asynq.Handl
 			"If the handler left because of that, its work is not done: let it return ctx.Err()",
 			"cause", context.Cause(handlerCtx))
 	}
+	if fenced.IsDone(workCtx, err) { // by an earlier delivery, which could not record the task's completion
+		return nil
+	}
 	return err
+}
+
+// withWork returns the context of a handler, with the task as its work. The type is a part of it, because producers may
+// give tasks of two types the same ID. A foreign id names no work: another task may reuse it, and must not be taken for
+// a repetition.
+func (d *delivery) withWork(ctx context.Context) context.Context {
+	if !d.recordsCompletion {
+		return d.locker.WithWork(ctx)
+	}
+	return d.locker.WithWork(ctx, d.keys[0], d.task.Type())
 }
 
 // abandonAfterGrace lets the leases expire if the handler does not return within the grace period. They are not

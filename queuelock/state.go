@@ -18,6 +18,7 @@ const (
 	contended   // not run, and no failure: a key is held
 	unavailable // not run, and no failure: the lock nodes are out of reach
 	coolingDown // no failure: the handler returned Cooldown
+	stale       // no failure: a store has seen a greater fencing token than the handler's
 	archived    // asynq archives the task, whatever the result
 	keyInvalid  // a failure: nothing can be locked for the task as it is
 	cancelled   // not run, and no failure: the context has ended. If asynq ended it, asynq ignores the result
@@ -44,6 +45,8 @@ const (
 	onFailure                     // the handler returns another error, or panics
 	onCooldown                    // the handler returns Cooldown
 	onLastCooldown                // the handler returns Cooldown on the last attempt
+	onStale                       // the handler returns the error of a store that has refused its fencing token
+	onLastStale                   // the handler returns that on the last attempt
 	onRecorded                    // the completion is recorded, or it is unknown whether it is
 	onRejected                    // the nodes reject the completion
 	triggerCount
@@ -69,6 +72,8 @@ var transitions = [triggerCount][duplicate]state{
 	onFailure:      {impossible, impossible, impossible, impossible, impossible, finished, finished, impossible},
 	onCooldown:     {impossible, impossible, impossible, impossible, impossible, coolingDown, coolingDown, impossible},
 	onLastCooldown: {impossible, impossible, impossible, impossible, impossible, archived, archived, impossible},
+	onStale:        {impossible, impossible, impossible, impossible, impossible, stale, stale, impossible},
+	onLastStale:    {impossible, impossible, impossible, impossible, impossible, archived, archived, impossible},
 	onRecorded:     {impossible, impossible, impossible, impossible, impossible, impossible, impossible, finished},
 	onRejected:     {impossible, impossible, impossible, impossible, impossible, impossible, impossible, rejected},
 }

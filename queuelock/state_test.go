@@ -57,8 +57,10 @@ func follows(h trigger, s state) state {
 		return finished
 	case runs && h == onCooldown:
 		return coolingDown
-	case runs && h == onLastCooldown:
+	case runs && (h == onLastCooldown || h == onLastStale):
 		return archived
+	case runs && h == onStale: // rule 5: it is given back
+		return stale
 	case s == recording && h == onRecorded:
 		return finished
 	case s == recording && h == onRejected:

@@ -61,6 +61,7 @@ func (a *app) commands() []*cli.Command {
 		a.forgetRecord(),
 		a.provision(),
 		a.lowerMaxTTL(),
+		a.fenceSchema(),
 	}
 	for _, c := range commands {
 		// Commands do not inherit these from the root.

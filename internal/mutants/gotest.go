@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -34,8 +36,9 @@ func goTest(
 		args = append(args, "-overlay", overlay)
 	}
 
+	module, pkg := moduleOf(root, pkg)
 	cmd := exec.CommandContext(ctx, "go", append(args, pkg)...)
-	cmd.Dir = root
+	cmd.Dir = module
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	events, err := cmd.Output()
@@ -52,6 +55,19 @@ func goTest(
 		return o, fmt.Errorf("go test %s: %w\n%s%s", pkg, err, stderr.String(), o.output)
 	}
 	return o, nil
+}
+
+// moduleOf returns the directory of the module that has a package of the repository, and the package as seen from there.
+// A nested module cannot be tested from the root.
+func moduleOf(root, pkg string) (dir, inside string) {
+	inside = "."
+	for dir = filepath.Join(root, pkg); dir != root; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, inside
+		}
+		inside = "./" + filepath.Join(filepath.Base(dir), inside)
+	}
+	return root, pkg
 }
 
 // readEvents returns the outcome, given the output of go test -json.

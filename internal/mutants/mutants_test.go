@@ -208,3 +208,30 @@ func TestEntriesThatDoNotFit(t *testing.T) {
 		}
 	}
 }
+
+// A package of a nested module is tested in its module.
+func TestModuleOf(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	for _, dir := range []string{"", "a/nested", "a/nested/b/c"} {
+		if err := os.MkdirAll(filepath.Join(root, dir), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, dir := range []string{"", "a/nested"} {
+		if err := os.WriteFile(filepath.Join(root, dir, "go.mod"), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for pkg, want := range map[string][2]string{
+		".":              {"", "."},
+		"./a":            {"", "./a"},
+		"./a/nested":     {"a/nested", "."},
+		"./a/nested/b/c": {"a/nested", "./b/c"},
+	} {
+		dir, inside := moduleOf(root, pkg)
+		if dir != filepath.Join(root, want[0]) || inside != want[1] {
+			t.Errorf("%s: %s, %s", pkg, dir, inside)
+		}
+	}
+}

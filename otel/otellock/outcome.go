@@ -31,8 +31,8 @@ var (
 	outcomeCompleted   = outcomeLabels{outcome: "completed"}
 )
 
-// lossReasons are the reasons for which a lease is lost. core.LossForgotten is not one of them: only a completion
-// reports it.
+// lossReasons are the reasons for which a lease is lost. core.LossForgotten and core.LossStale are not among them: only
+// a completion reports the first, and only package fence the second.
 var lossReasons = []core.LossReason{
 	core.LossExpired, core.LossTaken, core.LossClock, core.LossMaxHold, core.LossRevoked, core.LossClosed,
 }

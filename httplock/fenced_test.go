@@ -1,0 +1,80 @@
+package httplock
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
+)
+
+// staleToken is the error of package fence that a greater fencing token was seen.
+var staleToken = &core.OpError{Op: core.OpCheck, Key: "k", Err: core.ErrLost, Reason: core.LossStale}
+
+// The work of a request with an Idempotency-Key is its identity. It is the same in each run, whatever the resource's key
+// and the body. A request without the header has the work of its caller's context, here none.
+func TestWorkOfARequest(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+		r := router()
+		r.POST("/orders/:id", m.Lock, func(c *gin.Context) {
+			work, _ := core.Work(c.Request.Context())
+			lease, _ := core.FromContext(c.Request.Context())
+			c.String(500, work+" "+lease.Key()) // not recorded, so that a repetition runs
+		})
+
+		want := "lockkit:" + core.Key(onceKey("POST", "/orders/:id", "k", "1")) + " " + routeKey("/orders/:id", "1")
+		for _, body := range []string{"a", "b"} {
+			if got := call(r, "POST", "/orders/1", body, "Idempotency-Key", "k"); got.body != want {
+				w.Errorf("%q, want %q", got.body, want)
+			}
+		}
+		if got := call(r, "POST", "/orders/1", ""); got.body != " "+routeKey("/orders/:id", "1") {
+			w.Errorf("without an Idempotency-Key: %q", got.body)
+		}
+	})
+}
+
+// A handler whose token a store has refused gets the refusal of a lost lease in place of its response. Nothing is
+// recorded, so a repetition runs.
+func TestStaleTokenIsALoss(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		var runs atomic.Int32
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		r := http.NewServeMux()
+		r.Handle("POST /", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if runs.Add(1) == 1 && !Lost(r, fmt.Errorf("booking: %w", staleToken)) {
+				w.Error("a stale token is no loss")
+			}
+			io.WriteString(rw, "booked")
+		})))
+		call(r, "POST", "/", "", "Idempotency-Key", "k").expect(w, 503, EventLost)
+		call(r, "POST", "/", "", "Idempotency-Key", "k").ok(w, "booked")
+		if n := runs.Load(); n != 2 {
+			w.Errorf("%d runs, want 2", n)
+		}
+	})
+}
+
+// Other errors are none of the middleware's business, and without a Lock nothing happens.
+func TestLostOfOtherErrors(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		r := http.NewServeMux()
+		r.Handle("POST /{id}", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if Lost(r, nil) || Lost(r, errors.New("other")) || Lost(r, core.ErrDone) {
+				w.Error("no loss counts as one")
+			}
+			io.WriteString(rw, "booked")
+		})))
+		call(r, "POST", "/1", "").ok(w, "booked")
+		if !Lost(newRequest("POST", "/1"), staleToken) {
+			w.Error("a stale token is no loss outside of a Lock")
+		}
+	})
+}
