@@ -81,7 +81,7 @@ func (l *Locker) doAll(
 	}
 
 	if p.reentrant {
-		keys, fn = l.underHeldLeases(ctx, keys, fn)
+		keys, fn = underHeldLeases(ctx, l, keys, fn)
 	}
 	if len(keys) == 0 {
 		return fn(ctx)
@@ -97,8 +97,8 @@ func (l *Locker) doAll(
 
 // underHeldLeases returns the keys on which ctx holds no lease, and a function that runs fn under the leases that ctx
 // holds on the others.
-func (l *Locker) underHeldLeases(
-	ctx context.Context, keys []string, fn func(context.Context) error,
+func underHeldLeases(
+	ctx context.Context, l *Locker, keys []string, fn func(context.Context) error,
 ) (missing []string, run func(context.Context) error) {
 	run = fn
 	for _, key := range keys {
@@ -108,7 +108,7 @@ func (l *Locker) underHeldLeases(
 			continue
 		}
 		inner := run
-		run = func(ctx context.Context) error { return outer.runNested(ctx, inner) }
+		run = func(ctx context.Context) error { return runNested(ctx, outer, inner) }
 	}
 	return missing, run
 }

@@ -41,18 +41,18 @@ func (l *Locker) do(
 		return err
 	}
 	if outer, held := l.Holding(ctx, key); held && p.reentrant {
-		return outer.runNested(ctx, fn)
+		return runNested(ctx, outer, fn)
 	}
 	lease, err := l.acquireAs(ctx, key, try, p, errNotReentrant)
 	if err != nil {
 		return err
 	}
-	defer func() { err = lease.releaseAfter(ctx, err) }()
+	defer func() { err = releaseAfter(ctx, lease, err) }()
 	return fn(&lease.ctx)
 }
 
 // runNested runs fn under a lease under which ctx already runs. The caller that acquired the lease releases it.
-func (lease *Lease) runNested(ctx context.Context, fn func(context.Context) error) error {
+func runNested(ctx context.Context, lease *Lease, fn func(context.Context) error) error {
 	if ctx.Err() != nil {
 		return newOpError(OpAcquire, lease.Key(), contextError(ctx))
 	}
@@ -71,7 +71,7 @@ func (lease *Lease) runNested(ctx context.Context, fn func(context.Context) erro
 }
 
 // releaseAfter releases the lease, and joins the error of the function that ran under it with the error of a loss.
-func (lease *Lease) releaseAfter(ctx context.Context, err error) error {
+func releaseAfter(ctx context.Context, lease *Lease, err error) error {
 	released := lease.Release(ctx)
 	if errors.Is(released, ErrLost) {
 		return joinLoss(err, released, lease.ctx.parent.Err() != nil)
@@ -116,7 +116,7 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	_, err = lease.once(ctx, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
+	_, err = once(ctx, lease, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
 	return err
 }
 
@@ -135,27 +135,29 @@ func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context
 	if err != nil {
 		return nil, err
 	}
-	return lease.once(ctx, fn)
+	return once(ctx, lease, fn)
 }
 
 // once runs fn under the lease, and ends the lease: by a completion if fn succeeds, or else by a release.
-func (lease *Lease) once(ctx context.Context, fn func(ctx context.Context) ([]byte, error)) (result []byte, err error) {
+func once(
+	ctx context.Context, lease *Lease, fn func(ctx context.Context) ([]byte, error),
+) (result []byte, err error) {
 	isEnded := false
 	defer func() {
 		if !isEnded { // fn panicked, or its result is too large
 			lease.Release(ctx)
 		}
 	}()
-	result, err = fn(lease.workContext())
+	result, err = fn(workContext(lease))
 
 	// fn itself may have completed the lease.
 	_, completed := lease.recordedResult()
 	switch {
 	case completed:
 	case err != nil:
-		err = lease.releaseAfter(ctx, err)
+		err = releaseAfter(ctx, lease, err)
 	default:
-		err = lease.recordResult(ctx, result)
+		err = recordResult(ctx, lease, result)
 		if errors.Is(err, ErrInvalid) {
 			return result, err
 		}
@@ -174,7 +176,7 @@ const recordAfterCancel = 10 * time.Second
 
 // recordResult completes the lease for the caller of Once, whose context may have ended. It repeats the completion
 // while too few nodes answer.
-func (lease *Lease) recordResult(ctx context.Context, result []byte) error {
+func recordResult(ctx context.Context, lease *Lease, result []byte) error {
 	p, e := lease.attempt.p, lease.attempt.e
 
 	// A cancelled ctx does not stop the attempts to record, but its deadline does, unless the lease is detached from

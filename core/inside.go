@@ -70,6 +70,6 @@ func init() {
 		return &l.e.slots
 	}
 	slot.ReleaseAfter = func(ctx context.Context, lease any, err error) error {
-		return lease.(*Lease).releaseAfter(ctx, err)
+		return releaseAfter(ctx, lease.(*Lease), err)
 	}
 }

@@ -125,7 +125,7 @@ func (l *Locker) look(ctx context.Context, keys []string) []KeyState {
 	for b, all := range positions {
 		looks.Go(func() {
 			for some := range slices.Chunk(all, maxKeysPerLook) {
-				l.lookInto(ctx, b, keys, some, states)
+				lookInto(ctx, l, b, keys, some, states)
 			}
 		})
 	}
@@ -134,7 +134,9 @@ func (l *Locker) look(ctx context.Context, keys []string) []KeyState {
 }
 
 // lookInto sets the states of the keys at some positions, which are keys of one bucket.
-func (l *Locker) lookInto(ctx context.Context, b *node.Bucket, keys []string, positions []int, states []KeyState) {
+func lookInto(
+	ctx context.Context, l *Locker, b *node.Bucket, keys []string, positions []int, states []KeyState,
+) {
 	asked := make([]string, len(positions))
 	for i, at := range positions {
 		asked[i] = keys[at]

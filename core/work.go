@@ -37,7 +37,7 @@ func withWork(ctx context.Context, identity string) context.Context {
 
 // workContext returns the context of a function that Once runs under the lease. Its work is that of the caller, or else
 // the key.
-func (lease *Lease) workContext() context.Context {
+func workContext(lease *Lease) context.Context {
 	if _, isNamed := Work(&lease.ctx); isNamed {
 		return &lease.ctx
 	}
