@@ -436,7 +436,7 @@ var sections = []section{
 		{
 			title: "Tasks in trouble",
 			description: "Archived unrun, no key to be made, handlers that do not return, or return nil " +
-				"after their context ended, completions not recorded, refused or not remembered, " +
+				"after their context ended, stale fencing tokens, completions not recorded, refused or not remembered, " +
 				"ticks of a Scheduler given up.",
 			queries: []query{
 				{
@@ -444,7 +444,7 @@ var sections = []section{
 						"lockkit_name, lockkit_event",
 						"queuelock",
 						"archived_unrun|lease_abandoned|completion_unrecorded|completion_refused|nil_after_cancel|"+
-							"no_key|foreign_id|tick_missed",
+							"no_key|foreign_id|tick_missed|token_stale",
 					),
 					legend: "{{lockkit_name}} {{lockkit_event}}",
 				},
