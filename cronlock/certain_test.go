@@ -126,20 +126,22 @@ func TestNodesAreEmptiedInTurnDuringARun(t *testing.T) {
 func TestStartWithoutAnAnswer(t *testing.T) {
 	for _, most := range []int{1, 2} {
 		bubbleOf(t, fmt.Sprint(most), time.Minute+30*time.Second, func(t *testing.T, w *world) {
-			var r *replica
-			lost := false
+			// The observer is called on goroutines of the replica.
+			var started atomic.Pointer[replica]
+			var lost atomic.Bool
 
 			p := plan{job: []JobOption{AtLeastOnce(most)}}
 			p.core = []core.Option{core.WithObserver(core.Observer{Start: func(ctx context.Context, op core.Op) (context.Context, func(core.Outcome)) {
-				if op.Kind == core.OpComplete && op.Key == r.startKey(at(2*time.Minute), 1) && !lost {
-					lost = true
+				r := started.Load()
+				isStart := r != nil && op.Kind == core.OpComplete && op.Key == r.startKey(at(2*time.Minute), 1)
+				if isStart && lost.CompareAndSwap(false, true) {
 					r.locks.Link.Lose(1000)
 					time.AfterFunc(12*time.Second, func() { r.locks.Link.Lose(0) })
 				}
 				return ctx, nil
 			}})}
 
-			r = w.replica("a", p)
+			started.Store(w.replica("a", p))
 			till(2*time.Minute + 5*time.Second)
 			w.replica("b", plan{job: p.job})
 			till(2*time.Minute + 50*time.Second)
@@ -151,7 +153,7 @@ func TestStartWithoutAnAnswer(t *testing.T) {
 				}
 			}
 
-			if !lost || starts != 1 {
+			if !lost.Load() || starts != 1 {
 				t.Errorf("%d starts: %+v", starts, w.ran())
 			}
 		})
