@@ -29,6 +29,7 @@ type keyState struct {
 	State   string
 	Left    time.Duration // of the lease, or of the cooldown
 	Waiters []int         // length of the queue on each node
+	Slots   []*keyState   // of the semaphore: the slots but the key itself on which any node has a lease
 	Known   bool          // some node stores something for the key
 }
 

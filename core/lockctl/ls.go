@@ -70,7 +70,7 @@ func (a *app) listLocks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	}
 
 	out := lsJSON{Locks: []lockJSON{}, Silent: f.unreadJSON(unread)}
-	t := table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
+	t := newLockTable()
 	for _, s := range states {
 		out.Locks = append(out.Locks, s.toLockJSON())
 		t.add(s.row()...)
@@ -90,6 +90,11 @@ func (a *app) listLocks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 		a.printf("No lock under %s that matches %s is held.", quoteIfNeeded(f.KeyPrefix()), quoteIfNeeded(pattern))
 	}
 	return errors.Join(err, a.reportUnread(f, unread))
+}
+
+// newLockTable returns an empty table of locks; keyState.row makes its rows.
+func newLockTable() table {
+	return table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
 }
 
 // maxLockBytes is the number of bytes of a lock that are read. They include everything but the result of its record.

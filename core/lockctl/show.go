@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/urfave/cli/v3"
@@ -18,7 +20,7 @@ func (a *app) show() *cli.Command {
 		Name:      "show",
 		Usage:     "who holds a key, who waits for it, and what each node says",
 		ArgsUsage: "KEY",
-		Description: "KEY is the key as the service knows it. " +
+		Description: "KEY is the key as the service knows it. The taken slots of its semaphore are listed, too. " +
 			"Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
 			"A log line has only a hash of the key: ls lists the keys there are.",
 		Flags: []cli.Flag{newPartsFlag()},
@@ -36,10 +38,19 @@ func (a *app) show() *cli.Command {
 }
 
 func (a *app) showKey(ctx context.Context, cmd *cli.Command, f *fleet, key string) error {
+	// The slots are read at the same time, so that a silent node takes one timeout.
+	var slots []*keyState
+	var slotsErr error
+	var reading sync.WaitGroup
+	reading.Go(func() { slots, slotsErr = f.readSlots(ctx, key) })
 	s, err := f.readKey(ctx, key)
+	reading.Wait()
+
+	err = cmp.Or(err, slotsErr)
 	if err != nil {
 		return err
 	}
+	s.Slots = slots
 
 	if asJSON(cmd) {
 		j := s.toJSON()
@@ -63,6 +74,7 @@ type showJSON struct {
 	Waiters int             `json:"waiters"`           // waiting processes; each has at most one call in the queue
 	Record  *recordJSON     `json:"record,omitempty"`
 	Nodes   []keyOnNodeJSON `json:"nodes"`
+	Slots   []lockJSON      `json:"slots,omitempty"` // if the key is a semaphore's: its other slots on which any node has a lease
 	Notes   []string        `json:"notes,omitempty"` // on what the nodes disagree, and what that means
 }
 
@@ -92,6 +104,9 @@ func (s *keyState) toJSON() showJSON {
 		Waiters: s.maxWaiters(),
 		Record:  newRecordJSON(s.Record),
 		Notes:   s.notes(),
+	}
+	for _, slot := range s.Slots {
+		j.Slots = append(j.Slots, slot.toLockJSON())
 	}
 
 	for i, n := range s.Nodes {
@@ -136,6 +151,17 @@ func (a *app) printState(s *keyState) {
 		nodes.add(s.nodeRow(i)...)
 	}
 	a.printTable(nodes)
+
+	if len(s.Slots) > 0 {
+		a.printf("")
+		a.printf("The key is the first slot of a semaphore. These others are taken:")
+		a.printf("")
+		slots := newLockTable()
+		for _, slot := range s.Slots {
+			slots.add(slot.row()...)
+		}
+		a.printTable(slots)
+	}
 
 	if notes := s.notes(); len(notes) > 0 {
 		a.printf("")

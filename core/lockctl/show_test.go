@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -10,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/semaphore"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -59,6 +62,62 @@ func TestShowParts(t *testing.T) {
 		}
 		if out := d.well("show", "a \x1b[31mkey"); !strings.HasPrefix(out, `"a \x1b[31mkey" is free: `) {
 			t.Error(out)
+		}
+	})
+}
+
+// The other slots of a semaphore are shown with its key, also if the key itself is free, and only those that are taken.
+func TestShowSlots(t *testing.T) {
+	atDesk(t, 3, func(t *testing.T, d *desk) {
+		l := d.service()
+		limit, err := semaphore.New(l, semaphore.MaxPermits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.acquire(l, "api") // slot 0 is taken, so the permits have others
+		var want []int
+		for range 3 {
+			permit, err := limit.TryAcquire(t.Context(), "api")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, permit.Slot())
+		}
+		slices.Sort(want)
+		d.acquire(l, "b:api")
+
+		d.nodes[1].Hang()
+		began := time.Now()
+		out := d.well("show", "api")
+		withSlots := time.Since(began)
+
+		// Of a key that is too long for a semaphore, no slots are read.
+		began = time.Now()
+		d.well("show", strings.Repeat("k", semaphore.MaxKey+1))
+		without := time.Since(began)
+		if withSlots > without*3/2 {
+			t.Errorf("%v, and %v without slots: a silent node is waited for once", withSlots, without)
+		}
+		if got := decoded[showJSON](t, d.well("show", "b:api", "-o", "json")); got.Slots != nil {
+			t.Errorf("slots of a lock: %+v", got.Slots)
+		}
+		for _, i := range want {
+			wantParts(t, out, "api is held.", fmt.Sprintf("slot %d of api ", i))
+		}
+		if n := strings.Count(out, "slot "); n != len(want)+1 { // and in the sentence above the table
+			t.Errorf("%d slots are shown, want %d:\n%s", n-1, len(want), out)
+		}
+
+		got := decoded[showJSON](t, d.well("show", "api", "-o", "json"))
+		var numbers []int
+		for _, s := range got.Slots {
+			numbers = append(numbers, s.Slot)
+			if s.SlotOf != "api" || s.State != stateHeld || s.Holder.Note != "web-1/7" {
+				t.Errorf("%+v", s)
+			}
+		}
+		if !slices.Equal(numbers, want) {
+			t.Errorf("slots %v, want %v", numbers, want)
 		}
 	})
 }

@@ -2,9 +2,14 @@ package main
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/slot"
 )
 
@@ -56,4 +61,52 @@ func isSlotOfAnother(name, pattern string) bool {
 	// With wildcards a few slots of other keys may be listed: Redis matches the pattern, and not this program.
 	hasWildcards := strings.ContainsAny(pattern, `*?[\`)
 	return isSlot && !hasWildcards && slotOf != pattern && name != pattern
+}
+
+// readSlots returns the states of the slots of a key on which any node has a lease, by their numbers. Slot 0 is the key
+// itself, and is not one of them. How many permits the semaphore has is not stored, so all slots that it may have are read.
+func (f *fleet) readSlots(ctx context.Context, key string) (states []*keyState, err error) {
+	if len(key) == 0 || len(key) > slot.MaxKey { // the key of a semaphore is not so long
+		return nil, nil
+	}
+
+	var names []string
+	for i := 1; i < slot.Max; i++ {
+		names = append(names, slot.Name(key, i))
+	}
+
+	// InspectAll waits for a silent node once for each part, so the parts are read at the same time.
+	parts := slices.Collect(slices.Chunk(names, slotsPerRead))
+	read := make([][]*keyState, len(parts))
+	errs := make([]error, len(parts))
+	var readers sync.WaitGroup
+	for i, part := range parts {
+		readers.Go(func() { read[i], errs[i] = f.readTaken(ctx, part) })
+	}
+	readers.Wait()
+	return slices.Concat(read...), cmp.Or(errs...)
+}
+
+// slotsPerRead is the number of keys for which InspectAll asks a node at once.
+const slotsPerRead = 128
+
+// readTaken returns the states of those keys on which any node has a lease.
+func (f *fleet) readTaken(ctx context.Context, keys []string) (taken []*keyState, err error) {
+	states, err := f.InspectAll(ctx, keys...)
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	// If the nodes are unavailable, the states have their answers.
+	if err != nil && !errors.Is(err, core.ErrUnavailable) {
+		return nil, err
+	}
+
+	for i, state := range states {
+		s := f.newKeyState(keys[i], state)
+		isTaken := len(s.nodesWhere(hasLease)) > 0
+		if isTaken {
+			taken = append(taken, s)
+		}
+	}
+	return taken, nil
 }

@@ -4,20 +4,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/sim"
 )
 
-// A holder has a permit, or the plain lock, which is slot 0 of one.
+// A holder has a permit for a key, or the plain lock, which is slot 0 of one, alone or in a set.
 type holder struct {
-	name    string
-	k       int
-	slot    int
-	ctx     context.Context
-	token   uint64
-	release func(ctx context.Context) error
+	name  string
+	key   string
+	k     int
+	slot  int
+	ctx   context.Context
+	token uint64
 }
 
 // An oracle judges a simulation.
@@ -27,37 +28,40 @@ type oracle struct {
 
 	mu      sync.Mutex
 	holders map[*holder]bool
-	tokens  [MaxPermits]uint64 // the greatest of each slot
-	failing bool               // a node has failed
+	tokens  map[string]uint64 // the greatest of each slot, by its name
+	failing bool              // a node has failed
 }
 
-// enter records a holder, until it calls leave. Of the holders with live contexts there are never more than the largest k.
+// enter records a holder, until it calls leave. Of the holders of a key with live contexts there are never more than the
+// largest k.
 func (o *oracle) enter(h *holder) (leave func()) {
-	leaveSlot := o.slots.Enter(o.Trial, h.ctx, fmt.Sprint("slot ", h.slot), h.name)
+	slotName := fmt.Sprintf("slot %d of %s", h.slot, h.key)
+	leaveSlot := o.slots.Enter(o.Trial, h.ctx, slotName, h.name)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.Count("held")
 	if h.slot >= h.k {
-		o.Violation("%s has slot %d of %d", h.name, h.slot, h.k)
+		o.Violation("%s has %s, of %d", h.name, slotName, h.k)
 	}
-	if h.token <= o.tokens[h.slot] {
-		o.Violation("%s has token %d in slot %d after %d", h.name, h.token, h.slot, o.tokens[h.slot])
-	}
-	o.tokens[h.slot] = max(o.tokens[h.slot], h.token)
 
 	if o.holders == nil {
 		o.holders = map[*holder]bool{}
+		o.tokens = map[string]uint64{}
 	}
+	if h.token <= o.tokens[slotName] {
+		o.Violation("%s has token %d in %s after %d", h.name, h.token, slotName, o.tokens[slotName])
+	}
+	o.tokens[slotName] = max(o.tokens[slotName], h.token)
 	o.holders[h] = true
 	live, largest := 0, 0
 	for other := range o.holders {
-		if other.ctx.Err() == nil {
+		if other.key == h.key && other.ctx.Err() == nil {
 			live++
 			largest = max(largest, other.k)
 		}
 	}
 	if live > largest {
-		o.Violation("%d at a time, and the largest k is %d", live, largest)
+		o.Violation("%d hold %s at a time, and the largest k is %d", live, h.key, largest)
 	}
 	if live > 1 && live == largest {
 		o.Count("as many as there may be")
@@ -99,18 +103,18 @@ func (o *oracle) refused(p *replica, step sim.Step, ctx context.Context, err err
 		o.Violation("replica %s: %v", p.name, err)
 	}
 	op, ok := errors.AsType[*core.OpError](err)
-	if !ok || op.Key != key {
-		o.Violation("replica %s: the error is not on the key: %v", p.name, err)
+	if !ok || !slices.Contains(keysOf(step), op.Key) {
+		o.Violation("replica %s: the error is not on one of %q: %v", p.name, keysOf(step), err)
 	}
 }
 
 // released judges the error of a release.
-func (o *oracle) released(h *holder, err error) {
+func (o *oracle) released(p *replica, err error) {
 	switch class := core.ClassOf(err); class {
 	case core.ClassNone, core.ClassLost, core.ClassUnavailable, core.ClassClosed:
 		o.Count("released: " + class.String())
 	default:
-		o.Violation("%s: release: %v", h.name, err)
+		o.Violation("%s: release: %v", p.name, err)
 	}
 }
 
@@ -131,6 +135,6 @@ func (o *oracle) isFaulty() bool {
 // mustReach has the events that a hundred programs reach together.
 var mustReach = []string{
 	"held", "as many as there may be", "refused: held", "refused: cancelled", "refused: unavailable", "refused: closed",
-	"ended while it was held", "not released", "released: lost", "plain", "acquire", "change k", "kill", "close",
+	"ended while it was held", "not released", "released: lost", "plain", "acquire", "set", "change k", "kill", "close",
 	"down", "hang", "slow", "restart", "restart empty", "flush", "drop replies",
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -16,8 +17,8 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// TestSimulation lets the replicas of a random service acquire permits for a key, beside holders of the plain lock. The
-// number of permits differs between replicas, and changes. Replicas die, nodes fail and forget, slots are lost, and
+// TestSimulation lets the replicas of a random service acquire permits for a few keys, beside holders of the plain locks
+// and of sets of them. The number of permits differs between replicas, and changes. Replicas die, nodes fail and forget, slots are lost, and
 // several come free at the same instant. The oracle is in sim_oracle_test.go.
 func TestSimulation(t *testing.T) {
 	sim.Campaign{Draw: drawProgram, Run: simulate, MustReach: mustReach}.Test(t)
@@ -44,19 +45,36 @@ func drawProgram(r *rand.Rand) sim.Program {
 	return p
 }
 
-// drawCall draws a caller. Its parameters: "try" does not wait; "wait" is its MaxWait, and "leave" when its context is
+// drawCall draws a caller. Most callers use the same key. Its parameters: "key" is the number of another key, and "without"
+// the number of the key that a set does not have, counted from 1; "try" does not wait; "wait" is its MaxWait, and "leave" when its context is
 // cancelled, in milliseconds; "together" releases at the next full second; "lose" loses the slot; "forget" does not
 // release.
 func drawCall(r *rand.Rand, at time.Duration) sim.Step {
 	rarely := func(in, n int) int { return n * ((r.IntN(in) + 1) / in) }
 	return sim.Step{
-		At: at, Do: sim.Pick(r, "acquire", "acquire", "acquire", "acquire", "plain"), Who: r.IntN(4),
+		At: at, Do: sim.Pick(r, "acquire", "acquire", "acquire", "acquire", "acquire", "acquire", "plain", "set"), Who: r.IntN(4),
 		For: sim.Between(r, time.Millisecond, sim.Pick(r, 50*time.Millisecond, 500*time.Millisecond, 5*time.Second)),
 		With: map[string]int{
 			"try": rarely(5, 1), "wait": rarely(6, 1+r.IntN(2000)), "leave": rarely(8, 1+r.IntN(3000)), "together": rarely(3, 1),
-			"lose": rarely(15, 1), "forget": rarely(20, 1),
+			"lose": rarely(15, 1), "forget": rarely(20, 1), "key": rarely(5, 1+r.IntN(2)), "without": r.IntN(4),
 		},
 	}
+}
+
+// simKeys are the keys of the service. Of the keys of a set, some sort before the key that most callers use, some after it.
+var simKeys = []string{key, "accounts", "mail"}
+
+// keysOf returns the keys of a call.
+func keysOf(step sim.Step) []string {
+	if step.Do != "set" {
+		return []string{simKeys[step.With["key"]]}
+	}
+
+	keys := slices.Clone(simKeys)
+	if n := step.With["without"]; n > 0 {
+		keys = slices.Delete(keys, n-1, n)
+	}
+	return keys
 }
 
 // drawBlow draws a fault of a node or of a replica.
@@ -137,7 +155,7 @@ func (s *simulation) step(step sim.Step) {
 	i := step.Who % len(s.replicas)
 	p := s.replicas[i]
 	switch step.Do {
-	case "acquire", "plain":
+	case "acquire", "plain", "set":
 		s.calls.Go(func() { s.call(p, step) })
 	case "change k":
 		changed := *p
@@ -172,28 +190,30 @@ func (s *simulation) call(p *replica, step sim.Step) {
 	}
 	opts := []core.CallOption{core.MaxWait(time.Duration(step.With["wait"]) * time.Millisecond)}
 
-	h, err := s.acquire(ctx, p, step, opts)
+	held, err := s.acquire(ctx, p, step, opts)
 	if err != nil {
 		s.oracle.refused(p, step, ctx, err)
 		return
 	}
 
-	leave := s.oracle.enter(h)
-	defer leave()
-	if step.With["lose"] > 0 {
-		_, _ = admin.Revoke(s.Context(), s.operator.Locker, slot.Name(key, h.slot), h.token) // fails if nodes fail
+	for _, h := range held.holders {
+		defer s.oracle.enter(h)()
 	}
-	s.hold(h, step)
+	if step.With["lose"] > 0 {
+		h := held.holders[step.Who%len(held.holders)]
+		_, _ = admin.Revoke(s.Context(), s.operator.Locker, slot.Name(h.key, h.slot), h.token) // fails if nodes fail
+	}
+	s.hold(held.ctx, step)
 	if step.With["forget"] > 0 {
 		s.Count("not released")
 		return // its context ends
 	}
-	err = h.release(s.Context())
-	s.oracle.released(h, err)
+	err = held.release(s.Context())
+	s.oracle.released(p, err)
 }
 
 // hold waits for as long as the holder works.
-func (s *simulation) hold(h *holder, step sim.Step) {
+func (s *simulation) hold(ctx context.Context, step sim.Step) {
 	d := step.For
 	if step.With["together"] > 0 {
 		d += time.Second - (time.Since(s.Began)+d)%time.Second
@@ -202,26 +222,29 @@ func (s *simulation) hold(h *holder, step sim.Step) {
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-	case <-h.ctx.Done():
+	case <-ctx.Done():
 		s.Count("ended while it was held")
 	}
 }
 
-// acquire acquires a permit or the plain lock.
-func (s *simulation) acquire(ctx context.Context, p *replica, step sim.Step, opts []core.CallOption) (*holder, error) {
+// A hold is what a call got: a permit, the plain lock of a key, or those of several keys.
+type hold struct {
+	ctx     context.Context
+	holders []*holder // one for each key
+	release func(ctx context.Context, opts ...core.ReleaseOption) error
+}
+
+// acquire acquires a permit, the plain lock, or a set of plain locks.
+func (s *simulation) acquire(ctx context.Context, p *replica, step sim.Step, opts []core.CallOption) (*hold, error) {
 	isTry := step.With["try"] > 0
-	if step.Do == "plain" {
-		acquire := p.Acquire
-		if isTry {
-			acquire = p.TryAcquire
-		}
-		lease, err := acquire(ctx, key, opts...)
-		if err != nil {
-			return nil, err
-		}
-		return &holder{name: p.name, k: 1, ctx: lease.Context(), token: lease.FencingToken(), release: func(ctx context.Context) error { return lease.Release(ctx) }}, nil
+	switch step.Do {
+	case "plain":
+		return acquirePlain(ctx, p, keysOf(step)[0], isTry, opts)
+	case "set":
+		return acquireSet(ctx, p, keysOf(step), isTry, opts)
 	}
 
+	key := keysOf(step)[0]
 	acquire := p.s.Acquire
 	if isTry {
 		acquire = p.s.TryAcquire
@@ -230,20 +253,58 @@ func (s *simulation) acquire(ctx context.Context, p *replica, step sim.Step, opt
 	if err != nil {
 		return nil, err
 	}
-	return &holder{name: p.name, k: p.k, slot: permit.Slot(), ctx: permit.Context(), token: permit.FencingToken(),
-		release: func(ctx context.Context) error { return permit.Release(ctx) }}, nil
+	h := &holder{name: p.name, key: key, k: p.k, slot: permit.Slot(), ctx: permit.Context(), token: permit.FencingToken()}
+	return &hold{h.ctx, []*holder{h}, permit.Release}, nil
+}
+
+// acquirePlain acquires the plain lock of a key.
+func acquirePlain(ctx context.Context, p *replica, key string, isTry bool, opts []core.CallOption) (*hold, error) {
+	acquire := p.Acquire
+	if isTry {
+		acquire = p.TryAcquire
+	}
+	lease, err := acquire(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	h := &holder{name: p.name, key: key, k: 1, ctx: lease.Context(), token: lease.FencingToken()}
+	return &hold{h.ctx, []*holder{h}, lease.Release}, nil
+}
+
+// acquireSet acquires the plain locks of several keys. All of them end with the set.
+func acquireSet(ctx context.Context, p *replica, keys []string, isTry bool, opts []core.CallOption) (*hold, error) {
+	acquire := p.AcquireAll
+	if isTry {
+		acquire = p.TryAcquireAll
+	}
+	set, err := acquire(ctx, keys, opts...)
+	if err != nil {
+		return nil, err
+	}
+
+	held := &hold{ctx: set.Context(), release: set.Release}
+	for _, key := range keys {
+		lease, isHeld := p.Holding(held.ctx, key)
+		if !isHeld {
+			return nil, fmt.Errorf("the set has no lease on %q", key)
+		}
+		held.holders = append(held.holders, &holder{name: p.name, key: key, k: 1, ctx: held.ctx, token: lease.FencingToken()})
+	}
+	return held, nil
 }
 
 // nothingIsTaken checks that each slot is free, by a process that has no part in any.
 func (s *simulation) nothingIsTaken() {
 	const largest = 5
 	last := must(New(s.operator.Replica().Locker, largest))
-	for range largest {
-		p, err := last.TryAcquire(s.Context(), key)
-		if err != nil {
-			s.Violation("something is still taken at the end: %v", err)
-			return
+	for _, key := range simKeys {
+		for range largest {
+			p, err := last.TryAcquire(s.Context(), key)
+			if err != nil {
+				s.Violation("something is still taken at the end: %v", err)
+				return
+			}
+			defer p.Release(s.Context())
 		}
-		defer p.Release(s.Context())
 	}
 }

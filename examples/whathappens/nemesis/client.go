@@ -172,7 +172,7 @@ func (c *Client) work(of event, lease Lease, d time.Duration) (held bool) {
 
 		think := time.NewTimer(min(gap, d/3))
 		<-think.C
-		v, err := c.referee.show(Write{By: c.Name, Key: of.Key, Token: of.Token, Looked: looked.At})
+		v, err := c.referee.show(Write{By: c.Name, Key: of.Key, Semaphore: of.Semaphore, Token: of.Token, Looked: looked.At})
 		if err == nil && !v.Accepted && c.isLive(lease) && !c.Deaf {
 			wronged := of
 			wronged.Kind, wronged.Text = isWronged, fmt.Sprintf("after token %d", v.Greatest)

@@ -9,19 +9,21 @@ import (
 // An event is a result that a client received, a decision of the referee, or an action of the program. All processes run
 // on one machine, so the times of all events are of one clock.
 type event struct {
-	At    time.Time
-	Kind  kind
-	By    string        `json:",omitempty"` // the process, with the number of its start; empty: the program
-	Work  string        `json:",omitempty"` // the workload; of a fault, its name
-	Key   string        `json:",omitempty"`
-	Call  int           `json:",omitempty"` // the number of the call in its process
-	Token uint64        `json:",omitempty"`
-	Err   string        `json:",omitempty"` // the class of an error; empty: none
-	Asked time.Time     `json:",omitzero"`  // when the call began
-	Until time.Time     `json:",omitzero"`  // of a lease: when its holder last found its context live
-	For   time.Duration `json:",omitempty"` // of a release, its cooldown; of a revocation, how long the holder may go on
-	Tick  time.Time     `json:",omitzero"`
-	Text  string        `json:",omitempty"`
+	At   time.Time
+	Kind kind
+	By   string `json:",omitempty"` // the process, with the number of its start; empty: the program
+	Work string `json:",omitempty"` // the workload; of a fault, its name
+	Key  string `json:",omitempty"`
+	// Semaphore is the key of the semaphore, if Key is one of its slots.
+	Semaphore string        `json:",omitempty"`
+	Call      int           `json:",omitempty"` // the number of the call in its process
+	Token     uint64        `json:",omitempty"`
+	Err       string        `json:",omitempty"` // the class of an error; empty: none
+	Asked     time.Time     `json:",omitzero"`  // when the call began
+	Until     time.Time     `json:",omitzero"`  // of a lease: when its holder last found its context live
+	For       time.Duration `json:",omitempty"` // of a release, its cooldown; of a revocation, how long the holder may go on
+	Tick      time.Time     `json:",omitzero"`
+	Text      string        `json:",omitempty"`
 }
 
 type kind string

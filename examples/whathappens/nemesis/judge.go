@@ -23,6 +23,7 @@ func judge(events []event) (violations []string, summary string) {
 
 	summary = j.history()
 	j.referee()
+	j.permits()
 	j.cooldowns()
 	j.revocations()
 	j.ticks()
@@ -118,17 +119,16 @@ func lines(err error) (all []string) {
 	return []string{err.Error()}
 }
 
-// A stint is how long the referee saw a worker under a lease: a context that was live at two looks was so in between.
+// A stint is how long a worker was under a lease: a context that was live at two looks was so in between.
 type stint struct {
 	leaseID
+	semaphore   string
 	from, until time.Time
 }
 
-// referee judges the referee's book, without the log of the clients: no two workers are on a key at a time, and a later one
-// has the greater token.
-func (j *judgement) referee() {
+// seen returns the stints that the referee saw.
+func (j *judgement) seen() (all []*stint) {
 	stints := map[leaseID]*stint{}
-	byKey := map[string][]*stint{}
 
 	for _, e := range j.events {
 		if e.Kind != isWrote {
@@ -136,11 +136,34 @@ func (j *judgement) referee() {
 		}
 		s := stints[e.lease()]
 		if s == nil {
-			s = &stint{e.lease(), e.Asked, e.Asked}
+			s = &stint{e.lease(), e.Semaphore, e.Asked, e.Asked}
 			stints[e.lease()] = s
-			byKey[e.Key] = append(byKey[e.Key], s)
+			all = append(all, s)
 		}
 		s.until = latest(s.until, e.Asked)
+	}
+
+	return all
+}
+
+// reported returns the stints that the clients reported.
+func (j *judgement) reported() (all []*stint) {
+	for _, e := range j.events {
+		if e.Kind == isGranted {
+			all = append(all, &stint{e.lease(), e.Semaphore, e.At, e.Until})
+		}
+	}
+
+	return all
+}
+
+// referee judges the referee's book, without the log of the clients: no two workers are on a key at a time, and a later one
+// has the greater token.
+func (j *judgement) referee() {
+	byKey := map[string][]*stint{}
+
+	for _, s := range j.seen() {
+		byKey[s.key] = append(byKey[s.key], s)
 	}
 
 	for key, all := range byKey {
@@ -156,6 +179,38 @@ func (j *judgement) referee() {
 			}
 			if s.until.After(last.until) {
 				last = s
+			}
+		}
+	}
+}
+
+// permits: there are never more holders of the slots of a semaphore than it has permits, by the log of the clients and by
+// the referee's book.
+func (j *judgement) permits() {
+	j.countHolders("the clients reported", j.reported())
+	j.countHolders("the referee saw", j.seen())
+}
+
+// countHolders counts the stints of each semaphore at a time: the greatest number begins with one of them.
+func (j *judgement) countHolders(source string, all []*stint) {
+	bySemaphore := map[string][]*stint{}
+
+	for _, s := range all {
+		if s.semaphore != "" {
+			bySemaphore[s.semaphore] = append(bySemaphore[s.semaphore], s)
+		}
+	}
+
+	for key, stints := range bySemaphore {
+		for _, s := range stints {
+			holders := 1
+			for _, other := range stints {
+				if other != s && !other.from.After(s.from) && other.until.After(s.from) {
+					holders++
+				}
+			}
+			if holders > permits {
+				j.fail("%s too many holders of %q: %d, the last is %s with %q (token %d)", source, key, holders, s.by, s.key, s.token)
 			}
 		}
 	}
@@ -273,7 +328,7 @@ func (j *judgement) complaints() {
 // kindOf returns the kind of a violation, for counting.
 func kindOf(violation string) string {
 	kinds := []string{
-		"overlapping leases", "two workers", "fence", "token", "cooldown", "revocation", "tick", "granted after done",
+		"overlapping leases", "two workers", "fence", "token", "cooldown", "revocation", "tick", "granted after done", "too many holders",
 		"granted nothing",
 	}
 

@@ -10,6 +10,8 @@
 //
 //   - No two leases on a key are live at a time. Tokens grow. The grants and ends of each key could come from a lock
 //     (package history, which asks porcupine).
+//   - No more callers hold a key at a time than there are permits for it. A permit is judged like a lease on a key of its
+//     own, its slot.
 //   - The referee accepts no write with a smaller token than one that it accepted before, and refuses no holder whose
 //     context is live.
 //   - Once a record is reported, the key is not granted again, and no tick of a job starts twice, unless a server lost its
@@ -18,7 +20,8 @@
 //     act on it for longer than the revocation says, unless a server lost its memory.
 //   - When all faults are over, every client is granted keys again.
 //
-// Another lock takes the place of lockkit by an implementation of [Locks] (openers). A new kind of work is one more
+// Another lock takes the place of lockkit by an implementation of [Locks] (openers); sets of keys and permits
+// are optional ([SetLocks], [PermitLocks]). A new kind of work is one more
 // [workload] (workloads).
 package nemesis
 

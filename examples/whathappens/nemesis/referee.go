@@ -10,10 +10,11 @@ import (
 // A Write is a line of JSON that a worker sends to the referee while it works under a lock. Any lock can be judged if its
 // workers send them.
 type Write struct {
-	By     string
-	Key    string
-	Token  uint64    // the fencing token of the lease
-	Looked time.Time // when the worker last looked whether it still holds the key, and found that it does
+	By        string
+	Key       string
+	Semaphore string    // the key of the semaphore, if Key is one of its slots
+	Token     uint64    // the fencing token of the lease
+	Looked    time.Time // when the worker last looked whether it still holds the key, and found that it does
 }
 
 // A Verdict is the answer to a Write.
@@ -104,7 +105,7 @@ func (r *Referee) judge(w Write) Verdict {
 
 	v.Greatest = r.greatest[w.Key]
 
-	e := event{At: time.Now(), Kind: isWrote, By: w.By, Key: w.Key, Token: w.Token, Asked: w.Looked}
+	e := event{At: time.Now(), Kind: isWrote, By: w.By, Key: w.Key, Semaphore: w.Semaphore, Token: w.Token, Asked: w.Looked}
 	if !v.Accepted {
 		e.Err = stale
 	}

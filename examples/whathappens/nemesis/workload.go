@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/lockkit/lockkit/examples/internal/stage"
@@ -69,7 +71,25 @@ var workloads = []workload{
 		err := t.once(ctx, fmt.Sprintf("records@%d", t.now().Unix()/3), t.between(30, 200))
 		return t.rest(ctx, err, 300, 1_000)
 	}},
+	{name: "sets", workers: 2, step: func(ctx context.Context, t *turn) error {
+		// Sets meet other sets and single keys, in any order.
+		keys := t.some(5)
+		if t.random.IntN(3) == 0 {
+			err := t.hold(ctx, holding{key: keys[0], wait: 5 * time.Second, work: t.between(30, 200)})
+			return t.rest(ctx, err, 100, 500)
+		}
+		err := t.holdAll(ctx, keys[:2+t.random.IntN(2)], 5*time.Second, t.between(30, 200))
+		return t.rest(ctx, err, 100, 500)
+	}},
+	{name: "permits", workers: 2, step: func(ctx context.Context, t *turn) error {
+		h := holding{key: t.minutely(0), wait: 5 * time.Second, work: t.between(100, 600), isPermit: t.random.IntN(5) > 0}
+		h.semaphore = h.key // a holder without a permit counts as well
+		return t.rest(ctx, t.hold(ctx, h), 20, 200)
+	}},
 }
+
+// permits is how many may hold a key of the workload of permits at a time.
+const permits = 3
 
 // A turn is one worker of a workload.
 type turn struct {
@@ -80,6 +100,15 @@ type turn struct {
 
 // minutely returns the name of a key of this workload in this minute. What is before the @ names the row of the picture.
 func (t *turn) minutely(n int) string { return fmt.Sprintf("%s %d@%d", t.name, n, t.now().Unix()/60) }
+
+// some returns the names of n keys of this workload in this minute, in random order.
+func (t *turn) some(n int) (keys []string) {
+	for _, i := range t.random.Perm(n) {
+		keys = append(keys, t.minutely(i))
+	}
+
+	return keys
+}
 
 // between draws a number of milliseconds.
 func (t *turn) between(from, to int) time.Duration {
@@ -101,6 +130,10 @@ type holding struct {
 	wait     time.Duration // 0: it tries once
 	work     time.Duration
 	cooldown time.Duration
+	isPermit bool // it holds a permit for the key, and not the key itself
+
+	// semaphore is the key, if others hold permits for it at the same time.
+	semaphore string
 }
 
 // event returns an event of a new call.
@@ -122,11 +155,12 @@ func (t *turn) failed(ctx context.Context, of event, err error) error {
 // hold acquires a key, works, and releases it.
 func (t *turn) hold(ctx context.Context, h holding) error {
 	of := t.event(h.key)
-	lease, err := t.locks.Acquire(ctx, h.key, h.wait)
+	lease, err := t.acquire(ctx, h)
 	if err != nil {
 		return t.failed(ctx, of, err)
 	}
 
+	of.Key, of.Semaphore = lease.Key(), h.semaphore
 	t.work(of, lease, h.work)
 
 	released := of
@@ -141,6 +175,51 @@ func (t *turn) hold(ctx context.Context, h holding) error {
 		return err
 	}
 
+	return nil
+}
+
+// acquire acquires a key or a permit for it.
+func (t *turn) acquire(ctx context.Context, h holding) (Lease, error) {
+	if !h.isPermit {
+		return t.locks.Acquire(ctx, h.key, h.wait)
+	}
+
+	locks, ok := t.locks.(PermitLocks)
+	if !ok {
+		return nil, errors.ErrUnsupported
+	}
+
+	return locks.AcquirePermit(ctx, h.key, permits, h.wait)
+}
+
+// holdAll acquires a set of keys, works on all of them at the same time, and releases them.
+func (t *turn) holdAll(ctx context.Context, keys []string, wait, work time.Duration) error {
+	locks, ok := t.locks.(SetLocks)
+	if !ok {
+		return errors.ErrUnsupported
+	}
+
+	of := t.event(strings.Join(keys, " + "))
+	set, err := locks.AcquireAll(ctx, keys, wait)
+	if err != nil {
+		return t.failed(ctx, of, err)
+	}
+
+	// The log and the referee know each key by itself.
+	var workers sync.WaitGroup
+	for _, lease := range set.Leases() {
+		ofKey := of
+		ofKey.Key = lease.Key()
+		workers.Go(func() { t.work(ofKey, lease, work) })
+	}
+	workers.Wait()
+
+	released := of
+	released.Kind, released.Asked = isReleased, t.now()
+	releasing, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	released.Err = t.locks.Class(set.Release(releasing))
+	t.say(released)
 	return nil
 }
 
