@@ -510,6 +510,11 @@ bench-http: tools ## what requests through httplock cost beside a bare handler, 
 	@echo "==> bench-http: requests through httplock beside a bare handler, on servers of its own; writes docs/benchmarks/http.md"
 	cd bench && go run . -http -docs ../docs
 
+.PHONY: bench-semaphore
+bench-semaphore: tools ## permits of semaphores beside plain locks, into docs/benchmarks/semaphore.md: about four minutes; BENCH=short: less
+	@echo "==> bench-semaphore: permits of semaphores beside plain locks, on servers of its own; writes docs/benchmarks/semaphore.md"
+	cd bench && go run . -semaphore -docs ../docs $(if $(BENCH),-$(BENCH))
+
 .PHONY: choose
 choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into docs/choose.md; installs what it needs
 	@missing=

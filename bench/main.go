@@ -6,6 +6,7 @@
 //	make bench-cron          # what ticks of cronlock cost, and docs/benchmarks/cron.md
 //	make bench-sets          # several keys at once beside one by one, and docs/benchmarks/sets.md
 //	make bench-http          # when a client has an answer through httplock, and docs/benchmarks/http.md
+//	make bench-semaphore     # what permits cost, beside plain locks, and docs/benchmarks/semaphore.md
 //
 // It is a module of its own, so that what it compares with is a dependency of nothing else. It runs on Linux and macOS.
 package main
@@ -53,6 +54,8 @@ type config struct {
 	passes      int
 	lineWaiters int
 	idle        time.Duration
+
+	limits limitConfig
 }
 
 // A leaseConfig is how many leases are held.
@@ -81,6 +84,7 @@ var full = config{
 	crowdWarm: time.Second, crowdMeasure: 4 * time.Second, greedyWarm: 500 * time.Millisecond, greedyMeasure: 4 * time.Second,
 	wakingWarm: 1200 * time.Millisecond, wakingMeasure: 2500 * time.Millisecond,
 	passes: 60, lineWaiters: 10_000, idle: 10 * time.Second,
+	limits: limitConfig{rounds: 3, warm: 400 * time.Millisecond, uncontended: 1500 * time.Millisecond, saturated: 2 * time.Second},
 }
 
 var quick = config{
@@ -95,6 +99,7 @@ var quick = config{
 	crowdWarm: 200 * time.Millisecond, crowdMeasure: 800 * time.Millisecond, greedyWarm: 200 * time.Millisecond, greedyMeasure: 800 * time.Millisecond,
 	wakingWarm: 100 * time.Millisecond, wakingMeasure: 400 * time.Millisecond,
 	passes: 15, lineWaiters: 2000, idle: time.Second,
+	limits: limitConfig{rounds: 1, warm: 200 * time.Millisecond, uncontended: 300 * time.Millisecond, saturated: 500 * time.Millisecond},
 }
 
 type benchCase struct {
@@ -131,6 +136,11 @@ var setCases = []benchCase{{"sets", sets}}
 
 var httpCases = []benchCase{{"http", httpCost}}
 
+var semaphoreCases = []benchCase{
+	{"uncontended", freeLimits},
+	{"saturated", crowdedLimits},
+}
+
 func caseNames(cases []benchCase) string {
 	var names []string
 	for _, c := range cases {
@@ -149,11 +159,12 @@ func main() {
 	leases := flag.Int("leases", 0, "how many leases the case leases holds, if not 0")
 	outageLeases := flag.Int("outage-leases", 0, "likewise for the case outage")
 	closeLeases := flag.Int("close-leases", 0, "likewise for the case close")
-	only := flag.String("case", "", "measure this case alone: "+caseNames(cases)+"; with -queue: "+caseNames(queueCases))
+	only := flag.String("case", "", "measure this case alone: "+caseNames(cases)+"; with -queue: "+caseNames(queueCases)+"; with -semaphore: "+caseNames(semaphoreCases))
 	queue := flag.Bool("queue", false, "measure queuelock beside asynq alone")
 	cron := flag.Bool("cron", false, "measure cronlock alone")
 	http := flag.Bool("http", false, "measure httplock beside a bare handler")
 	severalKeys := flag.Bool("sets", false, "measure several keys at once beside one by one")
+	permits := flag.Bool("semaphore", false, "measure permits of semaphores beside plain locks")
 	docs := flag.String("docs", "", "directory to write benchmarks.md into, or a file of benchmarks; without it, tables are only printed")
 	flag.Parse()
 	c := full
@@ -183,6 +194,10 @@ func main() {
 		what = report{cases: setCases, peers: []string{lockkitSets}, write: writeSets}
 		c.name = "sets"
 		c.measure, c.rounds = 2*c.measure, 2*c.rounds
+	}
+	if *permits {
+		what = report{cases: semaphoreCases, peers: []string{lockkitSemaphore}, write: writeSemaphore}
+		c = config{name: "semaphore", limits: c.limits}
 	}
 	if err := measure(ctx, what, c, *only, *docs); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)

@@ -123,6 +123,15 @@ processes that it starts. Compare within the run.
 
 `
 
+const semaphoreIntro = `# What permits of a semaphore cost
+
+<!-- Written by make bench-semaphore. Do not edit. -->
+
+core/semaphore beside plain locks, in one run on one machine: the callers are in processes of their own, which share the cores with the
+` + "`redis-server`" + ` processes. Compare within the run.
+
+`
+
 // writeQueue writes benchmarks/queue.md into the directory docs.
 func writeQueue(docs string, r run, goals section, sections []section) error {
 	return writeBelow(docs, "queue.md", queueIntro+r.markdown(append(sections, goals)))
@@ -141,6 +150,11 @@ func writeHTTP(docs string, r run, goals section, sections []section) error {
 // writeSets writes benchmarks/sets.md.
 func writeSets(docs string, r run, goals section, sections []section) error {
 	return writeBelow(docs, "sets.md", setsIntro+r.markdown(append(sections, goals)))
+}
+
+// writeSemaphore writes benchmarks/semaphore.md.
+func writeSemaphore(docs string, r run, goals section, sections []section) error {
+	return writeBelow(docs, "semaphore.md", semaphoreIntro+r.markdown(append(sections, goals)))
 }
 
 func writeBelow(docs, name, text string) error {

@@ -80,16 +80,24 @@ type LoopReply struct {
 
 // Loop has all lockers contend for one key until the time is over.
 func (w *Waiters) Loop(args LoopArgs, reply *LoopReply) error {
+	w.loops(w.lockers, slices.Repeat([]string{args.Key}, len(w.lockers)), args, reply)
+	return nil
+}
+
+// loops has each locker loop for the key of the same index until the time is over.
+func (w *Waiters) loops(lockers []locker, keys []string, args LoopArgs, reply *LoopReply) {
 	// No deadline: some peers would hold the key no longer than to that.
 	ctx, cancel := context.WithCancel(w.ctx)
 	defer cancel()
 	defer time.AfterFunc(args.Until-clock(), cancel).Stop()
-	reply.Waits = make([][]Wait, len(w.lockers))
+	reply.Waits = make([][]Wait, len(lockers))
 	var mu sync.Mutex
 	var loops sync.WaitGroup
-	for i, l := range w.lockers {
+	for i, l := range lockers {
+		own := args
+		own.Key = keys[i]
 		loops.Go(func() {
-			waits, failures, failure := loop(ctx, l, args)
+			waits, failures, failure := loop(ctx, l, own)
 			mu.Lock()
 			defer mu.Unlock()
 			reply.Waits[i] = waits
@@ -100,7 +108,6 @@ func (w *Waiters) Loop(args LoopArgs, reply *LoopReply) error {
 		})
 	}
 	loops.Wait()
-	return nil
 }
 
 func loop(ctx context.Context, l locker, args LoopArgs) (waits []Wait, failures int, failure error) {
