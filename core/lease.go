@@ -252,7 +252,7 @@ func (lease *Lease) startMaxHold(d time.Duration) {
 func (lease *Lease) hasMaxHold() bool {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
-	return lease.holdUntil != clock.Never
+	return lease.isHoldSet
 }
 
 // isTrusted reports whether the lease is held and neither its trust nor MaxHold has ended. The lease's lock must be held.

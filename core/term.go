@@ -6,13 +6,14 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 )
 
-// A term is the time for which a lease lasts, by the clock of this process. The lease's lock guards trustedUntil and
-// holdUntil, and every change of the others. The others are read without the lock, because a look at a context must not
+// A term is the time for which a lease lasts, by the clock of this process. The lease's lock guards trustedUntil,
+// holdUntil and isHoldSet, and every change of the others. The others are read without the lock, because a look at a context must not
 // block.
 type term struct {
 	clock        clock.Stopwatch
 	trustedUntil clock.Instant // the end of validity less the margin, unless a renewal succeeds
 	holdUntil    clock.Instant // the end that MaxHold has set; Never without MaxHold
+	isHoldSet    bool          // MaxHold has set an end, which may be Never
 
 	liveUntil     clock.AtomicInstant // the earlier of trustedUntil and holdUntil: the context ends then
 	keptUntil     clock.AtomicInstant // the nodes keep the key until then if the holder vanishes
@@ -30,6 +31,7 @@ func (t *term) extendTrust(sent clock.Instant, p *policy) {
 // setMaxHold makes the lease end d from now, or when its trust ends.
 func (t *term) setMaxHold(d time.Duration) {
 	t.holdUntil = t.clock.Now().Add(d)
+	t.isHoldSet = true
 	t.liveUntil.Store(t.endsAt())
 }
 
