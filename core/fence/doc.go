@@ -15,6 +15,7 @@
 //	Do                      check, record, run a function and commit, in one transaction
 //	DoChecked               the same without the record: the function may run again
 //	Check, CheckLease       refuse a stale holder, in a transaction of your own
+//	CheckPermit             the same for a permit of a semaphore, slot by slot
 //	Once, SetResult, Step   record the work, in a transaction of your own
 //	Schema, Clean           the tables, and their old rows
 //

@@ -31,7 +31,9 @@ var (
 	errNoTx      = invalid("the transaction is nil")
 	errNoContext = invalid("the context is nil")
 	errNoLease   = invalid("the context has no lease: call it with the context of core.Locker.Do, or of an adapter's handler")
-	errNoWork    = invalid("the context does not name the work that is done: " +
+	errPermit    = invalid("the context runs under a permit of a semaphore, whose token compares only with those of the same slot: " +
+		"call CheckPermit with the permit that semaphore.FromContext returns")
+	errNoWork = invalid("the context does not name the work that is done: " +
 		"name it with core.Locker.WithWork, by what is the same in each try. " +
 		"core.Locker.Once names it, and so do cronlock, httplock for a request with an Idempotency-Key, " +
 		"and queuelock for a task whose id asynq or queuelock.ID has made")

@@ -59,6 +59,24 @@ func (p *Permit) Slot() int {
 	return p.slot
 }
 
+// SlotKey returns the key of the slot's lock, which is the key itself for slot 0, and core.Key("slot", key, "1") for slot 1.
+// Fencing tokens of permits and leases that have the same key prefix and the same such key can be compared. It returns ""
+// if the Permit was not made by Acquire.
+func (p *Permit) SlotKey() string {
+	if !p.valid() {
+		return ""
+	}
+	return p.lease.Key()
+}
+
+// KeyPrefix returns the prefix of the Locker that acquired the permit, as [core.Lease.KeyPrefix] does.
+func (p *Permit) KeyPrefix() string {
+	if !p.valid() {
+		return ""
+	}
+	return p.lease.KeyPrefix()
+}
+
 // Context returns the context that ends with the permit, as [core.Lease.Context] does. Its cause is [core.ErrLost],
 // [core.ErrReleased] or the cause of the context given to Acquire. If a slot is lost, the context of its holder alone ends.
 func (p *Permit) Context() context.Context {

@@ -33,7 +33,7 @@ func TestBadInput(t *testing.T) {
 				"the transaction is nil ":             b.store.Check(ctx, fence.SQL(nil)),
 				"the context is nil":                  b.store.Check(nil, fence.SQL(tx)), //nolint:staticcheck // on purpose
 				"the context has no lease":            b.store.Check(bare, fence.SQL(tx)),
-				"was not made by core.Locker.Acquire": b.store.CheckLease(ctx, fence.SQL(tx), nil),
+				"was not made by core.Locker.Acquire or": b.store.CheckLease(ctx, fence.SQL(tx), nil),
 				"core.Locker.WithWork":                b.store.Once(nameless, fence.SQL(tx)),
 				"core.Locker.WithWork ":               b.store.SetResult(nameless, fence.SQL(tx), nil),
 				"the dialect is none of":              unfit.Check(ctx, fence.SQL(tx)),
