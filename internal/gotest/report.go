@@ -148,6 +148,16 @@ func (r *report) onFail(p *testedPackage, e event) {
 		}
 	}
 
+	// A race that is reported after the end of a test stands in the output of that test.
+	if !r.verbose {
+		for _, name := range slices.Sorted(maps.Keys(p.output)) {
+			late := strings.Join(p.output[name], "")
+			if strings.Contains(late, "WARNING: DATA RACE") {
+				r.print(p.output[name]...)
+			}
+		}
+	}
+
 	reason := "it was not built, or ended before its first test"
 	switch {
 	case len(names) > 0:

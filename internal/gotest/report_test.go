@@ -45,6 +45,13 @@ func TestReport(t *testing.T) {
 {"Action":"output","Package":"m/e","Output":"testing: race detected outside of test execution\n"}
 {"Action":"fail","Package":"m/e"}
 `
+	const racingLate = `{"Action":"run","Package":"m/f","Test":"TestS"}
+{"Action":"pass","Package":"m/f","Test":"TestS"}
+{"Action":"output","Package":"m/f","Test":"TestS","Output":"WARNING: DATA RACE\n"}
+{"Action":"output","Package":"m/f","Test":"TestS","Output":"Read at f.go:7\n"}
+{"Action":"output","Package":"m/f","Output":"testing: race detected outside of test execution\n"}
+{"Action":"fail","Package":"m/f"}
+`
 	for _, c := range []struct {
 		what              string
 		verbose           bool
@@ -61,6 +68,7 @@ func TestReport(t *testing.T) {
 		{what: "a process that ends", events: ended,
 			prints: []string{"panic: test timed out"}, failures: []string{"m/b: the process ended while these ran: TestZ\n", "go test -count=1 m/b"}},
 		{what: "a race outside of tests", events: racing, prints: []string{"Read at e.go:7", "race detected outside"}, failures: []string{"m/e: a data race was detected after its test had passed\n"}},
+		{what: "a race after the end of its test", events: racingLate, prints: []string{"Read at f.go:7"}, failures: []string{"m/f: a data race was detected after its test had passed\n"}},
 		{what: "no failure", events: passing, prints: []string{"ok  \tm/c"}, hidden: "PASS", nothingHasToBeRun: true},
 		{what: "with -v", verbose: true, events: failing, prints: []string{"quiet", "broken"}, hidden: "=== RUN", failures: []string{"TestX/one"}},
 		{what: "a package that is not built", events: `{"Action":"build-output","ImportPath":"m/d","Output":"d.go:1: undefined\n"}
