@@ -29,24 +29,24 @@ func TestBadInput(t *testing.T) {
 			unfit := fence.New(0)
 			var none *fence.Store
 			for said, err := range map[string]error{
-				"the transaction is nil":              b.store.Check(ctx, nil),
-				"the transaction is nil ":             b.store.Check(ctx, fence.SQL(nil)),
-				"the context is nil":                  b.store.Check(nil, fence.SQL(tx)), //nolint:staticcheck // on purpose
-				"the context has no lease":            b.store.Check(bare, fence.SQL(tx)),
+				"the transaction is nil":                 b.store.Check(ctx, nil),
+				"the transaction is nil ":                b.store.Check(ctx, fence.SQL(nil)),
+				"the context is nil":                     b.store.Check(nil, fence.SQL(tx)), //nolint:staticcheck // on purpose
+				"the context has no lease":               b.store.Check(bare, fence.SQL(tx)),
 				"was not made by core.Locker.Acquire or": b.store.CheckLease(ctx, fence.SQL(tx), nil),
-				"core.Locker.WithWork":                b.store.Once(nameless, fence.SQL(tx)),
-				"core.Locker.WithWork ":               b.store.SetResult(nameless, fence.SQL(tx), nil),
-				"the dialect is none of":              unfit.Check(ctx, fence.SQL(tx)),
-				"the dialect is none of ":             none.CheckLease(ctx, fence.SQL(tx), lease),
-				"the *sql.DB is nil":                  second(b.store.Do(ctx, nil, nothing)),
-				"the function is nil":                 second(b.store.Do(ctx, b.db, nil)),
-				"the function is nil ":                b.store.DoChecked(ctx, b.db, nil),
-				"the context has no lease ":           second(b.store.Do(b.named("x"), b.db, nothing)),
-				"core.Locker.WithWork  ":              second(b.store.Do(nameless, b.db, nothing)),
-				"the dialect is none of  ":            second(unfit.Do(ctx, b.db, nothing)),
-				"the dialect is none of   ":           second(unfit.Clean(ctx, b.db)),
-				"the *sql.DB is nil ":                 second(b.store.Clean(ctx, nil)),
-				"WithRetention(1s)":                   second(b.store.WithRetention(time.Second)),
+				"core.Locker.WithWork":                   b.store.Once(nameless, fence.SQL(tx)),
+				"core.Locker.WithWork ":                  b.store.SetResult(nameless, fence.SQL(tx), nil),
+				"the dialect is none of":                 unfit.Check(ctx, fence.SQL(tx)),
+				"the dialect is none of ":                none.CheckLease(ctx, fence.SQL(tx), lease),
+				"the *sql.DB is nil":                     second(b.store.Do(ctx, nil, nothing)),
+				"the function is nil":                    second(b.store.Do(ctx, b.db, nil)),
+				"the function is nil ":                   b.store.DoChecked(ctx, b.db, nil),
+				"the context has no lease ":              second(b.store.Do(b.named("x"), b.db, nothing)),
+				"core.Locker.WithWork  ":                 second(b.store.Do(nameless, b.db, nothing)),
+				"the dialect is none of  ":               second(unfit.Do(ctx, b.db, nothing)),
+				"the dialect is none of   ":              second(unfit.Clean(ctx, b.db)),
+				"the *sql.DB is nil ":                    second(b.store.Clean(ctx, nil)),
+				"WithRetention(1s)":                      second(b.store.WithRetention(time.Second)),
 			} {
 				b.wantErr(err, core.ErrInvalid)
 				b.wantSaid(err, trimmed(said))
