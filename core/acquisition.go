@@ -22,7 +22,8 @@ type call struct {
 	key          string
 	resource     string          // the key's name in Redis, and in the local queue
 	parent       context.Context // the caller's
-	set          *Leases         // to which the lease belongs; nil if it is a lease by itself
+	shared       context.Context // the context that all leases of a set have in common; nil for a lease by itself
+	cancelShared context.CancelCauseFunc
 	tryOnly      bool
 	metadata     string        // the note, name and hint that the lease carries
 	waitingSince time.Time     // when the call joined the local queue, or its operation began; zero if it got the turn at once
@@ -56,9 +57,9 @@ func (c *call) newAttempt() *attempt {
 	}
 	lease.ctx.lease = lease
 	lease.ctx.parent = c.parent
-	if c.set != nil {
-		lease.ctx.Context = c.set.shared
-		lease.cancel = c.set.cancel
+	if c.shared != nil {
+		lease.ctx.Context = c.shared
+		lease.cancel = c.cancelShared
 	}
 
 	a := &lease.attempt

@@ -221,14 +221,15 @@ func dispatchAll(rounds map[*node.Bucket][]*node.Round) {
 // newAcquisition returns the acquisition of one of the keys.
 func (g *gathering) newAcquisition(set *Leases, key string, try bool) *acquisition {
 	return &acquisition{call: call{
-		e:        g.e,
-		p:        g.member,
-		key:      key,
-		resource: g.e.Keys.Resource(key),
-		parent:   set.innermost(),
-		set:      set,
-		tryOnly:  try,
-		metadata: g.metadata,
+		e:            g.e,
+		p:            g.member,
+		key:          key,
+		resource:     g.e.Keys.Resource(key),
+		parent:       set.innermost(),
+		shared:       set.shared,
+		cancelShared: set.cancel,
+		tryOnly:      try,
+		metadata:     g.metadata,
 	}}
 }
 
