@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -202,10 +203,13 @@ func (s *Leases) observeHold() {
 		return
 	}
 
-	var once sync.Once
+	// The observer is called without a lock, because it may be slow.
+	var isTold atomic.Bool
 	s.onEnd = func(out Outcome) {
 		out.Token = 0
-		once.Do(func() { end(out) })
+		if isTold.CompareAndSwap(false, true) {
+			end(out)
+		}
 	}
 	for _, lease := range s.leases {
 		lease.observeEndBy(s.observeEnd)
