@@ -13,8 +13,8 @@ import (
 // core.ErrInvalid, because it is a bug in the caller.
 var ErrNotLocked = errors.New("this process has not locked the name")
 
-// Locks are the locks of a process, by name. They are safe for concurrent use: one goroutine may unlock what another
-// has locked.
+// Locks are the locks of a process, by name. They are safe for concurrent use: one goroutine may unlock a name that
+// another has locked.
 type Locks struct {
 	l *core.Locker
 
@@ -23,7 +23,7 @@ type Locks struct {
 	locked map[string]*lock
 }
 
-// A lock is the lock on a name, from Lock to Unlock. Its lease may have been lost meanwhile.
+// A lock is the lock on a name, from Lock to Unlock. Its lease may have been lost since.
 type lock struct {
 	lease    *core.Lease
 	unlocked chan struct{} // closed by Unlock
@@ -39,6 +39,7 @@ func New(l *core.Locker) (*Locks, error) {
 	if l == nil {
 		return nil, fmt.Errorf("lockkit: named: %w: the Locker is nil", core.ErrInvalid)
 	}
+
 	detached, err := l.With(core.Detached(true))
 	if err != nil {
 		return nil, err
@@ -47,15 +48,16 @@ func New(l *core.Locker) (*Locks, error) {
 }
 
 // Lock locks a name, of 1 to 512 bytes. It waits until the name is free, ctx ends, or no quorum of nodes has been
-// reachable for a TTL. The error is that of [core.Locker.Acquire]. ctx governs the wait alone: the lock lasts until
+// reachable for a TTL. The errors are the same as for [core.Locker.Acquire]. ctx governs the wait alone: the lock lasts until
 // Unlock, or until it is lost.
 //
 // If another goroutine of this process has lost the name and has not unlocked it yet, Lock waits for that, too, because
 // that goroutine may not know of the loss.
 func (locks *Locks) Lock(ctx context.Context, name string) error {
-	if locks == nil || locks.l == nil {
+	if !locks.valid() {
 		return errNoLocks
 	}
+
 	for {
 		lease, err := locks.l.Acquire(ctx, name)
 		if err != nil {
@@ -66,6 +68,7 @@ func (locks *Locks) Lock(ctx context.Context, name string) error {
 			return nil
 		}
 
+		// The goroutine that lost the name may still be at work.
 		select {
 		case <-lost.unlocked:
 		case <-ctx.Done():
@@ -76,12 +79,13 @@ func (locks *Locks) Lock(ctx context.Context, name string) error {
 	}
 }
 
-// TryLock locks a name if it is free, and reports whether it did. It waits for no holder. If it cannot tell, the error
-// is that of [core.Locker.TryAcquire]. ctx governs the call alone, as in Lock.
+// TryLock locks a name if it is free, and reports whether it did. It waits for no holder. If it cannot tell, it
+// returns the error of [core.Locker.TryAcquire]. ctx governs the call alone, as in Lock.
 func (locks *Locks) TryLock(ctx context.Context, name string) (bool, error) {
-	if locks == nil || locks.l == nil {
+	if !locks.valid() {
 		return false, errNoLocks
 	}
+
 	lease, err := locks.l.TryAcquire(ctx, name)
 	switch {
 	case core.ClassOf(err) == core.ClassHeld:
@@ -89,18 +93,19 @@ func (locks *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 	case err != nil:
 		return false, err
 	}
+
 	lost := locks.add(ctx, name, lease)
 	return lost == nil, nil
 }
 
 // Unlock unlocks a name that this process has locked. It works even if ctx has ended, because it uses only the values of
-// ctx, and takes at most the node timeout. Whatever it returns, the name counts as unlocked in this process.
+// ctx, and takes at most the node timeout. Even after an error, the name counts as unlocked in this process.
 //
-// The error matches core.ErrLost if the lock was lost before: others may have held the name meanwhile. It matches
+// The error matches core.ErrLost if the lock was lost before: others may have held the name since. It matches
 // core.ErrUnavailable if no quorum of nodes confirmed the release: the name is free at the latest after the TTL. It
 // matches ErrNotLocked, and nothing has changed, if this process has not locked the name.
 func (locks *Locks) Unlock(ctx context.Context, name string) error {
-	if locks == nil || locks.l == nil {
+	if !locks.valid() {
 		return errNoLocks
 	}
 
@@ -112,8 +117,11 @@ func (locks *Locks) Unlock(ctx context.Context, name string) error {
 	return held.lease.Release(ctx)
 }
 
-// add records that this process has locked a name. If the lock before was not unlocked, it must have been lost: then add
-// gives the lease back, and returns that lock.
+// valid reports whether locks was made by New.
+func (locks *Locks) valid() bool { return locks != nil && locks.l != nil }
+
+// add records that this process has locked a name. If the lock before was not unlocked, it must have been lost. Then add
+// gives the lease back, and returns the lock before.
 func (locks *Locks) add(ctx context.Context, name string, lease *core.Lease) (lost *lock) {
 	locks.mu.Lock()
 	lost = locks.locked[name]
@@ -132,6 +140,7 @@ func (locks *Locks) add(ctx context.Context, name string, lease *core.Lease) (lo
 func (locks *Locks) remove(name string) *lock {
 	locks.mu.Lock()
 	defer locks.mu.Unlock()
+
 	held := locks.locked[name]
 	if held != nil {
 		delete(locks.locked, name)
