@@ -25,6 +25,15 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()
+	if isVictim() {
+		err := playVictim()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+
 	code := func() int {
 		stop, err := startServers()
 		defer stop()
