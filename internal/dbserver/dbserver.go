@@ -23,8 +23,7 @@ const (
 	pause     = 50 * time.Millisecond
 )
 
-// A Server is the process of a database server, with a directory of its own. On Linux, it also dies with the calling
-// process.
+// A Server is the process of a database server in a private directory. On Linux, it also dies with the calling process.
 type Server struct {
 	Addr string // host:port
 
@@ -35,7 +34,7 @@ type Server struct {
 }
 
 // StartPostgreSQL starts a PostgreSQL, and returns when ping does not fail any more. The superuser is postgres, and has
-// no password. settings are those of postgresql.conf, such as "fsync=off". The caller must Close the server.
+// no password. settings are lines of postgresql.conf, such as "fsync=off". The caller must Close the server.
 func StartPostgreSQL(ping func(addr string) error, settings ...string) (*Server, error) {
 	path, err := find("postgres", "/usr/lib/postgresql/*/bin/postgres")
 	if err != nil {
@@ -67,7 +66,7 @@ func StartPostgreSQL(ping func(addr string) error, settings ...string) (*Server,
 }
 
 // StartMariaDB starts a MariaDB, and returns when ping does not fail any more. The superuser is root, and has no
-// password. settings are those of a file of options, such as "max-connections=300". The caller must Close the server.
+// password. settings are lines of a file of options, such as "max-connections=300". The caller must Close the server.
 func StartMariaDB(ping func(addr string) error, settings ...string) (*Server, error) {
 	path, err := find("mariadbd", "/usr/sbin/mariadbd")
 	if err != nil {
@@ -136,7 +135,7 @@ func (s *Server) start(
 	return err
 }
 
-// run runs a program to its end, as the user who owns the directory.
+// run runs a program to its end, as the owner of the directory.
 func (s *Server) run(path string, args ...string) error {
 	cmd := exec.Command(path, args...)
 	cmd.Dir = s.dir
@@ -153,7 +152,7 @@ func (s *Server) run(path string, args ...string) error {
 	return nil
 }
 
-// startProcess starts the server, and waits until it answers. The error has what the server has said.
+// startProcess starts the server, and waits until it answers. The error has the log of the server.
 func (s *Server) startProcess(cmd *exec.Cmd, ping func(addr string) error) error {
 	log, err := os.Create(filepath.Join(s.dir, "log"))
 	if err != nil {

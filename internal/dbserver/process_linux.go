@@ -9,7 +9,7 @@ import (
 )
 
 // adjust makes the kernel end the process of a command with this one. If this is root, it makes the command run as
-// another user, who owns dir: database servers refuse to run as root.
+// another user, and gives that user dir: database servers refuse to run as root.
 func adjust(cmd *exec.Cmd, dir string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {

@@ -461,7 +461,7 @@ func TestContextEndsInCommit(t *testing.T) {
 	})
 }
 
-// If the database stays away, nobody can tell whether the work was done. Do asks for 10 s, which are in a bubble.
+// If the database stays away, Do cannot find out whether the work was done. It asks for 10 s, by the clock of a bubble.
 func TestUnknown(t *testing.T) {
 	for _, on := range backends {
 		t.Run(on.name, func(t *testing.T) {

@@ -25,7 +25,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The environment of a victim: a process of its own that calls Do, and is killed.
+// The environment of a victim, which is a process that calls Do and is killed.
 const (
 	victimOf   = "LOCKKIT_FENCE_VICTIM" // the name of the dialect
 	victimDSN  = "LOCKKIT_FENCE_DSN"
@@ -68,10 +68,10 @@ func playVictim() error {
 	return nil
 }
 
-// finished is what a victim prints when Do has returned nil.
+// finished is the line of a victim after Do has returned nil.
 const finished = "finished"
 
-// openLocks opens a Locker whose leases outlive the test.
+// openLocks opens a Locker. Its leases are longer than the test.
 func openLocks(url string) (*core.Locker, error) {
 	return core.Open([]string{url}, core.TTL(time.Minute), core.WithClockWindow(5*time.Second))
 }
@@ -103,7 +103,7 @@ func connectorOf(dialect, dsn string) (driver.Connector, error) {
 	return connector{&sqlite.Driver{}, dsn}, nil
 }
 
-// A killing is a bank whose victims are killed. They connect by a proxy, if the database is a server.
+// A killing is a bank with victims. They connect by a proxy, if the database is a server.
 type killing struct {
 	*bank
 	locks   *core.Locker
@@ -208,7 +208,7 @@ func (v *victim) kill() {
 }
 
 // advance lets the victim carry out n operations, and returns the operation that it has announced then, or finished if
-// there are not so many.
+// Do has ended before.
 func (k *killing) advance(v *victim, n int) (operation string) {
 	k.Helper()
 	for range n {
@@ -238,7 +238,7 @@ func TestProcessIsKilledInDo(t *testing.T) {
 	eachKilling(t, func(t *testing.T, k *killing) {
 		works := int64(0)
 
-		// kill kills a victim at its n-th operation, checks what is left, and does the work once more.
+		// kill kills a victim at its n-th operation, checks that nothing or all is left, and does the work once more.
 		kill := func(n int, swallows bool) (operation string) {
 			works++
 			work := fmt.Sprint("payment ", works)
@@ -326,8 +326,8 @@ func TestServerDoesNotNoticeTheDeath(t *testing.T) {
 	})
 }
 
-// If only the connection breaks in COMMIT, the process finds out what has become of the transaction. This is with the real
-// errors of the drivers.
+// If only the connection breaks in COMMIT, Do finds out whether the transaction was committed, with the real errors of the
+// drivers.
 func TestAnswerToCommitIsLost(t *testing.T) {
 	eachKilling(t, func(t *testing.T, k *killing) {
 		if k.proxy == nil {

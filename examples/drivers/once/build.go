@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// The change that books without a record. The signature of withoutRecord is that of fence.Store.Do.
+// The change that books without a record. withoutRecord has the signature of fence.Store.Do.
 const (
 	withRecord = "s.store.Do(ctx, s.db, func("
 	broken     = "withoutRecord(ctx, s.db, func("

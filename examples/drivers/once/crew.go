@@ -71,7 +71,7 @@ func freeAddr() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// read enters into the ledger what a process says that it has done. The last line of one that is killed may be cut off.
+// read enters the lines of a process into the ledger. The last line of a killed process may be cut off.
 func (c *crew) read(w *worker, said io.Reader) {
 	lines := bufio.NewReader(said)
 	for {
@@ -86,7 +86,8 @@ func (c *crew) read(w *worker, said io.Reader) {
 	}
 }
 
-// watch replaces a process that has found its port taken, and reports one that ends by itself.
+// watch waits for the end of a process. It replaces a process that has found its port taken, and reports any other end
+// that was not asked for.
 func (c *crew) watch(w *worker) {
 	err := w.Wait()
 	c.mu.Lock()

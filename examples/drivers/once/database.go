@@ -17,7 +17,7 @@ import (
 // answerTime is how long an answer of PostgreSQL takes, so that many a process is killed while it waits for one.
 const answerTime = 5 * time.Millisecond
 
-// A database is that of the shop.
+// A database has the payments of the shop.
 type database struct {
 	*sql.DB
 	flags []string // for the processes

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// A ledger has what clients have asked for, and what they and the logs of the processes have got. It is safe for
+// A ledger has the payments that clients have asked for, and the receipts that clients and logs have got. It is safe for
 // concurrent use.
 type ledger struct {
 	mu      sync.Mutex
@@ -18,8 +18,8 @@ type ledger struct {
 
 // books are the contents of a ledger.
 type books struct {
-	requests    map[string]bool     // orders whose payment was answered
-	tasks       map[string]bool     // orders whose task was accepted, and all tasks are completed by now
+	requests    map[string]bool     // orders with an answer to the request for their payment
+	tasks       map[string]bool     // orders with an accepted task; all tasks are completed when the books are judged
 	receipts    map[string][]string // by order, without duplicates
 	repetitions int                 // works that were found done
 	kills       int                 // processes that were killed
@@ -73,7 +73,7 @@ func (l *ledger) log(line string) {
 	}
 }
 
-// answered wakes who waits for an answer.
+// answered wakes the caller that waits for an answer.
 func (l *ledger) answered() {
 	select {
 	case l.answers <- struct{}{}:

@@ -1,13 +1,13 @@
 // Once kills the processes of examples/minimal/once at random instants, while requests, tasks and ticks ask them for
-// payments, and then counts in the database what they have booked.
+// payments, and then counts the payments in the database.
 //
 //	make fence                                          # 100 kills on SQLite, and 100 on PostgreSQL
 //	cd examples/drivers && go run ./once                # five kills, on SQLite
-//	cd examples/drivers && go run ./once -break         # what it finds if payments are booked without fence.Store.Do
+//	cd examples/drivers && go run ./once -break         # books payments without fence.Store.Do, and finds it out
 //
 // It starts Redis servers for locks and for asynq, and two processes. A killed one is replaced at once. The exit status
-// is 0 if each payment that was asked for was booked exactly once, each tick at most once, and if every receipt that a
-// client or the log has got is that of the booking.
+// is 0 if each payment that a client has asked for was booked exactly once, the payment of each tick at most once, and
+// if each receipt in an answer or in a log is the receipt in the database.
 package main
 
 import (
@@ -23,7 +23,7 @@ import (
 
 var errOutOfTime = errors.New("out of time")
 
-// A plan is what the flags say.
+// A plan has the values of the flags.
 type plan struct {
 	on     string // a database
 	kills  int

@@ -63,7 +63,7 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// The ledger reads what the program prints.
+// The ledger reads the lines of the program.
 func TestLog(t *testing.T) {
 	t.Parallel()
 	l := newLedger()

@@ -77,7 +77,7 @@ func (s *shop) play(ctx context.Context, p plan) (err error) {
 
 // killAtRandom kills processes, and replaces each of them. Every fourth kill is meant for the run of a tick, and hits all
 // processes, because it is not known which one has the run. Before about half of the kills, the nodes for locks hear
-// nothing for a moment: what is booked then is not recorded there. It ends early if an order was booked twice.
+// nothing for a moment, so the payments of that moment are not recorded there. It ends early if an order was booked twice.
 func (s *shop) killAtRandom(ctx context.Context, p plan) error {
 	random := rand.New(rand.NewPCG(p.seed, clients))
 	for n := range p.kills {

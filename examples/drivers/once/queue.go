@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 
-// A queue is asynq's default queue, whose clocks go faster: asynq takes a minute to notice that a task is orphaned, and
-// more until it delivers the task again.
+// A queue is asynq's default queue. It makes asynq deliver the tasks of a dead process sooner: asynq alone takes a minute
+// to notice that a task is orphaned, and more time until it delivers the task again.
 type queue struct {
 	redis     *redis.Client
 	inspector *asynq.Inspector
@@ -27,8 +27,8 @@ func (q *queue) close() {
 	q.redis.Close()
 }
 
-// orphan makes all active tasks look as if their process had died, also those of a process that lives. A process looks
-// for such tasks as it starts.
+// orphan makes all active tasks look as if their process had died, even if the process lives. A process looks for such
+// tasks as it starts.
 func (q *queue) orphan(ctx context.Context) error {
 	active, err := q.redis.LRange(ctx, "asynq:{default}:active", 0, -1).Result()
 	if err != nil {

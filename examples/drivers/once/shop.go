@@ -124,7 +124,7 @@ func (n network) urls() (urls []string) {
 	return urls
 }
 
-// mute loses all requests from now on. What the processes do is booked, but they cannot record that it is done.
+// mute loses all requests from now on. The processes go on with their payments, but cannot record that these are done.
 func (n network) mute() {
 	for _, proxy := range n {
 		proxy.BlackHole(testutil.ToServer, true)

@@ -11,7 +11,7 @@ import (
 // enoughKills is from how many kills on a run must have found work that was done by a process before its death.
 const enoughKills = 50
 
-// verdict judges the payments that the database has by the books: an error says what is wrong.
+// verdict compares the payments in the database with the books. The error names each fault.
 func (b books) verdict(payments []payment) error {
 	var wrong []error
 	accuse := func(format string, args ...any) { wrong = append(wrong, fmt.Errorf(format, args...)) }
@@ -71,7 +71,7 @@ func limited(wrong []error) error {
 	return errors.Join(wrong...)
 }
 
-// summary says what was counted.
+// summary returns the counts, for people.
 func (b books) summary(payments []payment) string {
 	var said []string
 	said = append(said, fmt.Sprintf("%d processes killed", b.kills))

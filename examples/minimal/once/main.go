@@ -2,7 +2,7 @@
 //
 //	export LOCKKIT_NODES=redis://localhost:6379   # or several, with commas
 //	export REDIS_URL=redis://localhost:6379       # of asynq
-//	cd examples/minimal/once                      # a module of its own, with the drivers
+//	cd examples/minimal/once                      # a nested module, because of the drivers
 //	go run . -create                              # makes the tables in payments.db; -postgres URL is for a PostgreSQL
 //	go run .                                      # in two terminals, the second with ADDR=:8081
 //	curl -X POST -H 'Idempotency-Key: "a-uuid"' localhost:8080/orders/42/payments         # twice: the same receipt
@@ -151,7 +151,7 @@ func run(ctx context.Context) error {
 		return err
 	}
 
-	// After the TTL, another replica can do the work of one that has died.
+	// If a replica dies, another one can do its work after the TTL.
 	locker, err := core.Open(strings.Split(nodes, ","), core.TTL(3*time.Second))
 	if err != nil {
 		return err // names every unfit node, and how to fix it
@@ -198,12 +198,12 @@ func openDatabase() (*sql.DB, *fence.Store, error) {
 		return db, fence.New(fence.PostgreSQL), err
 	}
 
-	// A transaction waits for those of other processes for up to 10 s.
+	// A transaction waits for the transactions of other processes, for up to 10 s.
 	db, err := sql.Open("sqlite", "file:"+*file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)")
 	return db, fence.New(fence.SQLite), err
 }
 
-// newServer returns the server, whose handlers run under a lease on the Idempotency-Key of their request.
+// newServer returns the server. Its handlers run under a lease on the Idempotency-Key of their request.
 func (s *shop) newServer(requests *httplock.Middleware) *http.Server {
 	routes := http.NewServeMux()
 	routes.Handle("POST /orders/{order}/payments", requests.LockHandler(http.HandlerFunc(s.payNow)))
@@ -219,7 +219,7 @@ func (s *shop) newServer(requests *httplock.Middleware) *http.Server {
 	return server
 }
 
-// startWorker starts the server of asynq, whose handlers run under a lease on the identity of their task.
+// startWorker starts the server of asynq. Its handlers run under a lease on the identity of their task.
 func (s *shop) startWorker(locker *core.Locker, queue asynq.RedisConnOpt) (*asynq.Server, error) {
 	tasks, err := queuelock.New(locker)
 	if err != nil {
