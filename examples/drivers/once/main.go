@@ -38,7 +38,7 @@ func main() {
 	flag.IntVar(&p.kills, "kills", 5, "how often to kill")
 	flag.Uint64Var(&p.seed, "seed", 0, "of the instants; 0: others each time")
 	flag.BoolVar(&p.breaks, "break", false, "book payments without fence.Store.Do, which the program must find out")
-	flag.DurationVar(&p.limit, "limit", 10*time.Minute, "how long it may take")
+	flag.DurationVar(&p.limit, "limit", 30*time.Minute, "how long it may take")
 	flag.Parse()
 	stage.Run("once", func(ctx context.Context) error { return run(ctx, p) })
 }

@@ -83,7 +83,7 @@ func TestLog(t *testing.T) {
 // If payments are booked without a record of the work, the program finds it out.
 func TestBreakIsFound(t *testing.T) {
 	t.Parallel()
-	err := run(t.Context(), plan{on: "sqlite", kills: 100, breaks: true, limit: 10 * time.Minute})
+	err := run(t.Context(), plan{on: "sqlite", kills: 100, breaks: true, limit: 20 * time.Minute})
 	if err == nil || !strings.Contains(err.Error(), "was booked 2 times") {
 		t.Error(err)
 	}
