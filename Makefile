@@ -530,7 +530,7 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go run ./choose -docs ../../docs
 
 .PHONY: fence
-fence: ## core/fence on PostgreSQL, MariaDB and SQLite; installs what it needs with apt-get
+fence: tools ## core/fence on PostgreSQL, MariaDB and SQLite, and 100 kills of examples/minimal/once on two of them; installs what it needs
 	@missing=
 	command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
 	command -v mariadbd >/dev/null || test -x /usr/sbin/mariadbd || missing+=" mariadb-server"
@@ -538,8 +538,11 @@ fence: ## core/fence on PostgreSQL, MariaDB and SQLite; installs what it needs w
 	with initdb, postgres, mariadb-install-db and mariadbd on PATH"
 	$(install-missing)
 	echo "==> fence: core/fence on SQLite, and on a PostgreSQL and a MariaDB of its own"
-	cd core/fence/databases
-	LOCKKIT_FENCE=required go test -vet=off -count=1 -timeout 15m -v . | $(quiet)
+	(cd core/fence/databases && LOCKKIT_FENCE=required go test -vet=off -count=1 -timeout 15m -v . | $(quiet))
+	echo "==> fence: payments by requests, tasks and ticks, whose processes are killed, on SQLite and on PostgreSQL"
+	cd examples/drivers
+	go build -o /dev/null ./once
+	printf '%s\n' sqlite postgresql | xargs -P 2 -I DATABASE go run ./once -kills 100 -on DATABASE # they mostly wait
 
 .PHONY: microbench
 microbench: tools ## an HTTP request beside other lockers

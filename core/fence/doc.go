@@ -10,7 +10,8 @@
 //	})
 //
 // ctx is the context of a function under a lock: of a handler of httplock, a task of queuelock, a run of cronlock,
-// or of core.Locker.Once, which all name the work. In the same places, these lines are the same.
+// or of core.Locker.Once, which all name the work. In the same places, these lines are the same: examples/minimal/once
+// has a request, a task and a tick.
 //
 //	Do                      check, record, run a function and commit, in one transaction
 //	DoChecked               the same without the record: the function may run again

@@ -3,6 +3,8 @@ package minimal
 import (
 	"net"
 	"os"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -11,10 +13,10 @@ import (
 // If the machine with asynq's Redis is gone, asynq takes minutes to shut down. The examples do not wait that long.
 func TestShutdownHasADeadline(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"queue", "service"} {
-		t.Run(name, func(t *testing.T) {
+	for _, command := range []string{"queue", "service", "once -sqlite " + filepath.Join(t.TempDir(), "payments.db")} {
+		t.Run(strings.Fields(command)[0], func(t *testing.T) {
 			t.Parallel()
-			p := start(t, name, nodes(t), "REDIS_URL=redis://"+gone(t), "GIN_MODE=release", "ADDR=127.0.0.1:0")
+			p := start(t, command, nodes(t), "REDIS_URL=redis://"+gone(t), "GIN_MODE=release", "ADDR=127.0.0.1:0")
 			p.await(t, "INFO: Starting processing")
 			if err := p.cmd.Process.Signal(os.Interrupt); err != nil {
 				t.Fatal(err)

@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-var examples = []string{"core", "cron", "http", "otel", "queue", "service"}
+var examples = []string{"core", "cron", "http", "once", "otel", "queue", "service"}
 
 // Each example is one short file. It imports nothing that is internal or only for tests.
 func TestToBeCopied(t *testing.T) {
@@ -39,8 +39,11 @@ func TestToBeCopied(t *testing.T) {
 		}
 		found = append(found, filepath.Dir(path))
 		most := 80
-		if path == filepath.Join("service", "main.go") { // uses all adapters
+		switch filepath.Dir(path) {
+		case "service": // uses all adapters
 			most = 190
+		case "once": // uses all adapters and two drivers
+			most = 260
 		}
 		if lines := strings.Count(string(content), "\n"); lines > most {
 			t.Errorf("%s has %d lines, more than %d", path, lines, most)
@@ -60,7 +63,7 @@ func TestToBeCopied(t *testing.T) {
 func TestWithoutNodes(t *testing.T) {
 	t.Parallel()
 	for _, name := range examples {
-		p := start(t, name, "LOCKKIT_NODES=")
+		p := start(t, name+" 42", "LOCKKIT_NODES=") // without the argument, core would say that it needs one
 		p.await(t, "redis://localhost:6379")
 		if p.ended(t) == nil {
 			t.Errorf("%s: no error", name)
@@ -72,7 +75,7 @@ func TestCore(t *testing.T) {
 	t.Parallel()
 	env := nodes(t)
 	for _, said := range []string{"INFO paid invoice=42 token=", "INFO paid before invoice=42"} {
-		p := start(t, "core", env)
+		p := start(t, "core 42", env)
 		p.await(t, said)
 		if err := p.ended(t); err != nil {
 			t.Error(err)
@@ -194,6 +197,31 @@ func TestServiceAddressTaken(t *testing.T) {
 	}
 }
 
+// Each kind of work books its payment, and a repetition gets the receipt of the first request.
+func TestOnce(t *testing.T) {
+	t.Parallel()
+	command := "once -sqlite " + filepath.Join(t.TempDir(), "payments.db")
+	create := start(t, command+" -create")
+	if err := create.ended(t); err != nil {
+		t.Fatal(err)
+	}
+
+	p, url := serve(t, command, nodes(t), queue(t))
+	status, receipt := request(t, http.MethodPost, url+"/orders/42/payments")
+	if status != http.StatusOK || receipt == "" {
+		t.Errorf("a payment is answered with %d %s", status, receipt)
+	}
+	if _, again := request(t, http.MethodPost, url+"/orders/42/payments"); again != receipt {
+		t.Errorf("its repetition is answered with %s instead of %s", again, receipt)
+	}
+	if status, body := request(t, http.MethodPost, url+"/orders/43/payments/later"); status != http.StatusAccepted {
+		t.Errorf("a task is answered with %d %s", status, body)
+	}
+	p.await(t, "INFO paid order=43 receipt=")
+	p.await(t, "INFO paid order=fee-")
+	p.stop(t)
+}
+
 func TestOtel(t *testing.T) {
 	t.Parallel()
 	p, url := serve(t, "otel", nodes(t))
@@ -243,18 +271,19 @@ type program struct {
 	done  chan error  // the error with which it ended
 }
 
-// start builds an example and runs it.
-func start(t *testing.T, name string, env ...string) *program {
+// start builds an example and runs it. The command is the name of the example and its arguments.
+func start(t *testing.T, command string, env ...string) *program {
 	t.Helper()
+	args := strings.Fields(command)
+	name := args[0]
 	exe := filepath.Join(t.TempDir(), name+".exe")
-	if out, err := exec.Command("go", "build", "-o", exe, "./"+name).CombinedOutput(); err != nil {
+	build := exec.Command("go", "build", "-o", exe, ".")
+	build.Dir = name // once is a module of its own
+	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 
-	p := &program{exec.Command(exe), make(chan string, 100), make(chan error, 1)}
-	if name == "core" {
-		p.cmd.Args = append(p.cmd.Args, "42")
-	}
+	p := &program{exec.Command(exe, args[1:]...), make(chan string, 100), make(chan error, 1)}
 	p.cmd.Env = append(os.Environ(), env...)
 
 	r, w := io.Pipe()
@@ -325,7 +354,7 @@ func (p *program) stop(t *testing.T) {
 }
 
 // serve starts a server at a free address. It returns the server's URL when the server accepts connections.
-func serve(t *testing.T, name string, env ...string) (p *program, url string) {
+func serve(t *testing.T, command string, env ...string) (p *program, url string) {
 	t.Helper()
 	for range 5 { // another process may take the address first
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -334,7 +363,7 @@ func serve(t *testing.T, name string, env ...string) (p *program, url string) {
 		}
 		addr := l.Addr().String()
 		l.Close()
-		p, answers := start(t, name, append(env, "ADDR="+addr)...), false
+		p, answers := start(t, command, append(env, "ADDR="+addr)...), false
 		testutil.Await(t, "a server", func() bool {
 			c, err := net.Dial("tcp", addr)
 			if err == nil {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-sql-driver/mysql"
@@ -460,29 +461,50 @@ func TestContextEndsInCommit(t *testing.T) {
 	})
 }
 
-// If the database stays away, nobody can tell whether the work was done.
+// If the database stays away, Do cannot find out whether the work was done. It asks for 10 s, by the clock of a bubble.
 func TestUnknown(t *testing.T) {
-	each(t, func(t *testing.T, b *bank) {
-		mortal, d := b.mortal()
-		gone := func() { d.isGone.Store(true) }
-		d.onCommit.Store(&gone)
-		b.must(b.under("payment", func(ctx context.Context) error {
-			_, err := mortal.store.Do(ctx, mortal.db, func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
-				result, err := booking(ctx, tx)
-				d.arm(2, true) // the result is set, and then the transaction is committed
-				return result, err
-			})
-			b.wantErr(err, fence.ErrUnknown)
-			if core.ClassOf(err) != core.ClassOther {
-				t.Errorf("class %v", core.ClassOf(err))
+	for _, on := range backends {
+		t.Run(on.name, func(t *testing.T) {
+			if on.dialect != fence.SQLite && !hasServers() {
+				t.Skip("only with make fence")
 			}
+			t.Parallel()
 
-			result, err := b.store.Do(ctx, b.db, booking)
-			b.wantResult(result, err, "booked", core.ErrDone)
-			return nil
-		}))
-		b.wantNumber("SELECT COUNT(*) FROM effect", 1)
-	})
+			now := time.Now()
+			synctest.Test(t, func(t *testing.T) {
+				time.Sleep(time.Until(now)) // the clock of the database is the real one
+				testUnknown(t, newBank(t, on))
+			})
+		})
+	}
+}
+
+func testUnknown(t *testing.T, b *bank) {
+	mortal, d := b.mortal()
+	gone := func() { d.isGone.Store(true) }
+	d.onCommit.Store(&gone)
+	began := time.Now()
+	b.must(b.under("payment", func(ctx context.Context) error {
+		_, err := mortal.store.Do(ctx, mortal.db, func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+			result, err := booking(ctx, tx)
+			d.arm(2, true) // the result is set, and then the transaction is committed
+			return result, err
+		})
+		b.wantErr(err, fence.ErrUnknown)
+		if core.ClassOf(err) != core.ClassOther {
+			t.Errorf("class %v", core.ClassOf(err))
+		}
+
+		asked := time.Since(began)
+		if asked < 9*time.Second || asked > 20*time.Second {
+			t.Errorf("Do asked for %v", asked)
+		}
+
+		result, err := b.store.Do(ctx, b.db, booking)
+		b.wantResult(result, err, "booked", core.ErrDone)
+		return nil
+	}))
+	b.wantNumber("SELECT COUNT(*) FROM effect", 1)
 }
 
 // A transaction that waits too long for a row is repeated.

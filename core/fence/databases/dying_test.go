@@ -16,6 +16,7 @@ type dying struct {
 	after      atomic.Bool  // it dies when the server has carried out the operation
 	isGone     atomic.Bool  // no new connection can be made either
 	onCommit   atomic.Pointer[func()]
+	before     func(operation string) // is called before each operation, unless it is nil
 }
 
 var errDied = errors.New("the connection died")
@@ -54,7 +55,10 @@ type dyingConn struct {
 
 // do carries out an operation, unless the connection dies before or after it. The operation is told whether it is the
 // last one.
-func (c *dyingConn) do(operation func(isLast bool) error) error {
+func (c *dyingConn) do(name string, operation func(isLast bool) error) error {
+	if c.d.before != nil {
+		c.d.before(name)
+	}
 	dies := c.d.operations.Add(1) == c.d.dieAt.Load()
 	if dies && !c.d.after.Load() {
 		return c.die()
@@ -101,7 +105,7 @@ func (c *dyingConn) CheckNamedValue(v *driver.NamedValue) error {
 }
 
 func (c *dyingConn) BeginTx(ctx context.Context, opts driver.TxOptions) (tx driver.Tx, err error) {
-	err = c.do(func(bool) (err error) {
+	err = c.do("begin", func(bool) (err error) {
 		tx, err = c.Conn.(driver.ConnBeginTx).BeginTx(ctx, opts)
 		return err
 	})
@@ -112,7 +116,7 @@ func (c *dyingConn) ExecContext(ctx context.Context, query string, args []driver
 	if c.dead {
 		return nil, errDied
 	}
-	err = c.do(func(bool) (err error) {
+	err = c.do("exec", func(bool) (err error) {
 		result, err = c.Conn.(driver.ExecerContext).ExecContext(ctx, query, args)
 		return err
 	})
@@ -123,7 +127,7 @@ func (c *dyingConn) QueryContext(ctx context.Context, query string, args []drive
 	if c.dead {
 		return nil, errDied
 	}
-	err = c.do(func(isLast bool) (err error) {
+	err = c.do("query", func(isLast bool) (err error) {
 		rows, err = c.Conn.(driver.QueryerContext).QueryContext(ctx, query, args)
 		if err == nil && isLast { // SQLite writes with the first row, and ends the transaction with its last statement
 			_ = rows.Next(make([]driver.Value, len(rows.Columns())))
@@ -147,7 +151,7 @@ type dyingTx struct {
 }
 
 func (t dyingTx) Commit() error {
-	return t.c.do(func(bool) error {
+	return t.c.do("commit", func(bool) error {
 		if f := t.c.d.onCommit.Load(); f != nil {
 			(*f)()
 		}

@@ -6,6 +6,8 @@ import (
 	"database/sql/driver"
 	"errors"
 	"fmt"
+	"io"
+	"log"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +27,16 @@ import (
 
 func TestMain(m *testing.M) {
 	logging.Disable()
+	_ = mysql.SetLogger(log.New(io.Discard, "", 0)) // the driver prints each connection that breaks
+	if isVictim() {
+		err := playVictim()
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+
 	code := func() int {
 		stop, err := startServers()
 		defer stop()

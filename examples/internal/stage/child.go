@@ -28,9 +28,15 @@ func Start(read func(stdout io.Reader), env ...string) (*Child, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
+	return StartCommand(read, cmd)
+}
+
+// StartCommand starts another program as a child. If cmd has no Stderr, read also gets what the child prints there.
+func StartCommand(read func(stdout io.Reader), cmd *exec.Cmd) (*Child, error) {
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
@@ -38,6 +44,9 @@ func Start(read func(stdout io.Reader), env ...string) (*Child, error) {
 	stdout, err := cmd.StdoutPipe()
 	if err != nil {
 		return nil, err
+	}
+	if cmd.Stderr == nil {
+		cmd.Stderr = cmd.Stdout
 	}
 	dieWithParent(cmd)
 	c := &Child{stdin: stdin, gone: make(chan struct{})}

@@ -1,4 +1,4 @@
-package databases
+package dbserver
 
 import (
 	"os"
@@ -8,9 +8,9 @@ import (
 	"syscall"
 )
 
-// asOther makes a command run as another user, who owns dir, if this is root: database servers refuse to run as root.
-// The kernel ends the process with the test.
-func asOther(cmd *exec.Cmd, dir string) error {
+// adjust makes the kernel end the process of a command with this one. If this is root, it makes the command run as
+// another user, and gives that user dir: database servers refuse to run as root.
+func adjust(cmd *exec.Cmd, dir string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		return nil
