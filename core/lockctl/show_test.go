@@ -106,7 +106,7 @@ func TestShowSlots(t *testing.T) {
 		wantParts(t, out, "api is held.\nIt is slot 0 of a semaphore, of which 3 other slots are taken: see below.\n")
 		for at, i := range want {
 			waiting := map[int]int{1: 1}[at]
-			row := regexp.MustCompile(fmt.Sprintf(`(?m)^slot %d of api  held .* 2/3 +%d$`, i, waiting))
+			row := regexp.MustCompile(fmt.Sprintf(`(?m)^slot %d of api +held .* 2/3 +%d$`, i, waiting))
 			if !row.MatchString(out) {
 				t.Errorf("no row like %s in\n%s", row, out)
 			}
