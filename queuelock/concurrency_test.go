@@ -64,100 +64,50 @@ func (c *tally) want(t *testing.T, done int, most map[string]int) {
 	}
 }
 
-// Each scene is a limit that users of asynq ask for: https://github.com/hibiken/asynq/issues/ and its name.
-func TestLimitsThatUsersAskFor(t *testing.T) {
-	byField := func(name string) func(t *asynq.Task) string {
-		return func(t *asynq.Task) string {
-			var fields map[string]any
-			if err := json.Unmarshal(t.Payload(), &fields); err != nil {
-				panic(err)
-			}
-			return fmt.Sprint(fields[name])
+// Handlers of a key run in slots of their own, as many at a time as the key allows.
+func TestSlots(t *testing.T) {
+	customer := func(t *asynq.Task) string {
+		var fields struct{ Customer json.Number }
+		if err := json.Unmarshal(t.Payload(), &fields); err != nil {
+			panic(err)
 		}
+		return "customer " + fields.Customer.String()
 	}
-	keyFunc := func(of func(ctx context.Context, t *asynq.Task) string) Option {
-		return WithKey(func(ctx context.Context, t *asynq.Task) (string, error) { return core.Key("limit", of(ctx, t)), nil })
-	}
-	queueOf := func(ctx context.Context, _ *asynq.Task) string { queue, _ := asynq.GetQueueName(ctx); return queue }
+	plans := map[string]int{"customer 0": 1, "customer 1": 2, "customer 2": 4}
 
 	for name, x := range map[string]struct {
-		opts []Option
-		of   func(ctx context.Context, t *asynq.Task) string // the name by which the tally counts a task
-		keys int                                             // so many keys have the same number of tasks each
-		most map[string]int                                  // how many run at a time, by name
+		limit Option
+		most  map[string]int // how many run at a time, by customer
 	}{
-		"797, tasks of a type": { // globally, across workers
-			opts: []Option{keyFunc(func(_ context.Context, t *asynq.Task) string { return t.Type() }), WithConcurrency(3)},
-			of:   func(context.Context, *asynq.Task) string { return "type" },
-			keys: 1, most: map[string]int{"type": 3},
-		},
-		"328, a number for each queue": {
-			opts: []Option{keyFunc(queueOf), WithConcurrencyFunc(func(ctx context.Context, t *asynq.Task) (int, error) {
-				return map[string]int{"one": 2, "two": 5}[queueOf(ctx, t)], nil
-			})},
-			of:   queueOf,
-			keys: 2, most: map[string]int{"one": 2, "two": 5},
-		},
-		"542, one queue limited and the other not": {
-			opts: []Option{WithKey(Optional(func(ctx context.Context, t *asynq.Task) (string, error) {
-				if queueOf(ctx, t) == "one" {
-					return core.Key("queue", "one"), nil
-				}
-				return "", nil
-			})), WithConcurrency(1)},
-			of:   queueOf,
-			keys: 2, most: map[string]int{"one": 1},
-		},
-		"590, tasks of a customer": {
-			opts: []Option{field("customer"), WithConcurrency(2)},
-			of:   func(_ context.Context, t *asynq.Task) string { return "customer " + byField("customer")(t) },
-			keys: 3, most: map[string]int{"customer 0": 2, "customer 1": 2, "customer 2": 2},
-		},
-		"1090, a number by the plan of a customer": {
-			opts: []Option{field("customer"), WithConcurrencyFunc(func(_ context.Context, t *asynq.Task) (int, error) {
-				return map[string]int{"0": 1, "1": 2, "2": 4}[byField("customer")(t)], nil
-			})},
-			of:   func(_ context.Context, t *asynq.Task) string { return "customer " + byField("customer")(t) },
-			keys: 3, most: map[string]int{"customer 0": 1, "customer 1": 2, "customer 2": 4},
+		"a number for all keys": {WithConcurrency(2), map[string]int{"customer 0": 2, "customer 1": 2, "customer 2": 2}},
+		"a number for each key": {
+			WithConcurrencyFunc(func(_ context.Context, t *asynq.Task) (int, error) { return plans[customer(t)], nil }),
+			plans,
 		},
 	} {
 		bubbleOf(t, name, func(t *testing.T, r *rig) {
 			const tasks = 60
 			var c tally
 			for i := range tasks {
-				task := asynq.NewTask("task", fmt.Appendf(nil, `{"customer":%d,"n":%d}`, i%3, i))
-				r.enqueue(task, asynq.Queue([]string{"one", "two"}[i%2]))
+				r.enqueue(asynq.NewTask("task", fmt.Appendf(nil, `{"customer":%d,"n":%d}`, i%3, i)))
 			}
 			for range 3 {
-				r.serve(setup{opts: x.opts, adjust: func(cfg *asynq.Config) {
-					cfg.Concurrency = 10
-					cfg.Queues = map[string]int{"one": 1, "two": 1}
-				}}, func(ctx context.Context, t *asynq.Task) error {
-					key := x.of(ctx, t)
-					if x.most[key] == 0 { // its tasks have no key
-						return nil
-					}
-					return c.run(ctx, key, 200*time.Millisecond)
+				r.serve(setup{opts: []Option{field("customer"), x.limit}, adjust: defaults(10)}, func(ctx context.Context, t *asynq.Task) error {
+					return c.run(ctx, customer(t), 200*time.Millisecond)
 				})
 			}
-			for start := time.Now(); time.Since(start) < 3*time.Minute; r.pass(time.Second) {
-				if n := r.finished(); n == tasks {
-					break
-				}
+			for start := time.Now(); time.Since(start) < 3*time.Minute && r.finished() < tasks; {
+				r.pass(time.Second)
 			}
-			c.want(t, tasks/x.keys, x.most)
+			c.want(t, tasks/3, x.most)
 		})
 	}
 }
 
-// finished returns the number of tasks that are neither pending nor active nor scheduled.
+// finished returns how many of 60 tasks are neither pending nor active nor scheduled.
 func (r *rig) finished() int {
-	left := 0
-	for _, queue := range []string{"one", "two"} {
-		info := must(r.inspector.GetQueueInfo(queue))
-		left += info.Pending + info.Active + info.Scheduled + info.Retry
-	}
-	return 60 - left
+	info := must(r.inspector.GetQueueInfo("default"))
+	return 60 - info.Pending - info.Active - info.Scheduled - info.Retry
 }
 
 // A completed task does not run again, and its redelivery takes no permit.

@@ -365,6 +365,17 @@ func TestSemaphore(t *testing.T) {
 	if err := limit.TryDo(t.Context(), "payments-api", func(context.Context) error { return nil }); !errors.Is(err, core.ErrHeld) {
 		t.Errorf("a fourth: %v", err)
 	}
+	if err := semaphorePermitAfter(t.Context(), limit); !errors.Is(err, errBusy) {
+		t.Errorf("a fourth permit: %v", err)
+	}
 	close(leave)
 	all.Wait()
+
+	// Each permit comes back, so there are more calls than permits, one after the other.
+	for range 4 {
+		arrived = make(chan struct{}, 1)
+		if err := semaphorePermitAfter(t.Context(), limit); err != nil {
+			t.Error(err)
+		}
+	}
 }

@@ -46,7 +46,7 @@ func (a *app) forget(ctx context.Context, cmd *cli.Command, f *fleet, key string
 	if asJSON(cmd) {
 		return a.printJSON(&forgetJSON{Key: key, Token: token})
 	}
-	a.printf("The completion record of %s is gone: who asks for the key next does the work again.", quoteIfNeeded(key))
+	a.printf("The completion record of %s is gone: who asks for the key next does the work again.", lockName(key))
 	return nil
 }
 

@@ -54,6 +54,8 @@ type lockJSON struct {
 	Holder *holderJSON `json:"holder,omitempty"`
 	LeftMS int64       `json:"left_ms,omitempty"`
 	Nodes  []int       `json:"nodes"` // nodes with the holder's lease; without a holder, nodes with any lease
+
+	Waiters int `json:"waiters,omitempty"` // in the output of show: waiting processes, which may wait for other slots, too
 }
 
 type nodeJSON struct {
@@ -164,6 +166,8 @@ func (s *keyState) toLockJSON() lockJSON {
 		Holder: newHolderJSON(s.Holder),
 		LeftMS: s.Left.Milliseconds(),
 		Nodes:  s.holderNodes(),
+
+		Waiters: s.maxWaiters(), // ls reads no queues
 	}
 }
 

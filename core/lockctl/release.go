@@ -67,11 +67,11 @@ func (a *app) revoke(ctx context.Context, cmd *cli.Command, f *fleet, key string
 	}
 
 	if r.Remaining <= 0 {
-		a.printf("%s is free. The lease of its holder (%s) was over.", quoteIfNeeded(key), holder)
+		a.printf("%s is free. The lease of its holder (%s) was over.", lockName(key), holder)
 	} else {
 		a.printf("%s is taken from its holder (%s), and free in %s: "+
 			"until then the old holder may still act, and the key is not granted.",
-			quoteIfNeeded(key), holder, formatDuration(r.Remaining))
+			lockName(key), holder, formatDuration(r.Remaining))
 	}
 
 	for _, n := range silent {
@@ -130,5 +130,5 @@ func (f *fleet) mismatchError(ctx context.Context, key, verb string) error {
 	if s.State == stateFree || s.State == stateKept { // there is no lease with another token
 		reason = ""
 	}
-	return fmt.Errorf("not %s%s: %s%s. Nothing has changed", verb, reason, quoteIfNeeded(key), state)
+	return fmt.Errorf("not %s%s: %s%s. Nothing has changed", verb, reason, lockName(key), state)
 }

@@ -20,8 +20,9 @@ func (a *app) show() *cli.Command {
 		Name:      "show",
 		Usage:     "who holds a key, who waits for it, and what each node says",
 		ArgsUsage: "KEY",
-		Description: "KEY is the key as the service knows it. The taken slots of its semaphore are listed, too. " +
+		Description: "KEY is the key as the service knows it. " +
 			"Those that adapters make of parts are given with --parts: lockctl show --parts order 42.\n" +
+			"The taken slots of its semaphore are listed, too. Slot 0 is the key itself, and slot 1 of api is --parts slot api 1, also for release.\n" +
 			"A log line has only a hash of the key: ls lists the keys there are.",
 		Flags: []cli.Flag{newPartsFlag()},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -138,7 +139,10 @@ func newRecordJSON(r *core.Record) *recordJSON {
 
 // printState prints the state of a key for people.
 func (a *app) printState(s *keyState) {
-	a.printf("%s%s.", quoteIfNeeded(s.Key), s.stateText())
+	a.printf("%s%s.", lockName(s.Key), s.stateText())
+	if len(s.Slots) > 0 {
+		a.printf("It is slot 0 of a semaphore, of which %s: see below.", plural(len(s.Slots), "other slot is taken", "other slots are taken"))
+	}
 	a.printf("")
 
 	if facts := s.facts(); len(facts.rows) > 0 {
@@ -154,13 +158,7 @@ func (a *app) printState(s *keyState) {
 
 	if len(s.Slots) > 0 {
 		a.printf("")
-		a.printf("The key is the first slot of a semaphore. These others are taken:")
-		a.printf("")
-		slots := newLockTable()
-		for _, slot := range s.Slots {
-			slots.add(slot.row()...)
-		}
-		a.printTable(slots)
+		a.printTable(s.slotTable())
 	}
 
 	if notes := s.notes(); len(notes) > 0 {
@@ -171,13 +169,27 @@ func (a *app) printState(s *keyState) {
 	}
 }
 
+// slotTable returns a table of the other slots that are taken. A process that waits stands in the queues of several slots.
+func (s *keyState) slotTable() table {
+	slots := newLockTable()
+	slots.head = append(slots.head, "WAITING")
+	for _, slot := range s.Slots {
+		slots.add(append(slot.row(), strconv.Itoa(slot.maxWaiters()))...)
+	}
+	return slots
+}
+
 // facts returns a table of the holder, the waiters and the record.
 func (s *keyState) facts() (t table) {
 	if h := s.Holder; h != nil {
 		t.rows = append(t.rows, holderFacts(h)...)
 	}
 	if n := s.maxWaiters(); n > 0 {
-		t.add("  waiting", plural(n, "process", "processes"))
+		waiting := plural(n, "process", "processes")
+		if len(s.Slots) > 0 {
+			waiting += ", for this slot and others"
+		}
+		t.add("  waiting", waiting)
 	}
 	if r := s.Record; r != nil {
 		t.add("  record", fmt.Sprintf("completed with token %d, result %s", r.Token, resultText(r.Result)))

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -74,7 +75,7 @@ func TestShowSlots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.acquire(l, "api") // slot 0 is taken, so the permits have others
+		slot0 := d.acquire(l, "api") // slot 0 is taken, so the permits have others
 		var want []int
 		for range 3 {
 			permit, err := limit.TryAcquire(t.Context(), "api")
@@ -85,6 +86,7 @@ func TestShowSlots(t *testing.T) {
 		}
 		slices.Sort(want)
 		d.acquire(l, "b:api")
+		d.waiting(core.Key("slot", "api", fmt.Sprint(want[1])))
 
 		d.nodes[1].Hang()
 		began := time.Now()
@@ -101,8 +103,13 @@ func TestShowSlots(t *testing.T) {
 		if got := decoded[showJSON](t, d.well("show", "b:api", "-o", "json")); got.Slots != nil {
 			t.Errorf("slots of a lock: %+v", got.Slots)
 		}
-		for _, i := range want {
-			wantParts(t, out, "api is held.", fmt.Sprintf("slot %d of api ", i))
+		wantParts(t, out, "api is held.\nIt is slot 0 of a semaphore, of which 3 other slots are taken: see below.\n")
+		for at, i := range want {
+			waiting := map[int]int{1: 1}[at]
+			row := regexp.MustCompile(fmt.Sprintf(`(?m)^slot %d of api +held .* 2/3 +%d$`, i, waiting))
+			if !row.MatchString(out) {
+				t.Errorf("no row like %s in\n%s", row, out)
+			}
 		}
 		if n := strings.Count(out, "slot "); n != len(want)+1 { // and in the sentence above the table
 			t.Errorf("%d slots are shown, want %d:\n%s", n-1, len(want), out)
@@ -110,8 +117,11 @@ func TestShowSlots(t *testing.T) {
 
 		got := decoded[showJSON](t, d.well("show", "api", "-o", "json"))
 		var numbers []int
-		for _, s := range got.Slots {
+		for at, s := range got.Slots {
 			numbers = append(numbers, s.Slot)
+			if s.Waiters != map[int]int{1: 1}[at] {
+				t.Errorf("slot %d has %d waiters", s.Slot, s.Waiters)
+			}
 			if s.SlotOf != "api" || s.State != stateHeld || s.Holder.Note != "web-1/7" {
 				t.Errorf("%+v", s)
 			}
@@ -119,7 +129,25 @@ func TestShowSlots(t *testing.T) {
 		if !slices.Equal(numbers, want) {
 			t.Errorf("slots %v, want %v", numbers, want)
 		}
+
+		d.nodes[1].Up()
+		d.releasesSlot("api", got.Slots[2])
+		d.release(slot0)
+		wantParts(t, d.well("show", "api"), "api is free.\nIt is slot 0 of a semaphore, of which 2 other slots are taken: see below.\n")
 	})
+}
+
+// releasesSlot takes a slot from its holder as an operator does, by its parts and the token that show prints.
+func (d *desk) releasesSlot(key string, s lockJSON) {
+	d.t.Helper()
+	number, token := fmt.Sprint(s.Slot), fmt.Sprint(s.Holder.Token)
+	name := "slot " + number + " of " + key
+	got := d.ctl("release", "--parts", "slot", key, number, "--token", token)
+	if got.code != exitOK {
+		d.t.Errorf("%+v", got)
+	}
+	wantParts(d.t, got.out, name+" is taken from its holder (web-1/7, ")
+	wantParts(d.t, d.well("show", "--parts", "slot", key, number), name+" has no holder, and stays taken for another ")
 }
 
 // show describes the state of a key in words.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/slot"
@@ -75,6 +76,16 @@ func (p *Permit) KeyPrefix() string {
 		return ""
 	}
 	return p.lease.KeyPrefix()
+}
+
+// ValidUntil returns the local time at which the context ends unless a renewal succeeds before, as
+// [core.Lease.ValidUntil] does. Until then no other caller holds the slot. It returns the zero time if the Permit was not
+// made by Acquire.
+func (p *Permit) ValidUntil() time.Time {
+	if !p.valid() {
+		return time.Time{}
+	}
+	return p.lease.ValidUntil()
 }
 
 // Context returns the context that ends with the permit, as [core.Lease.Context] does. Its cause is [core.ErrLost],

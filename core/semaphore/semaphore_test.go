@@ -709,7 +709,7 @@ func TestBadInput(t *testing.T) {
 
 		for _, p := range []*Permit{nil, {}} {
 			invalid(p.Release(t.Context()))
-			if p.Context().Err() == nil || p.Lost() != nil || p.Slot() != 0 || p.FencingToken() != 0 {
+			if p.Context().Err() == nil || p.Lost() != nil || p.Slot() != 0 || p.FencingToken() != 0 || !p.ValidUntil().IsZero() {
 				t.Errorf("a permit that was not made by Acquire: %v", p)
 			}
 		}
@@ -733,11 +733,17 @@ func TestLostSlot(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
 		held := permits(t, l, 3, 3)
 		lost := held[1]
+		if left := time.Until(lost.ValidUntil()); left <= ttl/2 || left > ttl {
+			t.Errorf("a permit that was just granted ends in %v, with a TTL of %v", left, ttl)
+		}
 		waiter := acquire(t.Context(), must(New(l.Replica().Locker, 3)))
 		if _, err := admin.Revoke(t.Context(), l.Locker, slot.Name(key, lost.Slot()), lost.FencingToken()); err != nil {
 			t.Fatal(err)
 		}
 		testutil.Receive(t, lost.Context().Done())
+		if time.Now().Before(lost.ValidUntil()) {
+			t.Errorf("a lost permit is valid until %v", lost.ValidUntil())
+		}
 		if !errors.Is(context.Cause(lost.Context()), core.ErrLost) || !errors.Is(lost.Lost(), core.ErrLost) {
 			t.Errorf("cause %v, lost %v", context.Cause(lost.Context()), lost.Lost())
 		}

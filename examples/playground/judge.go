@@ -11,8 +11,8 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// A judge decides, by what everybody was told, whether there were two holders of a key at a time, tokens that went back,
-// or a stale write that was accepted. It keeps the latest leases and writes; the history that it checks is made of these
+// A judge decides, by what everybody was told, whether there were two holders of a key at a time, more holders of a
+// semaphore than it has permits, tokens that went back, or a stale write that was accepted. It keeps the latest leases and writes; the history that it checks is made of these
 // anew each time, because replicas are heard in any order.
 type judge struct {
 	holds   []*hold
@@ -24,9 +24,10 @@ type judge struct {
 // kept is how many leases, and how many writes, are kept.
 const kept = 2000
 
-// A hold is a lease, as its holder was told of it.
+// A hold is a lease, as its holder was told of it. A slot of a semaphore is a key of its own.
 type hold struct {
 	key, replica string
+	limited      string // the key of the semaphore, if it is a slot of one
 	token        uint64
 	at, until    float64
 	ended        float64 // 0 = not that anybody knows
@@ -48,7 +49,11 @@ func (j *judge) see(life string, e Event) {
 		if e.Until <= e.At { // paused before it could say so: it never acted on it, and others may have been granted the key
 			return
 		}
-		j.holds = append(j.holds, &hold{key: e.Key, replica: life, token: e.Token, at: e.At, until: e.Until})
+		h := &hold{key: e.lock(), replica: life, token: e.Token, at: e.At, until: e.Until}
+		if e.Slot != nil {
+			h.limited = e.Key
+		}
+		j.holds = append(j.holds, h)
 	case isRenew:
 		if h := j.hold(life, e); h != nil {
 			h.until = max(h.until, e.Until)
@@ -70,7 +75,7 @@ func (j *judge) see(life string, e Event) {
 
 func (j *judge) hold(life string, e Event) *hold {
 	for _, h := range slices.Backward(j.holds) {
-		if h.replica == life && h.key == e.Key && h.token == e.Token {
+		if h.replica == life && h.key == e.lock() && h.token == e.Token {
 			return h
 		}
 	}
@@ -114,6 +119,10 @@ func (j *judge) check(until float64) {
 	if err := h.Check(); err != nil {
 		first, _, _ := strings.Cut(err.Error(), "\n")
 		j.fault(first)
+		return
+	}
+	if text := j.tooMany(until); text != "" {
+		j.fault(text)
 		return
 	}
 	j.drop(until)
@@ -182,7 +191,7 @@ func (j *judge) held(life string, now float64) []string {
 func (j *judge) verdict() VerdictState {
 	v := VerdictState{OK: j.found == "", Text: j.found, Checked: j.checked + len(j.holds) + len(j.writes)}
 	if v.OK {
-		v.Text = fmt.Sprintf("never two holders, no token went back, no stale write was accepted, no update was lost under the lock, no tick or task ran twice: %d leases and writes", v.Checked)
+		v.Text = fmt.Sprintf("never two holders, never more than %d calls of the API, no token went back, no stale write was accepted, no update was lost under the lock, no tick or task ran twice: %d leases and writes", permits, v.Checked)
 	}
 	return v
 }

@@ -21,6 +21,12 @@ func grant(replica string, token uint64, at, until float64) Event {
 	return Event{Kind: isGrant, Replica: replica, Key: "k", Token: token, At: at, Until: until}
 }
 
+// inSlot is an event about a slot of a semaphore.
+func inSlot(slot int, e Event) Event {
+	e.Key, e.Slot = api, &slot
+	return e
+}
+
 func end(kind, replica string, token uint64, at float64) Event {
 	return Event{Kind: kind, Replica: replica, Key: "k", Token: token, At: at}
 }
@@ -50,6 +56,17 @@ func TestJudge(t *testing.T) {
 			grant("b", 2, 300, 4000)}},
 		"another life is killed": {want: "overlapping leases", events: []Event{grant("a-1", 1, 100, 2000), {Kind: isKilled, Replica: "a-2", At: 300},
 			grant("b", 2, 300, 4000)}},
+		"as many in slots of their own as there are permits": {events: []Event{inSlot(0, grant("a", 5, 100, 2000)), inSlot(1, grant("b", 3, 200, 2200)),
+			inSlot(1, end(isEnd, "b", 3, 300)), inSlot(1, grant("c", 5, 300, 2300))}},
+		"two in one slot": {events: []Event{inSlot(1, grant("a", 1, 100, 2000)), inSlot(1, grant("b", 2, 200, 2200))}, want: "overlapping leases"},
+		"more than there are permits": {want: "too many holders: 3 of payments-api", events: []Event{inSlot(0, grant("a", 1, 100, 2000)), inSlot(1, grant("b", 2, 200, 2200)),
+			inSlot(2, grant("c", 3, 300, 2300))}},
+		"more than there are permits, by the renewal of one": {want: "too many holders", events: []Event{inSlot(0, grant("a", 1, 100, 2000)), inSlot(1, grant("b", 2, 1900, 4000)),
+			inSlot(0, Event{Kind: isRenew, Replica: "a", Token: 1, At: 1500, Until: 3000}), inSlot(2, grant("c", 3, 2500, 4500))}},
+		"as many as there are permits, after one has run out": {events: []Event{inSlot(0, grant("a", 1, 100, 2000)), inSlot(1, grant("b", 2, 1900, 4000)),
+			inSlot(2, grant("c", 3, 2000, 4000))}},
+		"as many as there are permits, after one was killed": {events: []Event{inSlot(0, grant("a", 1, 100, 2000)), inSlot(1, grant("b", 2, 200, 2200)),
+			{Kind: isKilled, Replica: "a", At: 300}, inSlot(2, grant("c", 3, 300, 2300))}},
 		"paused before it could say what it was granted": {events: []Event{grant("b", 2, 2100, 4000), grant("a", 1, 5000, 2000), end(isLost, "a", 1, 5000)}},
 		"a stale write is refused":                       {events: []Event{wrote(1, 100, "read"), wrote(2, 200, "read"), wrote(1, 300, "refused"), wrote(2, 400, "accepted")}},
 		"a stale write is accepted":                      {events: []Event{wrote(1, 100, "read"), wrote(2, 200, "read"), wrote(1, 300, "stale")}, want: "fence"},

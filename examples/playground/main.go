@@ -1,13 +1,14 @@
 // Playground is where to see locks work, and to try to make them fail: five Redis nodes, and three replicas of a service
-// with cron jobs, tasks and HTTP handlers that lock on them, on one page with buttons for everything that can go wrong.
+// with cron jobs, tasks, HTTP handlers and a semaphore that lock on them, on one page with buttons for everything that can go wrong.
 //
 //	go run ./examples/playground                        # and open the page that it names
 //	go run ./examples/playground -for 1m                # plays by itself, prints what happens, and judges
 //	go run ./examples/playground -for 1m -unsafe fencing
 //
 // The nodes are redis-server processes where that is on PATH and embedded ones otherwise, and the replicas are processes
-// of this program. A judge sees what everybody was told: never two holders of a key at a time, no token that goes back, no
-// stale write accepted, no update lost under a lock, no tick and no task done twice. With -for, and without a terminal on
+// of this program. A judge sees what everybody was told: never two holders of a key at a time, never more holders of a
+// semaphore than it has permits, no token that goes back, no stale write accepted, no update lost under a lock, no tick and
+// no task done twice. With -for, and without a terminal on
 // its standard output, the exit status is 0 if nothing of that was broken, and everything has moved.
 package main
 

@@ -61,7 +61,7 @@ func (e Event) line() string {
 	case isRenew, isEnd, isWait, isUpdate, isTick, isDeposed:
 		return ""
 	}
-	return strings.TrimRight(fmt.Sprintf("%-16s %-12s %-20s %s", who, strings.TrimPrefix(e.Kind, "node_"), e.Key, text), " ")
+	return strings.TrimRight(fmt.Sprintf("%-16s %-12s %-20s %s", who, strings.TrimPrefix(e.Kind, "node_"), e.lock(), text), " ")
 }
 
 // report is how everything came out.

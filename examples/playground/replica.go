@@ -73,7 +73,7 @@ func play(orders io.Reader) (err error) {
 		return err
 	}
 	r.stops = append(r.stops, r.locks.Close)
-	for _, start := range []func(context.Context) error{r.startElector, r.startCron, r.startQueue, r.startWeb, r.startTurns} {
+	for _, start := range []func(context.Context) error{r.startElector, r.startCron, r.startQueue, r.startWeb, r.startTurns, r.startCalls} {
 		if err := start(ctx); err != nil {
 			return err
 		}

@@ -24,7 +24,7 @@ import (
 func (r *replica) startElector(context.Context) error {
 	elector, err := leader.New(r.locks, service, leader.WithCandidate(r.Name), leader.OnElected(func(ctx context.Context, t leader.Term) {
 		lease, _ := core.FromContext(ctx)
-		over := r.holds("leader", t.FencingToken, lease)
+		over := r.holds(lease.Key(), Event{Key: "leader", Token: t.FencingToken}, lease)
 		r.say(Event{Kind: isElected, Key: "leader", Token: t.FencingToken})
 		<-ctx.Done()
 		err := context.Cause(ctx)

@@ -19,22 +19,29 @@ type reporter struct {
 
 	mu      sync.Mutex
 	out     *json.Encoder
-	leases  map[held]lasting // that are told of
-	waiting map[string]int   // by key
-	took    Histogram        // acquisitions that were granted
+	leases  map[held]toldLease // of which the playground knows
+	waiting map[string]int     // by key
+	took    Histogram          // acquisitions that were granted
 	nodes   []NodeStat
 }
 
-// A lasting thing is a lease.
+// A lasting thing is a lease, or a permit.
 type lasting interface{ ValidUntil() time.Time }
 
+// A held lock is named as the nodes know it: a slot of a semaphore has a key of its own.
 type held struct {
 	key   string
 	token uint64
 }
 
+// A toldLease is one of which the playground knows, by this event's key, slot and token.
+type toldLease struct {
+	lasting
+	as Event
+}
+
 func newReporter(name string, out io.Writer) *reporter {
-	return &reporter{name: name, out: json.NewEncoder(out), leases: map[held]lasting{}, waiting: map[string]int{},
+	return &reporter{name: name, out: json.NewEncoder(out), leases: map[held]toldLease{}, waiting: map[string]int{},
 		took: newHistogram(), nodes: make([]NodeStat, nodeCount)}
 }
 
@@ -55,15 +62,19 @@ func (r *reporter) sayLocked(e Event) {
 }
 
 // holds tells that a lease is held from here until over is called, which says whether it was lost: it was trusted until then,
-// or until it ran out if that was before.
-func (r *reporter) holds(key string, token uint64, l lasting) (over func(lost error)) {
-	id := held{key, token}
+// or until it ran out if that was before. The event has the key and the slot as the page shows them, and the token; lock is
+// the key on the nodes.
+func (r *reporter) holds(lock string, as Event, l lasting) (over func(lost error)) {
+	id := held{lock, as.Token}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.leases[id] = l
-	r.sayLocked(Event{Kind: isGrant, Key: key, Token: token, Until: millis(l.ValidUntil())})
+	r.leases[id] = toldLease{l, as}
+	grant := as
+	grant.Kind, grant.Until = isGrant, millis(l.ValidUntil())
+	r.sayLocked(grant)
 	return func(lost error) {
-		e := Event{Kind: isEnd, Key: key, Token: token}
+		e := as
+		e.Kind = isEnd
 		if lost != nil {
 			e.Kind, e.Text, e.At = isLost, lossOf(lost), min(millis(time.Now()), millis(l.ValidUntil()))
 		}
@@ -77,7 +88,7 @@ func (r *reporter) holds(key string, token uint64, l lasting) (over func(lost er
 // holdsIn is holds of the lease under which ctx runs; its loss is told as it happens.
 func (r *reporter) holdsIn(ctx context.Context) (over func()) {
 	lease, _ := core.FromContext(ctx)
-	end := r.holds(shown(lease.Key()), lease.FencingToken(), lease)
+	end := r.holds(lease.Key(), Event{Key: shown(lease.Key()), Token: lease.FencingToken()}, lease)
 	over = sync.OnceFunc(func() { end(lease.Lost()) })
 	context.AfterFunc(lease.Context(), over)
 	return over
@@ -91,11 +102,13 @@ func lossOf(err error) string {
 }
 
 // renewed tells until when a lease is trusted now.
-func (r *reporter) renewed(key string, token uint64) {
+func (r *reporter) renewed(lock string, token uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if lease := r.leases[held{key, token}]; lease != nil {
-		r.sayLocked(Event{Kind: isRenew, Key: key, Token: token, Until: millis(lease.ValidUntil())})
+	if lease, ok := r.leases[held{lock, token}]; ok {
+		e := lease.as
+		e.Kind, e.Until = isRenew, millis(lease.ValidUntil())
+		r.sayLocked(e)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestLossIsToldInTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out strings.Builder
 				r, now := newReporter("a", &out), time.Now()
-				over := r.holds("k", 1, leaseUntil(now.Add(c.left)))
+				over := r.holds("k", Event{Key: "k", Token: 1}, leaseUntil(now.Add(c.left)))
 				out.Reset()
 				over(&core.OpError{Reason: core.LossClosed})
 				var e Event
@@ -38,6 +38,33 @@ func TestLossIsToldInTime(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A permit is told of by its key and slot. Its renewals, of which the replica hears by the slot's key on the nodes, are
+// told of in the same way.
+func TestPermitIsToldBySlot(t *testing.T) {
+	var out strings.Builder
+	r := newReporter("a", &out)
+	lock := core.Key("slot", api, "1")
+	over := r.holds(lock, Event{Key: api, Slot: new(1), Token: 7}, leaseUntil(time.Now().Add(time.Minute)))
+	r.renewed(lock, 7)
+	r.renewed(api, 7) // slot 0, which the replica does not hold
+	over(nil)
+
+	var kinds []string
+	for lines := json.NewDecoder(strings.NewReader(out.String())); lines.More(); {
+		var e Event
+		if err := lines.Decode(&e); err != nil {
+			t.Fatal(err)
+		}
+		if e.lock() != "payments-api slot 1" || e.Token != 7 {
+			t.Errorf("%+v", e)
+		}
+		kinds = append(kinds, e.Kind)
+	}
+	if got := strings.Join(kinds, " "); got != "grant renew end" {
+		t.Errorf("told of %s", got)
 	}
 }
 

@@ -29,7 +29,7 @@ func (r *replica) begins(ctx context.Context, op core.Op) (context.Context, func
 	case op.Kind == core.OpRenew:
 		return ctx, func(out core.Outcome) {
 			if out.Err == nil {
-				r.renewed(key, op.Token)
+				r.renewed(op.Key, op.Token)
 			}
 		}
 	case op.Kind == core.OpAcquire:

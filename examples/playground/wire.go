@@ -1,6 +1,9 @@
 package main
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // An Event is something that has happened: a line of JSON from a replica to the playground, from there to the page, and
 // in the history that can be downloaded.
@@ -9,6 +12,7 @@ type Event struct {
 	Replica string  `json:"replica,omitempty"`
 	Kind    string  `json:"kind"`
 	Key     string  `json:"key,omitempty"`
+	Slot    *int    `json:"slot,omitempty"`  // of the key, if it is a semaphore's
 	Token   uint64  `json:"token,omitempty"` // fencing token; less than 2^53
 	Text    string  `json:"text,omitempty"`
 	Until   float64 `json:"until,omitempty"` // the lease is trusted until then, if it is not renewed
@@ -16,6 +20,14 @@ type Event struct {
 	Ms      float64 `json:"ms,omitempty"` // how long it took, or by how much
 
 	Stats *Stats `json:"stats,omitempty"` // with isStats
+}
+
+// lock is the name of what is held: a key, or a slot of one.
+func (e Event) lock() string {
+	if e.Slot == nil {
+		return e.Key
+	}
+	return fmt.Sprintf("%s slot %d", e.Key, *e.Slot)
 }
 
 // Kinds of what replicas tell.

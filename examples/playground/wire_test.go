@@ -15,6 +15,8 @@ func TestEventsOnTheWire(t *testing.T) {
 		`{"at":1.5,"kind":"node_down","node":0}`: {At: 1.5, Kind: isDown, Node: new(0)},
 		`{"at":1.5,"replica":"a","kind":"grant","key":"k","token":1795445528424454,"until":2.5}`: {At: 1.5, Kind: isGrant, Replica: "a", Key: "k",
 			Token: 1795445528424454, Until: 2.5},
+		`{"at":1.5,"replica":"a","kind":"grant","key":"payments-api","slot":0,"token":7,"until":2.5}`: {At: 1.5, Kind: isGrant, Replica: "a", Key: api,
+			Slot: new(0), Token: 7, Until: 2.5},
 		`{"at":1.5,"replica":"a","kind":"wait","key":"k","ms":0.25}`: {At: 1.5, Kind: isWait, Replica: "a", Key: "k", Ms: 0.25},
 	} {
 		got, err := json.Marshal(e)

@@ -14,6 +14,10 @@
 // only the name can have many values: from the 129th name on, names are counted together as "_other". With no-op
 // providers nothing is allocated.
 //
+// An acquisition of a semaphore (core/semaphore) is measured as that of a lock: once, under its name, however many slots
+// it asks for. Requests for other slots that are cancelled, or granted and given back, are not measured. Each permit is
+// a lease of its own, with its hold, its renewals, and perhaps its loss. The number of a slot is no attribute.
+//
 // # Non-guarantee
 //
 // Measurements cover this process only. Leases and waits of a crashed process are not known, and holders that do not

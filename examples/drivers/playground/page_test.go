@@ -64,6 +64,7 @@ func TestPage(t *testing.T) {
 	t.Run("contrast and colours", func(t *testing.T) { colours(t, b) })
 	t.Run("an hour of bursts", func(t *testing.T) { hour(t, b) })
 	t.Run("a lease as it was then", func(t *testing.T) { then(t, b) })
+	t.Run("a semaphore has a lane for each slot", func(t *testing.T) { slots(t, b) })
 	t.Run("a clock that is right again", func(t *testing.T) { undone(t, b) })
 	t.Run("what events say is no markup", func(t *testing.T) { escaped(t, b) })
 	t.Run("the download", func(t *testing.T) {
@@ -181,6 +182,25 @@ func then(t *testing.T, b *tab) {
 	})()`)
 	if want := "1500,true,false 2000,false,true"; seen != want {
 		t.Errorf("end, held, lost: %s, want %s", seen, want)
+	}
+}
+
+// slots looks at the lanes of a semaphore: two holders of two slots do not overlap, two of one slot do. Then it waits until
+// replicas have held both slots of the playground's own.
+func slots(t *testing.T, b *tab) {
+	seen := value[string](b, `(async () => {
+		const { Leases, overlaps } = await import('/static/leases.js');
+		const leases = new Leases();
+		for (const [replica, slot, token, at] of [['a', 0, 7, 1000], ['b', 1, 7, 1100], ['c', 1, 8, 1200]])
+			leases.add({ kind: 'grant', at, replica, key: 'api', slot, token, until: at + 9000 });
+		leases.add({ kind: 'end', at: 1900, replica: 'a', key: 'api', slot: 0, token: 7 });
+		return leases.within(0, 5000).lanes.map(lane => [lane.key, lane.leases.length, overlaps(lane.leases, 5000).length, lane.leases[0].end]).join(' ');
+	})()`)
+	if want := "api slot 0,1,0,1900 api slot 1,2,1,0"; seen != want {
+		t.Errorf("lanes: %s, want %s", seen, want)
+	}
+	for _, slot := range []string{"payments-api slot 0", "payments-api slot 1"} {
+		b.await(fmt.Sprintf(`[...document.querySelectorAll('#replicas [data-fact=holds]')].some(fact => fact.textContent.includes(%q))`, slot))
 	}
 }
 

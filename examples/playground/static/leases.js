@@ -3,15 +3,18 @@
 export const mostLeases = 4000;
 const mostKeys = 16;
 
+// lockOf is the name of what an event is about: a key, or a slot of a semaphore, which has a lane of its own.
+export const lockOf = event => event.slot === undefined ? event.key : `${event.key} slot ${event.slot}`;
+
 export class Leases {
   all = []; // in the order in which they were heard of
   #open = new Map();
 
   add(event) {
-    const id = `${event.replica} ${event.token} ${event.key}`;
+    const key = lockOf(event), id = `${event.replica} ${event.token} ${key}`;
     switch (event.kind) {
       case 'grant': {
-        const lease = { id, key: event.key, replica: event.replica, token: event.token, at: event.at, until: event.until, end: 0, lost: '' };
+        const lease = { id, key, replica: event.replica, token: event.token, at: event.at, until: event.until, end: 0, lost: '' };
         this.all.push(lease);
         this.#open.set(id, lease);
         if (this.all.length >= 2 * mostLeases) this.forget(0);

@@ -1,6 +1,7 @@
 // What happened, in words, latest first: without what happens all the time.
 import { $, el, millis, timeOf } from './dom.js';
 import { nameOf } from './faults.js';
+import { lockOf } from './leases.js';
 
 const mostLines = 100;
 
@@ -9,7 +10,7 @@ function line(e) {
   const fault = nameOf(e);
   switch (e.kind) {
     case 'verdict': return e.text ? ['bad', `VIOLATION: ${e.text}`] : ['', 'The violation is forgotten'];
-    case 'lost': return ['bad', `${e.replica} lost ${e.key}: ${e.text}`];
+    case 'lost': return ['bad', `${e.replica} lost ${lockOf(e)}: ${e.text}`];
     case 'killed': return ['fault', e.text ? `${fault}: ${e.text}` : fault];
     case 'refused': return ['', `${e.replica} did not get ${e.key}: ${e.text}${e.ms ? ` after ${millis(e.ms)}` : ''}`];
     case 'write':

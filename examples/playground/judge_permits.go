@@ -1,0 +1,39 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// tooMany counts the holders of each semaphore at a time, whatever slots they have, and returns what is wrong until then:
+// "" for nothing. That no slot has two holders is checked as for other keys.
+func (j *judge) tooMany(until float64) string {
+	type change struct {
+		at float64
+		by int // holders
+	}
+	changes := map[string][]change{}
+	for _, h := range j.holds {
+		if h.limited == "" || h.at > until {
+			continue
+		}
+		changes[h.limited] = append(changes[h.limited], change{h.at, 1})
+		if end, ok := h.over(until); ok {
+			changes[h.limited] = append(changes[h.limited], change{max(end, h.at), -1})
+		}
+	}
+
+	for key, all := range changes {
+		// Where one ends and the next begins at the same instant, they were not both there.
+		slices.SortStableFunc(all, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
+		holders := 0
+		for _, c := range all {
+			holders += c.by
+			if holders > permits {
+				return fmt.Sprintf("too many holders: %d of %s at a time, which has %d permits", holders, key, permits)
+			}
+		}
+	}
+	return ""
+}
