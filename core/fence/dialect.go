@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // A Dialect is a kind of database.
@@ -27,14 +29,6 @@ func (d Dialect) String() string {
 	}
 	return "unknown"
 }
-
-// maxSilence is how long a token stays valid without a Check. The row of a key may be deleted after that, and a
-// token that is older is then refused.
-const maxSilence = 30 * 24 * time.Hour
-
-// cleanAfter is how long after its last Check the row of a key may be deleted. It is a day longer than maxSilence,
-// because the clocks of the lock nodes, from which tokens are made, may differ from the database's.
-const cleanAfter = maxSilence + 24*time.Hour
 
 // A statement is an SQL statement with the names of its parameters, in the order of their placeholders.
 type statement struct {
@@ -70,7 +64,7 @@ type statements struct {
 // clock.
 func statementsOf(d Dialect) *statements {
 	compile := func(template string) statement { return d.compile(template) }
-	silent := "checked_at < {now} - " + micros(cleanAfter) + " AND token < {now} - " + micros(maxSilence)
+	silent := "checked_at < {now} - " + micros(holder.CleanAfter) + " AND token < {now} - " + micros(holder.MaxSilence)
 	s := &statements{
 		check: compile(checkTemplates[d]),
 		raise: compile(`UPDATE lockkit_fence SET token = {token}, checked_at = {now}
@@ -93,12 +87,12 @@ WHERE table_schema = DATABASE() AND table_name IN ('lockkit_fence', 'lockkit_onc
 	return s
 }
 
-// checkTemplates insert a token that is not older than maxSilence, or set a row to the greater one of its token and
+// checkTemplates insert a token that is not older than holder.MaxSilence, or set a row to the greater one of its token and
 // the new one. They return the token of the row. A row that has a greater token stays as it is.
 var checkTemplates = map[Dialect]string{
 	PostgreSQL: `INSERT INTO lockkit_fence AS f (id, token, checked_at)
 SELECT {id}::bytea, {token}::bigint, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token}::bigint >= clock.instant - ` + micros(maxSilence) + `
+WHERE {token}::bigint >= clock.instant - ` + micros(holder.MaxSilence) + `
 ON CONFLICT (id) DO UPDATE SET token = GREATEST(f.token, excluded.token),
 checked_at = CASE WHEN f.token <= excluded.token THEN excluded.checked_at ELSE f.checked_at END
 RETURNING token`,
@@ -106,7 +100,7 @@ RETURNING token`,
 	// MariaDB assigns from left to right, so the time comes before the token.
 	MariaDB: `INSERT INTO lockkit_fence (id, token, checked_at)
 SELECT {id}, {token}, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token} >= clock.instant - ` + micros(maxSilence) + `
+WHERE {token} >= clock.instant - ` + micros(holder.MaxSilence) + `
 ON DUPLICATE KEY UPDATE
 checked_at = IF(lockkit_fence.token <= VALUES(token), VALUES(checked_at), lockkit_fence.checked_at),
 token = GREATEST(lockkit_fence.token, VALUES(token))
@@ -114,7 +108,7 @@ RETURNING token`,
 
 	SQLite: `INSERT INTO lockkit_fence (id, token, checked_at)
 SELECT {id}, {token}, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token} >= clock.instant - ` + micros(maxSilence) + `
+WHERE {token} >= clock.instant - ` + micros(holder.MaxSilence) + `
 ON CONFLICT (id) DO UPDATE SET token = MAX(token, excluded.token),
 checked_at = CASE WHEN token <= excluded.token THEN excluded.checked_at ELSE checked_at END
 RETURNING token`,

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // A Store checks fencing tokens and records work in one database. It is safe for concurrent use.
@@ -22,7 +24,7 @@ func New(dialect Dialect) *Store {
 	return &Store{
 		dialect:        dialect,
 		statements:     statementsOf(dialect),
-		retention:      maxSilence,
+		retention:      holder.MaxSilence,
 		enginesChecked: new(atomic.Bool),
 	}
 }
@@ -57,7 +59,7 @@ func (s *Store) checkUse(ctx context.Context) error {
 		return invalid("the dialect is none of PostgreSQL, MariaDB and SQLite")
 	}
 	if ctx == nil {
-		return errNoContext
+		return holder.ErrNoContext
 	}
 	return nil
 }
