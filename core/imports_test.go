@@ -65,7 +65,7 @@ func TestHouse(t *testing.T) {
 	// subpackages may also import semaphore, because they check permits. Of core's packages, only
 	// lockctl imports admin and fence.
 	for dir, above := range map[string][]string{
-		".": {}, "admin": {"core"}, "semaphore": {"core"}, 
+		".": {}, "admin": {"core"}, "semaphore": {"core"},
 		"fence": {"core", "core/semaphore", holder}, "fence/internal/holder": {"core", "core/semaphore"},
 		"fence/redisfence": {"core", "core/semaphore", holder}, "fence/httpfence": {"core", "core/fence", holder}, "lockctl": {"core", "core/admin", "core/fence"},
 	} {
