@@ -91,24 +91,24 @@ WHERE table_schema = DATABASE() AND table_name IN ('lockkit_fence', 'lockkit_onc
 // the new one. They return the token of the row. A row that has a greater token stays as it is.
 var checkTemplates = map[Dialect]string{
 	PostgreSQL: `INSERT INTO lockkit_fence AS f (id, token, checked_at)
-SELECT {id}::bytea, {token}::bigint, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token}::bigint >= clock.instant - ` + micros(holder.MaxSilence) + `
+SELECT {id}::bytea, {token}::bigint, {now}
+WHERE {token}::bigint >= {now} - ` + micros(holder.MaxSilence) + `
 ON CONFLICT (id) DO UPDATE SET token = GREATEST(f.token, excluded.token),
 checked_at = CASE WHEN f.token <= excluded.token THEN excluded.checked_at ELSE f.checked_at END
 RETURNING token`,
 
 	// MariaDB assigns from left to right, so the time comes before the token.
 	MariaDB: `INSERT INTO lockkit_fence (id, token, checked_at)
-SELECT {id}, {token}, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token} >= clock.instant - ` + micros(holder.MaxSilence) + `
+SELECT {id}, {token}, {now} FROM DUAL
+WHERE {token} >= {now} - ` + micros(holder.MaxSilence) + `
 ON DUPLICATE KEY UPDATE
 checked_at = IF(lockkit_fence.token <= VALUES(token), VALUES(checked_at), lockkit_fence.checked_at),
 token = GREATEST(lockkit_fence.token, VALUES(token))
 RETURNING token`,
 
 	SQLite: `INSERT INTO lockkit_fence (id, token, checked_at)
-SELECT {id}, {token}, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token} >= clock.instant - ` + micros(holder.MaxSilence) + `
+SELECT {id}, {token}, {now}
+WHERE {token} >= {now} - ` + micros(holder.MaxSilence) + `
 ON CONFLICT (id) DO UPDATE SET token = MAX(token, excluded.token),
 checked_at = CASE WHEN token <= excluded.token THEN excluded.checked_at ELSE checked_at END
 RETURNING token`,

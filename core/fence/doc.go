@@ -19,6 +19,9 @@
 //	Once, SetResult, Step   record the work, in a transaction of your own
 //	Schema, Clean           the tables, and their old rows
 //
+// Package redisfence does the same as Check in Redis. Package httpfence passes a token to another service, whose
+// database checks it. For objects and for a column of your own, docs/recipes.md has tested code.
+//
 // # Guarantee
 //
 // Once a transaction that began with Check under a fencing token has been committed, no transaction that began with
@@ -48,8 +51,8 @@
 // ends. So a stale holder has either committed before, and the later holder reads its writes; or it waits for the
 // row, and is refused. For the same reason, the loss of a lease between Check and the commit does no harm: the check
 // of any later holder waits for the commit. If a holder reads before its Check, a stale holder can commit in
-// between, and its write is overwritten. The levels REPEATABLE READ and SERIALIZABLE of PostgreSQL make one of the
-// two fail; the levels of MariaDB do not (TestReadBeforeCheck). Do has the right order.
+// between, and its write is overwritten. The levels REPEATABLE READ and SERIALIZABLE of PostgreSQL and SERIALIZABLE of
+// MariaDB make one of the two fail; the other levels do not (TestReadBeforeCheck). Do has the right order.
 //
 // # Transactions
 //

@@ -12,9 +12,9 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// An object is a version of an object in a store such as S3. It is stored with its token as the first line. Metadata
-// would not do: the ETag may depend on the content alone, and then a later holder that writes the same content again
-// would not change it.
+// An object is a version of an object in a store such as S3. Its token is stored as the first line. In the metadata, it
+// would not change the ETag, which may depend on the content alone: a later holder that writes the same content again
+// could not be seen.
 type object struct {
 	content []byte
 	etag    string // "" if there is no object
@@ -24,8 +24,9 @@ type object struct {
 // errOvertaken: another write came between the read of an object and its write.
 var errOvertaken = errors.New("the object has changed since it was read")
 
-// ChangeObject replaces an object by what change makes of it (nil if there is none), under the innermost lease of ctx.
-// It writes nothing, and returns an error that matches core.ErrLost, if a later holder of the lock has written.
+// ChangeObject replaces the content of an object by the result of change, under the innermost lease of ctx. Without an
+// object, change gets nil. If a later holder of the lock has written, ChangeObject writes nothing, and returns an error
+// that matches core.ErrLost.
 func ChangeObject(ctx context.Context, client *http.Client, url string, change func(content []byte) []byte) error {
 	lease, isHeld := core.FromContext(ctx)
 	if !isHeld {
@@ -51,10 +52,12 @@ func ChangeObject(ctx context.Context, client *http.Client, url string, change f
 
 // putObject writes an object if it is still the version with the ETag, or if there is still none.
 func putObject(ctx context.Context, client *http.Client, url string, o object) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(fmt.Appendf(nil, "%d\n%s", o.token, o.content)))
+	stored := fmt.Appendf(nil, "%d\n%s", o.token, o.content)
+	request, err := http.NewRequestWithContext(ctx, http.MethodPut, url, bytes.NewReader(stored))
 	if err != nil {
 		return err
 	}
+
 	if o.etag == "" {
 		request.Header.Set("If-None-Match", "*")
 	} else {
@@ -70,7 +73,9 @@ func putObject(ctx context.Context, client *http.Client, url string, o object) e
 	switch response.StatusCode {
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent:
 		return nil
-	case http.StatusPreconditionFailed, http.StatusConflict, http.StatusNotFound: // S3: 409 beside another write, 404 after a deletion
+	case http.StatusPreconditionFailed:
+		return errOvertaken
+	case http.StatusConflict, http.StatusNotFound: // of S3, beside another write, and after a deletion
 		return errOvertaken
 	}
 	return fmt.Errorf("PUT %s: %s", url, response.Status)
@@ -100,6 +105,7 @@ func getObject(ctx context.Context, client *http.Client, url string) (o object, 
 	if err != nil {
 		return o, err
 	}
+
 	line, content, _ := bytes.Cut(stored, []byte("\n"))
 	o = object{content: content, etag: response.Header.Get("ETag")}
 	o.token, err = strconv.ParseUint(string(line), 10, 63)
@@ -112,7 +118,7 @@ func staleToken(lease *core.Lease, seen uint64) error {
 		Op:     core.OpCheck,
 		Key:    lease.Key(),
 		Err:    core.ErrLost,
-		Detail: fmt.Errorf("%w: the object has token %d, this lease has %d", core.ErrLost, seen, lease.FencingToken()),
+		Detail: fmt.Errorf("%w: the object has token %d", core.ErrLost, seen),
 		Reason: core.LossStale,
 	}
 }

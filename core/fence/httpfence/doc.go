@@ -35,24 +35,23 @@
 // for the database of the service, with all clients that lock the key. The service needs no lock nodes.
 //
 // No request has the header unless the client has called Set for it, and no service takes it unless it has called
-// Receive or Require. A request whose header is missing or malformed, or is for another key, gets 400 before its
+// Receive or Require. If the header is missing or malformed, or is for another key, the request gets 400 before its
 // handler runs.
 //
 // # Non-guarantee
 //
-// Receiving a token checks nothing by itself: the handler must do so in its transaction (Check, Do, DoChecked), because
-// only the database knows what other servers have seen. After the response, the client knows of no later holder.
+// Require checks no token. The handler must check it in its transaction (Check, Do, DoChecked), because only the
+// database has seen the tokens of other servers' requests.
 //
-// The header is not signed. Anybody who can send it can claim a token, and tokens of the next two days are taken. Such
-// a token locks out all holders until they have greater ones. So take it from authenticated clients only, and remove it
-// from requests that come from outside (the name is [Header]). It shows the key. net/http sends it again after a
-// redirect.
+// The header is not signed. Any client can claim any token up to two days ahead, and such a token locks out all holders
+// until they have greater ones. So take it from authenticated clients only, and remove it from requests that come from
+// outside ([Header] is its name). It shows the key. net/http sends it again after a redirect.
 //
 // All clients of a key must use the same key prefix (core.WithKeyPrefix), because it is a part of the key's identity.
 //
 // # A lock of the service
 //
-// A service may also hold a lease of its own, as by httplock. The innermost one counts: put Require inside of the
+// A service may also hold its own lease, as by httplock. The innermost one counts: put Require inside of the
 // middleware of httplock, and Check is for the client's lease. Check the service's lease by Store.CheckLease. Refusals
 // have a Retry-After of 0, so that httplock does not record them as the outcome of an Idempotency-Key: with another
 // token, the same request can succeed. A lease that the handler acquires later is the innermost one from there on.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
@@ -14,9 +13,9 @@ import (
 	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
-// Header is the name of the header that has the key prefix, the key and the fencing token of a lease, as a URL has
-// parameters: key=order%3A42&prefix=lockkit%3A&token=1764465600000000. Of a response, the same header says why a
-// request was refused.
+// Header is the name of the header. In a request, it has the key prefix, the key and the fencing token of a lease,
+// encoded like parameters of a URL: key=order%3A42&prefix=lockkit%3A&token=1764465600000000. In a response, it says why
+// the request was refused.
 const Header = "Lockkit-Fence"
 
 // ErrHeader: the header of a request is missing or malformed, or is for another key.
@@ -68,8 +67,8 @@ func format(h holder.Holder) string {
 	}.Encode()
 }
 
-// Receive returns the context of a request, with the lease that its header has as the innermost one. The key is that of
-// the lock under which clients may do what the request asks for: a lease on another key does not protect that.
+// Receive returns the context of a request, with the lease of its header as the innermost one. Pass the key under which
+// clients must send such a request: a lease on another key would not protect the data that the request changes.
 //
 // The error matches ErrHeader if the header is missing or malformed, or is for another key; [Refuse] answers it. It
 // matches core.ErrInvalid if r is nil or the key is empty.
@@ -82,50 +81,49 @@ func Receive(r *http.Request, key string) (context.Context, error) {
 	}
 
 	values := r.Header.Values(Header)
-	switch len(values) {
-	case 0:
-		return nil, fmt.Errorf("%w: it is missing", ErrHeader)
-	case 1:
-	default:
-		return nil, fmt.Errorf("%w: there are %d", ErrHeader, len(values))
+	if len(values) != 1 {
+		return nil, fmt.Errorf("%w: there are %d of it", ErrHeader, len(values))
 	}
 
 	h, err := parse(values[0])
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrHeader, err)
 	}
+
 	if h.Key != key {
 		return nil, fmt.Errorf("%w: it is for another key", ErrHeader)
 	}
 	return holder.WithReceived(r.Context(), h), nil
 }
 
-// maxAhead is how far a token may be ahead of this machine's clock. The clocks of the lock nodes, from which tokens are
-// made, may be a day ahead of each other. A token from farther in the future would lock out all holders until then.
+// maxAhead is how far a token may be ahead of this machine's clock. Lock nodes accept tokens that are up to a day ahead
+// of their clocks, and another day is for the difference of the clocks. A greater token would lock out all holders for
+// longer.
 const maxAhead = 48 * time.Hour
 
-// parse returns the holder that the value of a header has. Errors do not quote it, because keys may be secrets.
+// parse returns the holder in the value of a header. Errors do not quote it, because keys may be secrets.
 func parse(value string) (h holder.Holder, err error) {
 	fields, err := url.ParseQuery(value)
 	if err != nil {
 		return h, errors.New("it is not encoded as the parameters of a URL")
 	}
 
-	for name, values := range fields {
-		if !slices.Contains([]string{"prefix", "key", "token"}, name) || len(values) != 1 {
-			return h, errors.New("it does not have prefix, key and token, each of them once")
+	// Other fields are refused, too: a later version may have a meaning for them.
+	for _, name := range []string{"prefix", "key", "token"} {
+		if len(fields[name]) != 1 {
+			return h, fmt.Errorf("it has %d fields %s, must have one", len(fields[name]), name)
 		}
 	}
 	if len(fields) != 3 {
-		return h, errors.New("it does not have prefix, key and token")
+		return h, errors.New("it has other fields than prefix, key and token")
 	}
-
 	if fields.Get("prefix") == "" {
 		return h, errors.New("its prefix is empty")
 	}
 
 	token, err := strconv.ParseUint(fields.Get("token"), 10, 63)
-	if err != nil || token == 0 {
+	isToken := err == nil && token > 0
+	if !isToken {
 		return h, errors.New("its token is not a number from 1 to 2^63-1")
 	}
 	if time.UnixMicro(int64(token)).After(time.Now().Add(maxAhead)) {

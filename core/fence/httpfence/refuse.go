@@ -6,13 +6,12 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/fence"
 	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // Require returns a handler that receives the lease of each request, as [Receive] does, and calls next with it in the
-// context. A request whose header cannot be used is refused with 400. If key returns "", the request gets 500.
+// context. If the header cannot be used, the request gets 400. If key returns "", it gets 500.
 func Require(key func(r *http.Request) string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, err := Receive(r, key(r))
@@ -55,8 +54,8 @@ var (
 	}
 )
 
-// Refuse answers a request whose fencing token was refused, and reports whether it has. With an error that matches
-// fence.ErrStale or fence.ErrTooOld, the status is 409. With one that matches [ErrHeader], it is 400. The body is of
+// Refuse answers a request if err is the refusal of its fencing token, and reports whether it has. If err matches
+// fence.ErrStale or fence.ErrTooOld, the status is 409. If it matches [ErrHeader], the status is 400. The body is of
 // type application/problem+json (RFC 9457), and has neither the key nor a token. With any other error, nil included,
 // Refuse does nothing. Call it before anything is written to w, and after the transaction was rolled back.
 func Refuse(w http.ResponseWriter, err error) bool {
@@ -92,26 +91,23 @@ func (f refusal) write(w http.ResponseWriter) {
 // returns it is treated as if the database were its own. For any other response, Refused returns nil. It does not read
 // the body.
 func Refused(response *http.Response) error {
-	if response == nil || response.StatusCode != http.StatusConflict {
+	isConflict := response != nil && response.StatusCode == http.StatusConflict
+	if !isConflict {
 		return nil
 	}
 
+	// Without the request, the error does not name the key.
 	var h holder.Holder
 	if response.Request != nil {
-		h, _ = parse(response.Request.Header.Get(Header)) // without it, the error names no key
+		h, _ = parse(response.Request.Header.Get(Header))
 	}
 
 	switch response.Header.Get(Header) {
 	case staleRefusal.kind:
-		return &core.OpError{
-			Op:     core.OpCheck,
-			Key:    h.Key,
-			Err:    core.ErrLost,
-			Detail: fmt.Errorf("%w: %w: the service has seen a greater token than %d", core.ErrLost, fence.ErrStale, h.Token),
-			Reason: core.LossStale,
-		}
+		return h.StaleFor(fmt.Sprintf("the service has seen a greater token than %d", h.Token))
 	case tooOldRefusal.kind:
-		return fmt.Errorf("fence: check %q: %w: the service says so: release the lease, and acquire it again", h.Key, fence.ErrTooOld)
+		return fmt.Errorf("fence: check %q: %w for the service: release the lease, and acquire it again",
+			h.Key, fence.ErrTooOld)
 	}
 	return nil
 }

@@ -1,5 +1,5 @@
-// Package redisfence makes Redis refuse the writes of stale lock holders: a script writes unless the fencing token of
-// its caller is older than one that has written before.
+// Package redisfence makes Redis refuse the writes of stale lock holders: a script runs unless Redis has seen a greater
+// fencing token of the same lock.
 //
 //	var withdraw = redisfence.NewScript("return redis.call('DECRBY', KEYS[1], ARGV[1])")
 //	…
@@ -17,15 +17,15 @@
 // Once a script has run under a fencing token, no script runs under a smaller token of the same lock for keys with the
 // same hash tag. An equal token passes. This holds as long as:
 //
-//   - every write under the lock to these keys is one of such a script;
+//   - every write to these keys is done by such a script, under the lock;
 //   - the fencing tokens of the lock grow (guarantee 3 in docs/guarantees.md);
 //   - Redis does not lose writes that it has confirmed, and its clock is right to a day.
 //
 // # Non-guarantee
 //
 // A failover of Redis loses writes that it has confirmed and not replicated, and so does a crash without
-// "appendfsync always". If that takes a token away, a stale holder can write again. Where that does harm, use a
-// database with package fence.
+// "appendfsync always". If that takes a token away, a stale holder can write again. If your data cannot bear
+// that, use a database with package fence.
 //
 // Nothing is written exactly once. If a reply is lost, it is unknown whether the script has run, and go-redis may send
 // it again (MaxRetries). Let scripts set values instead of adding to them, or use a client with MaxRetries: -1. A
@@ -33,23 +33,23 @@
 //
 // # Order
 //
-// A script is atomic, so it may read, and write what follows from that. If a write depends on what was read outside of
-// its script, run one before that writes nothing, such as NewScript("return 1"). After it, no earlier holder writes.
-// Without it, one may write between the read and the script, and its write is overwritten.
+// A script is atomic, so it may read values and write others that depend on them. If a write depends on values that were
+// read outside of its script, run a script that writes nothing before that read, such as NewScript("return 1"). After
+// it, no earlier holder writes. Without it, a stale holder may write between the read and the script, and its write is
+// overwritten.
 //
 // # Keys
 //
 // All keys of a call have the same hash tag, which is the part of a key in braces, or else the whole key. So they are
 // in one slot of a Redis Cluster, and the token is there, too: in the key "lockkit-fence:{tag}:" and a hash of the
-// lock. One lock may protect keys of several tags, each with a token of its own. A script must use no other keys. Of a
-// user of Redis with an ACL, the script needs the commands get, set, time, info and eval, and the keys
-// lockkit-fence:*.
+// lock. One lock may protect keys of several tags, and each tag has its token. A script must use no other keys. With an
+// ACL, the user of Redis needs the commands eval, evalsha, get, set, time and info, and the keys lockkit-fence:*.
 //
 // # Memory
 //
 // The key of a token expires 31 days after the last script under the lock. If there is none, a token that is older than
-// 30 days is refused with fence.ErrTooOld, as by package fence. A Redis that evicts keys could evict that of a token,
-// too: if maxmemory is set, the policy must be noeviction, or the first write under a lock is refused.
+// 30 days is refused with fence.ErrTooOld, as by package fence. A Redis that evicts keys could evict tokens, too: if
+// maxmemory is set, the policy must be noeviction, or the first write under a lock is refused.
 //
 // # Errors
 //

@@ -25,8 +25,8 @@ type Script struct {
 	script *redis.Script
 }
 
-// NewScript returns a Script with the given body, which finds its keys and arguments in KEYS and ARGV, as any script of
-// Redis does, and returns what Run returns. It must use no other keys. Redis keeps each body that it has run until it
+// NewScript returns a Script with the given body. The body finds its keys and arguments in KEYS and ARGV, as any script of
+// Redis does, and its result is the result of Run. It must use no other keys. Redis keeps each body that it has run until it
 // restarts, so pass values as arguments, and make a Script once.
 func NewScript(body string) *Script {
 	return &Script{redis.NewScript(strings.Replace(checked, "--BODY", body, 1))}
@@ -47,22 +47,22 @@ func (s *Script) Run(ctx context.Context, client redis.UniversalClient, keys []s
 	return s.run(ctx, client, innermost, keys, args)
 }
 
-// RunLease is Run for a lease that is not the innermost one of ctx.
+// RunLease runs the script like Run, under a lease that is not the innermost one of ctx.
 func (s *Script) RunLease(
 	ctx context.Context, client redis.UniversalClient, lease *core.Lease, keys []string, args ...any,
 ) *redis.Cmd {
 	return s.run(ctx, client, holder.OfLease(lease), keys, args)
 }
 
-// RunPermit is Run for a permit of a semaphore. As with fence.Store.CheckPermit, it orders the writes of one slot, and
-// slot 0 is the key itself.
+// RunPermit runs the script like Run, under a permit of a semaphore. Like fence.Store.CheckPermit, it orders the writes of
+// one slot, and slot 0 is the key itself.
 func (s *Script) RunPermit(
 	ctx context.Context, client redis.UniversalClient, permit *semaphore.Permit, keys []string, args ...any,
 ) *redis.Cmd {
 	return s.run(ctx, client, holder.OfPermit(permit), keys, args)
 }
 
-// maxToken is the greatest token that the numbers of Lua can compare. It is that of the year 2255.
+// maxToken is the greatest token that the numbers of Lua can compare. Tokens reach it in the year 2255.
 const maxToken = 1 << 53
 
 // run runs the script for a holder.
@@ -74,12 +74,14 @@ func (s *Script) run(
 		return failed(ctx, err)
 	}
 
+	// The script takes its own key and arguments first.
 	allKeys := append([]string{tokenKey}, keys...)
 	allArgs := append([]any{
 		strconv.FormatUint(h.Token, 10),
 		holder.MaxSilence.Microseconds(),
 		holder.CleanAfter.Milliseconds(),
 	}, args...)
+
 	reply, err := s.script.Run(ctx, client, allKeys, allArgs...).Slice()
 	if err != nil {
 		return failed(ctx, holder.Explain(ctx, fmt.Sprintf("check and write under %q", h.Key), err, ""))
@@ -89,6 +91,7 @@ func (s *Script) run(
 	if err != nil {
 		return failed(ctx, err)
 	}
+
 	cmd := redis.NewCmd(ctx)
 	cmd.SetVal(result)
 	return cmd
@@ -112,14 +115,15 @@ func (s *Script) checkCall(
 	if err := h.Check(); err != nil {
 		return "", err
 	}
+
 	if h.Token > maxToken {
 		return "", holder.Invalid("token %d is greater than 2^53, which scripts cannot compare", h.Token)
 	}
 	return keyOfToken(h, keys)
 }
 
-// keyOfToken returns the key of the holder's token, which is in the slot of all keys. There is one for each hash tag,
-// and not for each set of keys, so all writes to a key meet the same token.
+// keyOfToken returns the key of the holder's token, in the slot of all keys. There is one for each hash tag, and not for
+// each set of keys, so all writes to a key meet the same token.
 func keyOfToken(h holder.Holder, keys []string) (string, error) {
 	tag := hashTag(keys[0])
 	for _, key := range keys[1:] {
@@ -129,9 +133,11 @@ func keyOfToken(h holder.Holder, keys []string) (string, error) {
 		}
 	}
 
+	// A key without a tag is its own tag, unless it has braces that would end the tag earlier.
 	tokenKey := "lockkit-fence:{" + tag + "}:" + hex.EncodeToString(h.ID())
 	if hashTag(tokenKey) != tag {
-		return "", holder.Invalid("no other key can be in the slot of %q: give it a hash tag, such as {account:42}", keys[0])
+		return "", holder.Invalid("no other key can be in the slot of %q: "+
+			"give it a hash tag, such as {account:42}", keys[0])
 	}
 	return tokenKey, nil
 }
@@ -140,13 +146,15 @@ func keyOfToken(h holder.Holder, keys []string) (string, error) {
 func hashTag(key string) string {
 	_, afterBrace, isOpened := strings.Cut(key, "{")
 	tag, _, isClosed := strings.Cut(afterBrace, "}")
-	if !isOpened || !isClosed || tag == "" {
+
+	hasTag := isOpened && isClosed && tag != ""
+	if !hasTag {
 		return key
 	}
 	return tag
 }
 
-// read returns what the body has returned, or the refusal of the script.
+// read returns the result of the body, or the refusal of the script.
 func read(reply []any, h holder.Holder, tokenKey string) (result any, err error) {
 	if len(reply) == 0 {
 		return nil, errReply
@@ -156,6 +164,7 @@ func read(reply []any, h holder.Holder, tokenKey string) (result any, err error)
 	if len(reply) > 1 {
 		detail = reply[1]
 	}
+
 	switch reply[0] {
 	case "written":
 		return resultOf(detail)
@@ -169,17 +178,17 @@ func read(reply []any, h holder.Holder, tokenKey string) (result any, err error)
 	case "old":
 		return nil, h.TooOld()
 	case "evicts":
-		return nil, holder.Invalid("Redis may have evicted the token of %q: its maxmemory-policy is %v: set it to noeviction",
-			h.Key, detail)
+		return nil, holder.Invalid("Redis may have evicted the token of %q: "+
+			"its maxmemory-policy is %v: set it to noeviction", h.Key, detail)
 	case "foreign":
-		return nil, holder.Invalid("the key %q, which is for a fencing token, has something else", tokenKey)
+		return nil, holder.Invalid("the key %q, which is for a fencing token, has another value", tokenKey)
 	}
 	return nil, errReply
 }
 
-var errReply = errors.New("fence: malformed answer of the script: something between here and Redis has changed it")
+var errReply = errors.New("fence: malformed answer of the script: a proxy may have changed it")
 
-// resultOf returns what the body has returned, as a command of go-redis does: nil is an error, and so is an error.
+// resultOf returns the result of the body, as a command of go-redis does: nil is an error, and so is an error.
 func resultOf(detail any) (any, error) {
 	if detail == nil {
 		return nil, redis.Nil

@@ -1,4 +1,5 @@
-// Package holder has what the stores of package fence and its subpackages share: who writes, and how a store refuses.
+// Package holder is shared by package fence and its subpackages: it names the holder that writes, and words the refusals
+// of stores.
 package holder
 
 import (
@@ -11,8 +12,8 @@ import (
 	"github.com/lockkit/lockkit/core/semaphore"
 )
 
-// MaxSilence is how long a token stays valid without a check. What a store remembers of a key may be deleted after
-// that, and a token that is older is then refused.
+// MaxSilence is how long a token stays valid without a check. After that, a store may forget the key, and it refuses
+// older tokens for keys that it does not know.
 const MaxSilence = 30 * 24 * time.Hour
 
 // CleanAfter is how long after its last check a store may forget a key. It is a day longer than MaxSilence, because
@@ -27,8 +28,8 @@ type Holder struct {
 	lease *core.Lease // nil if the lease is not of this process, and for a permit
 }
 
-// Innermost returns the innermost holder of ctx: its lease, or the one that was received with a request and put into
-// ctx later than that lease.
+// Innermost returns the innermost holder of ctx: its lease, or a lease that was received with a request and put into ctx
+// after its own.
 func Innermost(ctx context.Context) (Holder, error) {
 	if ctx == nil {
 		return Holder{}, ErrNoContext
@@ -36,14 +37,14 @@ func Innermost(ctx context.Context) (Holder, error) {
 
 	lease, isHeld := core.FromContext(ctx)
 	received, isReceived := ctx.Value(receivedKey{}).(received)
-	if isReceived && received.inside == lease {
-		return received.Holder, nil
-	}
-	if isHeld {
-		return OfLease(lease), nil
-	}
+	_, isPermitted := semaphore.FromContext(ctx)
 
-	if _, isPermitted := semaphore.FromContext(ctx); isPermitted {
+	switch {
+	case isReceived && received.inside == lease:
+		return received.Holder, nil
+	case isHeld:
+		return OfLease(lease), nil
+	case isPermitted:
 		return Holder{}, errPermit
 	}
 	return Holder{}, errNoLease
@@ -51,6 +52,7 @@ func Innermost(ctx context.Context) (Holder, error) {
 
 // OfLease returns the holder that a lease is.
 func OfLease(lease *core.Lease) Holder {
+	// A nil lease has no key and no token: Check refuses it.
 	return Holder{
 		KeyPrefix: lease.KeyPrefix(),
 		Key:       lease.Key(),
@@ -59,8 +61,8 @@ func OfLease(lease *core.Lease) Holder {
 	}
 }
 
-// OfPermit returns the holder that a permit is. Tokens of permits can be compared within a slot only, so its key is
-// that of the slot.
+// OfPermit returns the holder that a permit is. Its key is the key of the slot, because tokens of permits can be compared
+// within a slot only.
 func OfPermit(permit *semaphore.Permit) Holder {
 	return Holder{
 		KeyPrefix: permit.KeyPrefix(),
@@ -71,7 +73,8 @@ func OfPermit(permit *semaphore.Permit) Holder {
 
 // Check returns an error if the holder has no token that a store can keep: a signed number of 64 bits.
 func (h Holder) Check() error {
-	if h.Token == 0 || h.Token > math.MaxInt64 {
+	isToken := h.Token > 0 && h.Token <= math.MaxInt64
+	if !isToken {
 		return Invalid("the lease or permit has no fencing token that fits a signed 64-bit column: " +
 			"it was not made by core.Locker.Acquire or semaphore.Semaphore.Acquire")
 	}
@@ -85,6 +88,7 @@ func (h Holder) ID() []byte { return Hash(core.Key(h.KeyPrefix, h.Key)) }
 // ones, and because they may be secrets.
 func Hash(text string) []byte {
 	sum := sha256.Sum256([]byte(text))
+
 	return sum[:]
 }
 
@@ -103,6 +107,7 @@ type receivedKey struct{}
 
 // WithReceived returns a context whose innermost holder is h, until a lease is acquired in it.
 func WithReceived(ctx context.Context, h Holder) context.Context {
+	// A lease that is acquired in this context differs from the lease around it.
 	inside, _ := core.FromContext(ctx)
 	return context.WithValue(ctx, receivedKey{}, received{h, inside})
 }
