@@ -75,22 +75,22 @@ func (s *Store) checkToken(ctx context.Context, tx Tx, h holder.Holder) error {
 // record records a token unless the row has a greater one, and returns the greatest. It returns ErrTooOld if there
 // is no row, and the token is too old for a new one.
 func (s *Store) record(ctx context.Context, tx Tx, p params) (seen int64, err error) {
-	query := s.statements.check
-	err = tx.QueryRow(ctx, query.text, query.args(p)...).Scan(&seen)
+	query, args := s.statements.check.with(p)
+	err = tx.QueryRow(ctx, query, args...).Scan(&seen)
 	if !errors.Is(err, sql.ErrNoRows) {
 		return seen, err
 	}
 
 	// The token is old: its lease has been held for long. It must not make a new row, because a row with a greater
 	// token may have been deleted.
-	raise := s.statements.raise
-	_, err = tx.Exec(ctx, raise.text, raise.args(p)...)
+	query, args = s.statements.raise.with(p)
+	_, err = tx.Exec(ctx, query, args...)
 	if err != nil {
 		return 0, err
 	}
 
-	query = s.statements.token
-	err = tx.QueryRow(ctx, query.text, query.args(p)...).Scan(&seen)
+	query, args = s.statements.token.with(p)
+	err = tx.QueryRow(ctx, query, args...).Scan(&seen)
 	if errors.Is(err, sql.ErrNoRows) {
 		return 0, ErrTooOld
 	}

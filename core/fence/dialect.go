@@ -2,7 +2,6 @@ package fence
 
 import (
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/lockkit/lockkit/core/fence/internal/holder"
@@ -28,23 +27,6 @@ func (d Dialect) String() string {
 		return "sqlite"
 	}
 	return "unknown"
-}
-
-// A statement is an SQL statement with the names of its parameters, in the order of their placeholders.
-type statement struct {
-	text  string
-	names []string
-}
-
-// params are the values of the parameters of a statement, by name.
-type params map[string]any
-
-// args returns the arguments of the statement.
-func (s statement) args(p params) (args []any) {
-	for _, name := range s.names {
-		args = append(args, p[name])
-	}
-	return args
 }
 
 // statements are the statements of a dialect.
@@ -191,38 +173,6 @@ CREATE TABLE lockkit_once (
 );
 CREATE INDEX lockkit_once_expires_at ON lockkit_once (expires_at);
 `,
-}
-
-// compile returns the statement of a template. In the template, {now} stands for the clock, and any other name in
-// braces for a parameter.
-func (d Dialect) compile(template string) (s statement) {
-	var text strings.Builder
-
-	for {
-		before, rest, found := strings.Cut(template, "{")
-		text.WriteString(before)
-		if !found {
-			s.text = text.String()
-			return s
-		}
-
-		name, after, _ := strings.Cut(rest, "}")
-		template = after
-		if name == "now" {
-			text.WriteString(clocks[d])
-			continue
-		}
-		s.names = append(s.names, name)
-		text.WriteString(d.placeholder(len(s.names)))
-	}
-}
-
-// placeholder returns the placeholder of the n-th parameter, from 1.
-func (d Dialect) placeholder(n int) string {
-	if d == PostgreSQL {
-		return fmt.Sprintf("$%d", n)
-	}
-	return "?"
 }
 
 // micros returns a duration in microseconds.

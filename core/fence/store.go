@@ -79,7 +79,8 @@ func (s *Store) checkCall(ctx context.Context, tx Tx) error {
 	}
 
 	var unfit string
-	err := tx.QueryRow(ctx, s.statements.engines.text).Scan(&unfit)
+	query, args := s.statements.engines.with(nil)
+	err := tx.QueryRow(ctx, query, args...).Scan(&unfit)
 	if kindOf(err) == kindNoTable { // it has no information_schema
 		return fmt.Errorf("fence: the server is not what fence.New was told: the dialect is %v: %w", s.dialect, err)
 	}

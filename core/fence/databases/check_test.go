@@ -283,6 +283,26 @@ func longAgo(t *testing.T, key string) (lease *core.Lease) {
 	return lease
 }
 
+// leaseOfAge returns a lease whose token was made so long ago. Bubbles begin in the year 2000, and sleeping takes no time.
+func leaseOfAge(t *testing.T, key string, age time.Duration) (lease *core.Lease) {
+	t.Helper()
+	made := time.Now().Add(-age).Round(0) // by the wall clock
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(made))
+		lease = must(locktest.New(t).Acquire(t.Context(), key))
+	})
+	return lease
+}
+
+// A token makes a row until it is 30 days old.
+func TestAgeOfTokens(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		b.must(b.write(leaseOfAge(t, "younger", 30*24*time.Hour-time.Hour)))
+		b.wantErr(b.write(leaseOfAge(t, "older", 30*24*time.Hour+time.Hour)), fence.ErrTooOld)
+		b.wantNumber("SELECT COUNT(*) FROM lockkit_fence", 1)
+	})
+}
+
 // An old token passes only if there is a row of its key: a row that refused it may have been deleted.
 func TestOldTokens(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {

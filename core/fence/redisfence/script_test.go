@@ -283,6 +283,26 @@ func longAgo(t *testing.T, key string) (lease *core.Lease) {
 	return lease
 }
 
+// leaseOfAge returns a lease whose token was made so long ago. Bubbles begin in the year 2000, and sleeping takes no time.
+func leaseOfAge(t *testing.T, key string, age time.Duration) (lease *core.Lease) {
+	t.Helper()
+	made := time.Now().Add(-age).Round(0) // by the wall clock
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(made))
+		lease = must(locktest.New(t).Acquire(t.Context(), key))
+	})
+	return lease
+}
+
+// A token makes a key until it is 30 days old.
+func TestAgeOfTokens(t *testing.T) {
+	each(t, func(v *vault) {
+		v.must(v.write(leaseOfAge(v.T, "younger", 30*24*time.Hour-time.Hour), 1))
+		v.wantErr(v.write(leaseOfAge(v.T, "older", 30*24*time.Hour+time.Hour), 2), fence.ErrTooOld)
+		v.wantBalance("1")
+	})
+}
+
 // The key of a token lives for 31 days after the last write under it, and an old token makes none.
 func TestOldTokens(t *testing.T) {
 	each(t, func(v *vault) {
