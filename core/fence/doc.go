@@ -94,7 +94,7 @@
 // In handlers, return these errors: the adapters know them. If the work is done, queuelock records the task as
 // completed, and cronlock completes the tick. If the token is stale, queuelock delivers the task again without
 // counting a retry, and cronlock interrupts the tick. A handler of httplock writes the stored result as its
-// response, and passes a stale token to httplock.Lost.
+// response, and passes a stale token to httplock.Lost; or to httpfence.Refuse, if the token was received.
 //
 // # COMMIT without an answer
 //

@@ -28,6 +28,8 @@
 //		…
 //	})))
 //
+// With gin and other routers, call Receive in a middleware (see its example).
+//
 // # Guarantee
 //
 // Set sends the innermost lease of the request's context. In the context that Receive or Require returns, methods of
@@ -54,7 +56,8 @@
 // A service may also hold its own lease, as by httplock. The innermost one counts: put Require inside of the
 // middleware of httplock, and Check is for the client's lease. Check the service's lease by Store.CheckLease. Refusals
 // have a Retry-After of 0, so that httplock does not record them as the outcome of an Idempotency-Key: with another
-// token, the same request can succeed. A lease that the handler acquires later is the innermost one from there on.
+// token, the same request can succeed. A lease that the handler acquires later is the innermost one from there on, but
+// a reentrant run acquires none.
 //
 // For Once and Do, the service names the work itself, by an Idempotency-Key (httplock) or core.Locker.WithWork.
 package httpfence

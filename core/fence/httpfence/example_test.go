@@ -6,6 +6,8 @@ import (
 	"database/sql"
 	"net/http"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/fence"
 	"github.com/lockkit/lockkit/core/fence/httpfence"
@@ -57,4 +59,23 @@ func ExampleRequire() {
 			http.Error(w, "not shipped", http.StatusInternalServerError)
 		}
 	})))
+}
+
+// With gin, a middleware receives the token.
+func ExampleReceive() {
+	fenced := func(c *gin.Context) {
+		ctx, err := httpfence.Receive(c.Request, core.Key("order", c.Param("id")))
+		if err != nil {
+			if !httpfence.Refuse(c.Writer, err) {
+				c.Status(http.StatusInternalServerError)
+			}
+			c.Abort()
+			return
+		}
+		c.Request = c.Request.WithContext(ctx)
+	}
+
+	gin.New().POST("/orders/:id", fenced, func(c *gin.Context) {
+		// store.DoChecked(c.Request.Context(), db, …)
+	})
 }
