@@ -116,7 +116,7 @@ func (l *Locker) Once(ctx context.Context, key string, fn func(ctx context.Conte
 	if err != nil {
 		return err
 	}
-	_, err = once(ctx, lease, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
+	_, err = runOnce(ctx, lease, func(ctx context.Context) ([]byte, error) { return nil, fn(ctx) })
 	return err
 }
 
@@ -135,11 +135,11 @@ func (l *Locker) OnceResult(ctx context.Context, key string, fn func(ctx context
 	if err != nil {
 		return nil, err
 	}
-	return once(ctx, lease, fn)
+	return runOnce(ctx, lease, fn)
 }
 
-// once runs fn under the lease, and ends the lease: by a completion if fn succeeds, or else by a release.
-func once(
+// runOnce runs fn under the lease, and ends the lease: by a completion if fn succeeds, or else by a release.
+func runOnce(
 	ctx context.Context, lease *Lease, fn func(ctx context.Context) ([]byte, error),
 ) (result []byte, err error) {
 	isEnded := false

@@ -61,13 +61,13 @@ func TestHouse(t *testing.T) {
 		}
 	}
 
-	// Core may import all of them, and admin, semaphore and fence may import core. Fence and its
+	// Core may import all of them, and admin, semaphore, named and fence may import core. Fence and its
 	// subpackages may also import semaphore, because they check permits. Of core's packages, only
 	// lockctl imports admin and fence.
 	for dir, above := range map[string][]string{
-		".": {}, "admin": {"core"}, "semaphore": {"core"},
+		".": {}, "admin": {"core"}, "semaphore": {"core"}, "named": {"core"}, "lockctl": {"core", "core/admin", "core/fence"},
 		"fence": {"core", "core/semaphore", holder}, "fence/internal/holder": {"core", "core/semaphore"},
-		"fence/redisfence": {"core", "core/semaphore", holder}, "fence/httpfence": {"core", "core/fence", holder}, "lockctl": {"core", "core/admin", "core/fence"},
+		"fence/redisfence": {"core", "core/semaphore", holder}, "fence/httpfence": {"core", "core/fence", holder},
 	} {
 		for _, imported := range must(build.ImportDir(dir, 0)).Imports {
 			if other, ours := strings.CutPrefix(imported, module); ours && strings.HasPrefix(other, "core") && !strings.HasPrefix(other, "core/internal/") && !slices.Contains(above, other) {

@@ -38,7 +38,7 @@ func init() {
 		return &p.Config, err
 	}
 	inside.Dial = func(urls []string, options any) ([]redis.UniversalClient, error) {
-		return dial(urls, options.([]Option))
+		return dialNodes(urls, options.([]Option))
 	}
 	inside.Replies = func(g *node.Group, t *quorum.Tally) any { return replies(g, t) }
 	inside.ContextError = contextError

@@ -27,7 +27,7 @@ import (
 // is invalid, the error names each of them, matches ErrInvalid, and does not show any part of a URL that cannot be
 // parsed. A parameter that is unknown, or would make clients ask a replica, is invalid.
 func Open(urls []string, opts ...Option) (*Locker, error) {
-	clients, err := dial(urls, opts)
+	clients, err := dialNodes(urls, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -39,8 +39,8 @@ func Open(urls []string, opts ...Option) (*Locker, error) {
 	return l, nil
 }
 
-// dial returns the clients of Open, one for each URL.
-func dial(urls []string, opts []Option) ([]redis.UniversalClient, error) {
+// dialNodes returns the clients of Open, one for each URL.
+func dialNodes(urls []string, opts []Option) ([]redis.UniversalClient, error) {
 	p, err := newPolicy(opts, len(urls))
 	d := goredis.Dialer{Timeout: p.nodeTimeout, TLS: p.tls}
 	clients := make([]redis.UniversalClient, 0, len(urls))

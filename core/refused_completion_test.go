@@ -197,6 +197,9 @@ func TestCompletionOfARevokedLease(t *testing.T) {
 		"when others have forgotten": func(w *world, p, operator *process, lease *Lease) {
 			w.nodes[0].RestartEmpty()
 			w.nodes[1].RestartEmpty()
+			for _, k := range p.links[:2] { // node 2, which knows why, must answer first
+				k.Set(coretest.Fate{Delay: time.Millisecond})
+			}
 		},
 	}, func(t *testing.T, w *world, meanwhile func(*world, *process, *process, *Lease)) {
 		p, operator := w.process(unrenewed), w.process()

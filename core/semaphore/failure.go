@@ -12,46 +12,63 @@ import (
 // A failure collects the errors of slots that were not granted. All are *core.OpError, because core returns no others
 // for an acquisition.
 type failure struct {
+	tries    reasons
+	waits    reasons
+	ended    *core.OpError // the end of the caller's context or of the Locker, or a completed key; the first
+	deadline error         // the error of the caller's context, if its deadline ended a wait for a known reason
+}
+
+// The reasons say why slots were not granted.
+type reasons struct {
 	held        *core.OpError // of a slot that was taken; of several, the first that may be free
 	unavailable *core.OpError // of a slot about which too few nodes answered; the last
-	ended       *core.OpError // the end of the caller's context or of the Locker, or a completed key; the first
-	deadline    error         // the error of the caller's context, if its deadline ended a wait for a known reason
 }
 
 // add adds the error of a slot; nil adds nothing.
-func (f *failure) add(err error) {
+func (f *failure) add(err error, isTry bool) {
 	op, isOpError := errors.AsType[*core.OpError](err)
 	if isOpError {
 		f.deadline = cmp.Or(op.Ended, f.deadline)
 	}
+
+	r := &f.waits
+	if isTry {
+		r = &f.tries
+	}
 	switch core.ClassOf(err) {
 	case core.ClassNone:
 	case core.ClassHeld:
-		isSooner := f.held == nil || op.RetryAfter > 0 && op.RetryAfter < f.held.RetryAfter
+		isSooner := r.held == nil || op.RetryAfter > 0 && op.RetryAfter < r.held.RetryAfter
 		if isSooner {
-			f.held = op
+			r.held = op
 		}
 	case core.ClassUnavailable:
-		f.unavailable = op
+		r.unavailable = op
 	default:
 		f.ended = cmp.Or(f.ended, op)
 	}
 }
 
-// isHeld reports whether every slot that has answered was taken.
-func (f *failure) isHeld() bool { return f.ended == nil && f.unavailable == nil }
+// isHeld reports whether every slot that was tried and has answered was taken.
+func (f *failure) isHeld() bool { return f.ended == nil && f.tries.unavailable == nil }
 
 // isDone reports whether the key is completed.
 func (f *failure) isDone() bool { return f.ended != nil && core.ClassOf(f.ended) == core.ClassDone }
 
 // ofTry returns the error of a call that does not wait. It does not say that the key is held if a slot may be free.
 func (f *failure) ofTry(key string, k int) error {
-	return f.withReason(cmp.Or(f.unavailable, f.held), key, k)
+	return f.withReason(cmp.Or(f.tries.unavailable, f.tries.held), key, k)
 }
 
-// ofWait returns the error of a call that waited.
-func (f *failure) ofWait(key string, k int) error {
-	return f.withReason(cmp.Or(f.held, f.unavailable), key, k)
+// ofWait returns the error of a call that waited. limitIsOver says that the call may not wait any longer: then slots that
+// were taken are the reason. Otherwise its waits have ended before, and the reason is theirs: above all that no
+// quorum of nodes answered for a TTL, although an earlier try may have found a slot taken.
+func (f *failure) ofWait(key string, k int, limitIsOver bool) error {
+	held := cmp.Or(f.waits.held, f.tries.held)
+	if limitIsOver {
+		return f.withReason(cmp.Or(held, f.waits.unavailable, f.tries.unavailable), key, k)
+	}
+	return f.withReason(cmp.Or(f.waits.unavailable, held, f.tries.unavailable), key, k)
 }
 
 // withReason returns the error of a call, given why no slot was granted as far as is known. If the deadline of the

@@ -79,14 +79,14 @@ func (c *search) run(try bool) (grant, error) {
 	// A free slot costs one request to each node.
 	c.first = c.memory.EnterFirst(c.key, c.k)
 	a := c.ask(c.first, true)
-	c.failure.add(a.err)
+	c.failure.add(a.err, true)
 	switch {
 	case a.lease != nil:
 		return a.grant, nil
 	case try:
 		return c.tryOthers()
 	case c.failure.ended != nil:
-		return grant{}, c.failure.ofWait(c.key, c.k)
+		return grant{}, c.failure.ofWait(c.key, c.k, c.waitCtx.Err() != nil)
 	default:
 		return c.wait()
 	}
@@ -151,7 +151,7 @@ func (c *search) wait() (grant, error) {
 	// A slot may have been granted at the same moment.
 	failed := c.isDecided.CompareAndSwap(false, true)
 	if failed {
-		return grant{}, c.failure.ofWait(c.key, c.k)
+		return grant{}, c.failure.ofWait(c.key, c.k, c.waitCtx.Err() != nil)
 	}
 	for {
 		a := c.receive()
@@ -225,7 +225,7 @@ func (c *search) record(a answer) {
 	if a.panicked != nil {
 		panic(a.panicked)
 	}
-	c.failure.add(a.err)
+	c.failure.add(a.err, a.isTry)
 }
 
 // end ends the waits that are left when the call has its result.

@@ -533,6 +533,19 @@ func TestEndOfAWait(t *testing.T) {
 			}
 		})
 	})
+
+	t.Run("no quorum any more", func(t *testing.T) {
+		bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
+			held := permits(t, l, k, k)
+			p := l.Replica()
+			waiter := acquire(t.Context(), must(New(p.Locker, k)))
+			time.Sleep(limit) // its first try has found a slot taken
+			p.Link.Cut()
+			got := <-waiter
+			wantError(t, got.err, []error{core.ErrUnavailable}, []error{core.ErrHeld})
+			release(t, held...)
+		})
+	})
 }
 
 // wantError fails the test unless err is an OpError on the key that matches all of is, and none of not.
