@@ -399,12 +399,14 @@ func TestWaitFindsTheFreeSlot(t *testing.T) {
 		bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
 			const k = 30
 			permits(t, l, k, k-1)
-			got := <-acquire(t.Context(), must(New(l.Replica().Locker, k)))
-			permit := must(got.permit, got.err)
+			got := <-acquire(t.Context(), must(New(l.Replica().Locker, k)), core.MaxWait(time.Minute))
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
 			if limit := (k/widest + 1) * time.Second; got.took > limit {
 				t.Errorf("took %v, want %v at most", got.took, limit)
 			}
-			release(t, permit)
+			release(t, got.permit)
 		})
 	}
 }
