@@ -572,8 +572,9 @@ func wantError(t *testing.T, err error, is, not []error) {
 // A call under a permit or a lease for the key is refused at once. Code that is written for one holder does not see a
 // permit.
 func TestUnderOwnPermit(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
-		s := must(New(l.Locker, 3))
+	bubble(t, 1, func(t *testing.T, replicas *locktest.Locker) {
+		l := must(replicas.With(core.MaxWait(time.Minute))) // a call that is not refused fails at last
+		s := must(New(l, 3))
 		wantRefused := func(err error) {
 			t.Helper()
 			op, _ := errors.AsType[*core.OpError](err)
@@ -622,7 +623,7 @@ func TestUnderOwnPermit(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		_, err = must(New(l.Locker, 2)).Acquire(must(l.Replica().Acquire(t.Context(), "k")).Context(), key, core.MaxWait(rtt))
+		_, err = must(New(l, 2)).Acquire(must(replicas.Replica().Acquire(t.Context(), "k")).Context(), key, core.MaxWait(rtt))
 		if op, _ := errors.AsType[*core.OpError](err); op == nil || op.Held == core.HeldByCaller {
 			t.Errorf("under the lease of another Locker: %v", err)
 		}
