@@ -319,6 +319,29 @@ func TestSecondGrantIsGivenBack(t *testing.T) {
 	})
 }
 
+// Observers are told of the slot that the caller gets, and not of a second one that is given back.
+func TestObserversDoNotSeeASecondGrant(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
+		var told locktest.Events
+		observed := l.Replica(core.WithObserver(told.Observer())).Locker
+		op := must(slot.Begin(t.Context(), observed, key, false, []core.CallOption(nil)))
+		lease := must(op.Acquire(t.Context(), slot.Name(key, 0), false))
+		second := must(op.Acquire(t.Context(), slot.Name(key, 1), false))
+
+		op.GiveBack(second)
+		err := op.Conclude(lease, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds, releases := told.Count("hold began"), told.Count("release began"); holds != 1 || releases != 0 {
+			t.Errorf("the observer is told of %d holds and %d releases, want the one hold", holds, releases)
+		}
+
+		op.GiveBack(lease)
+		wantFree(t, l, 4, 4)
+	})
+}
+
 // The permit of a call that waited lives on when the other waits are cancelled.
 func TestWinnerOutlivesTheOtherWaits(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
