@@ -35,5 +35,5 @@ func ExampleStore_Do() {
 		return receipt, err
 	}
 
-	_, _ = locker.OnceResult(ctx, "invoice:42", func(ctx context.Context) ([]byte, error) { return pay(ctx, "42") })
+	_, _ = locker.OnceResult(ctx, core.Key("invoice", "42"), func(ctx context.Context) ([]byte, error) { return pay(ctx, "42") })
 }
