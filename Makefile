@@ -529,14 +529,27 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go test ./choose -count=1
 	go run ./choose -docs ../../docs
 
+# Installs PostgreSQL and MariaDB, whose servers the tests of fence start.
+define need-databases
+missing=
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
+command -v mariadbd >/dev/null || test -x /usr/sbin/mariadbd || missing+=" mariadb-server"
+elsewhere="Install PostgreSQL (https://www.postgresql.org/download/) and MariaDB (https://mariadb.org/download/),
+with initdb, postgres, mariadb-install-db and mariadbd on PATH"
+$(install-missing)
+endef
+
+.PHONY: bench-fence
+bench-fence: ## what core/fence adds to a transaction, into docs/benchmarks/fence.md: about two minutes
+	@$(need-databases)
+	echo "==> bench-fence: transactions with Check and Once beside those without, on databases of its own; writes docs/benchmarks/fence.md"
+	export LOCKKIT_FENCE=required LOCKKIT_FSYNC=on LOCKKIT_FENCE_DOCS="$(CURDIR)/docs"
+	cd core/fence/databases
+	go test -vet=off -count=1 -timeout 20m -run '^TestFigures$$' -v . | $(call must-run,TestFigures)
+
 .PHONY: fence
 fence: tools ## core/fence on PostgreSQL, MariaDB and SQLite, and 100 kills of examples/minimal/once on two of them; installs what it needs
-	@missing=
-	command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
-	command -v mariadbd >/dev/null || test -x /usr/sbin/mariadbd || missing+=" mariadb-server"
-	elsewhere="Install PostgreSQL (https://www.postgresql.org/download/) and MariaDB (https://mariadb.org/download/),
-	with initdb, postgres, mariadb-install-db and mariadbd on PATH"
-	$(install-missing)
+	@$(need-databases)
 	echo "==> fence: core/fence on SQLite, and on a PostgreSQL and a MariaDB of its own"
 	(cd core/fence/databases && LOCKKIT_FENCE=required go test -vet=off -count=1 -timeout 15m -v . | $(quiet))
 	echo "==> fence: payments by requests, tasks and ticks, whose processes are killed, on SQLite and on PostgreSQL"

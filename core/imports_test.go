@@ -61,11 +61,13 @@ func TestHouse(t *testing.T) {
 		}
 	}
 
-	// Core may import all of them, and admin, semaphore, named and fence may import core. Fence may also
-	// import semaphore, because it checks permits. Of core's packages, only lockctl imports
-	// admin and fence.
+	// Core may import all of them, and admin, semaphore, named and fence may import core. Fence and its
+	// subpackages may also import semaphore, because they check permits. Of core's packages, only
+	// lockctl imports admin and fence.
 	for dir, above := range map[string][]string{
-		".": {}, "admin": {"core"}, "semaphore": {"core"}, "named": {"core"}, "fence": {"core", "core/semaphore"}, "lockctl": {"core", "core/admin", "core/fence"},
+		".": {}, "admin": {"core"}, "semaphore": {"core"}, "named": {"core"}, "lockctl": {"core", "core/admin", "core/fence"},
+		"fence": {"core", "core/semaphore", holder}, "fence/internal/holder": {"core", "core/semaphore"},
+		"fence/redisfence": {"core", "core/semaphore", holder}, "fence/httpfence": {"core", "core/fence", holder},
 	} {
 		for _, imported := range must(build.ImportDir(dir, 0)).Imports {
 			if other, ours := strings.CutPrefix(imported, module); ours && strings.HasPrefix(other, "core") && !strings.HasPrefix(other, "core/internal/") && !slices.Contains(above, other) {
@@ -75,22 +77,31 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// Package fence imports only core, core/semaphore and the standard library: no driver of a database, and no client of Redis of its own.
+// Package fence and its subpackages import only core, core/semaphore and the standard library: no driver of a database. Only
+// redisfence imports a client of Redis.
 func TestImportsOfFence(t *testing.T) {
 	t.Parallel()
-	imports := must(build.ImportDir("fence", 0)).Imports
-	for _, imported := range imports {
-		first, _, _ := strings.Cut(imported, "/")
-		if strings.Contains(first, ".") && imported != module+"core" && imported != module+"core/semaphore" {
-			t.Errorf("fence imports %s", imported)
+	for dir, client := range map[string]string{
+		"fence": "", "fence/internal/holder": "", "fence/httpfence": "", "fence/redisfence": "github.com/redis/go-redis/v9",
+	} {
+		imports := must(build.ImportDir(dir, 0)).Imports
+		for _, imported := range imports {
+			first, _, _ := strings.Cut(imported, "/")
+			ours := []string{module + "core", module + "core/semaphore", module + "core/fence", module + holder}
+			if strings.Contains(first, ".") && !slices.Contains(ours, imported) && imported != client {
+				t.Errorf("%s imports %s", dir, imported)
+			}
 		}
-	}
-	if !slices.Contains(imports, module+"core") {
-		t.Errorf("fence imports %q", imports)
+		if !slices.Contains(imports, module+"core") {
+			t.Errorf("%s imports %q", dir, imports)
+		}
 	}
 }
 
-const module = "github.com/lockkit/lockkit/"
+const (
+	module = "github.com/lockkit/lockkit/"
+	holder = "core/fence/internal/holder"
+)
 
 // leansOn fails the test if a package imports a package of core that is not below it.
 func leansOn(t *testing.T, name string, below []string) {

@@ -11,6 +11,8 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/fence"
+	"github.com/lockkit/lockkit/core/fence/httpfence"
 )
 
 // staleToken is the error of package fence that a greater fencing token was seen.
@@ -75,6 +77,57 @@ func TestLostOfOtherErrors(t *testing.T) {
 		call(r, "POST", "/1", "").ok(w, "booked")
 		if !Lost(newRequest("POST", "/1"), staleToken) {
 			w.Error("a stale token is no loss outside of a Lock")
+		}
+	})
+}
+
+// A handler whose database has done the work of the request in an earlier try writes the stored result as its response.
+// It is recorded, so a further repetition is answered without the handler.
+func TestWorkIsDoneInTheDatabase(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		var runs atomic.Int32
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		r := http.NewServeMux()
+		r.Handle("POST /", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			runs.Add(1)
+			work, _ := core.Work(r.Context())
+			var err error = &core.OpError{ // of Once, in place of the transaction
+				Op: core.OpOnce, Key: work, Err: core.ErrDone, Record: &core.Record{Result: []byte("booked")},
+			}
+			if Lost(r, err) {
+				w.Error("work that is done counts as a loss")
+			}
+			op, _ := errors.AsType[*core.OpError](err)
+			rw.Write(op.Record.Result)
+		})))
+		call(r, "POST", "/", "", "Idempotency-Key", "k").ok(w, "booked")
+		call(r, "POST", "/", "", "Idempotency-Key", "k").ok(w, "booked")
+		if n := runs.Load(); n != 1 {
+			w.Errorf("%d runs, want 1", n)
+		}
+	})
+}
+
+// If the handler refuses the token that another service has sent, nothing is recorded for the Idempotency-Key: the same
+// request runs again with a greater token, or with a header that can be used.
+func TestRefusedTokenIsNoOutcome(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		refusals := []error{httpfence.ErrHeader, fence.ErrStale, fence.ErrTooOld, nil}
+		var runs atomic.Int32
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		r := http.NewServeMux()
+		r.Handle("POST /", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
+			if !httpfence.Refuse(rw, refusals[runs.Add(1)-1]) {
+				io.WriteString(rw, "booked")
+			}
+		})))
+		for _, want := range []int{400, 409, 409, 200, 200} {
+			if got := call(r, "POST", "/", "", "Idempotency-Key", "k"); got.status != want {
+				w.Errorf("%d, want %d", got.status, want)
+			}
+		}
+		if n := runs.Load(); n != 4 {
+			w.Errorf("%d runs, want 4", n)
 		}
 	})
 }

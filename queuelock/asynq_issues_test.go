@@ -110,12 +110,13 @@ func TestAsynq542LimitOfOneQueue(t *testing.T) {
 
 var errDown = errors.New("the API is down")
 
-// backOff makes the handler's task, and the others that need the API, leave it alone for a minute when it is down.
+// backOff returns a handler that calls an API. When the API is down, the handler gives its task and its permit back for a
+// minute.
 func backOff(call func(ctx context.Context) error) asynq.HandlerFunc {
 	return func(ctx context.Context, _ *asynq.Task) error {
 		err := call(ctx)
 		if errors.Is(err, errDown) {
-			return queuelock.Cooldown(time.Minute) // of this permit; the task and all that want it come back after that
+			return queuelock.Cooldown(time.Minute) // the permit rests for a minute; the task comes back after that
 		}
 		return err
 	}

@@ -37,7 +37,8 @@ func (s *Store) cleanTable(ctx context.Context, db *sql.DB, find, remove stateme
 
 		before := deleted
 		for _, id := range ids {
-			result, err := db.ExecContext(ctx, remove.text, remove.args(params{"id": id})...)
+			query, args := remove.with(params{"id": id})
+			result, err := db.ExecContext(ctx, query, args...)
 			if err != nil {
 				return deleted, s.explain(ctx, "clean", err)
 			}
@@ -57,7 +58,8 @@ func (s *Store) cleanTable(ctx context.Context, db *sql.DB, find, remove stateme
 
 // rowsOf returns the ids that a query returns.
 func (s *Store) rowsOf(ctx context.Context, db *sql.DB, find statement) (ids [][]byte, err error) {
-	rows, err := db.QueryContext(ctx, find.text)
+	query, args := find.with(nil)
+	rows, err := db.QueryContext(ctx, query, args...)
 	if err != nil {
 		return nil, err
 	}

@@ -2,8 +2,9 @@ package fence
 
 import (
 	"fmt"
-	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // A Dialect is a kind of database.
@@ -28,31 +29,6 @@ func (d Dialect) String() string {
 	return "unknown"
 }
 
-// maxSilence is how long a token stays valid without a Check. The row of a key may be deleted after that, and a
-// token that is older is then refused.
-const maxSilence = 30 * 24 * time.Hour
-
-// cleanAfter is how long after its last Check the row of a key may be deleted. It is a day longer than maxSilence,
-// because the clocks of the lock nodes, from which tokens are made, may differ from the database's.
-const cleanAfter = maxSilence + 24*time.Hour
-
-// A statement is an SQL statement with the names of its parameters, in the order of their placeholders.
-type statement struct {
-	text  string
-	names []string
-}
-
-// params are the values of the parameters of a statement, by name.
-type params map[string]any
-
-// args returns the arguments of the statement.
-func (s statement) args(p params) (args []any) {
-	for _, name := range s.names {
-		args = append(args, p[name])
-	}
-	return args
-}
-
 // statements are the statements of a dialect.
 type statements struct {
 	check     statement // inserts or raises a token that is young enough; returns the greatest token, or no row
@@ -70,7 +46,7 @@ type statements struct {
 // clock.
 func statementsOf(d Dialect) *statements {
 	compile := func(template string) statement { return d.compile(template) }
-	silent := "checked_at < {now} - " + micros(cleanAfter) + " AND token < {now} - " + micros(maxSilence)
+	silent := "checked_at < {now} - " + micros(holder.CleanAfter) + " AND token < {now} - " + micros(holder.MaxSilence)
 	s := &statements{
 		check: compile(checkTemplates[d]),
 		raise: compile(`UPDATE lockkit_fence SET token = {token}, checked_at = {now}
@@ -93,28 +69,28 @@ WHERE table_schema = DATABASE() AND table_name IN ('lockkit_fence', 'lockkit_onc
 	return s
 }
 
-// checkTemplates insert a token that is not older than maxSilence, or set a row to the greater one of its token and
+// checkTemplates insert a token that is not older than holder.MaxSilence, or set a row to the greater one of its token and
 // the new one. They return the token of the row. A row that has a greater token stays as it is.
 var checkTemplates = map[Dialect]string{
 	PostgreSQL: `INSERT INTO lockkit_fence AS f (id, token, checked_at)
-SELECT {id}::bytea, {token}::bigint, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token}::bigint >= clock.instant - ` + micros(maxSilence) + `
+SELECT {id}::bytea, {token}::bigint, {now}
+WHERE {token}::bigint >= {now} - ` + micros(holder.MaxSilence) + `
 ON CONFLICT (id) DO UPDATE SET token = GREATEST(f.token, excluded.token),
 checked_at = CASE WHEN f.token <= excluded.token THEN excluded.checked_at ELSE f.checked_at END
 RETURNING token`,
 
 	// MariaDB assigns from left to right, so the time comes before the token.
 	MariaDB: `INSERT INTO lockkit_fence (id, token, checked_at)
-SELECT {id}, {token}, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token} >= clock.instant - ` + micros(maxSilence) + `
+SELECT {id}, {token}, {now} FROM DUAL
+WHERE {token} >= {now} - ` + micros(holder.MaxSilence) + `
 ON DUPLICATE KEY UPDATE
 checked_at = IF(lockkit_fence.token <= VALUES(token), VALUES(checked_at), lockkit_fence.checked_at),
 token = GREATEST(lockkit_fence.token, VALUES(token))
 RETURNING token`,
 
 	SQLite: `INSERT INTO lockkit_fence (id, token, checked_at)
-SELECT {id}, {token}, clock.instant FROM (SELECT {now} AS instant) AS clock
-WHERE {token} >= clock.instant - ` + micros(maxSilence) + `
+SELECT {id}, {token}, {now}
+WHERE {token} >= {now} - ` + micros(holder.MaxSilence) + `
 ON CONFLICT (id) DO UPDATE SET token = MAX(token, excluded.token),
 checked_at = CASE WHEN token <= excluded.token THEN excluded.checked_at ELSE checked_at END
 RETURNING token`,
@@ -197,38 +173,6 @@ CREATE TABLE lockkit_once (
 );
 CREATE INDEX lockkit_once_expires_at ON lockkit_once (expires_at);
 `,
-}
-
-// compile returns the statement of a template. In the template, {now} stands for the clock, and any other name in
-// braces for a parameter.
-func (d Dialect) compile(template string) (s statement) {
-	var text strings.Builder
-
-	for {
-		before, rest, found := strings.Cut(template, "{")
-		text.WriteString(before)
-		if !found {
-			s.text = text.String()
-			return s
-		}
-
-		name, after, _ := strings.Cut(rest, "}")
-		template = after
-		if name == "now" {
-			text.WriteString(clocks[d])
-			continue
-		}
-		s.names = append(s.names, name)
-		text.WriteString(d.placeholder(len(s.names)))
-	}
-}
-
-// placeholder returns the placeholder of the n-th parameter, from 1.
-func (d Dialect) placeholder(n int) string {
-	if d == PostgreSQL {
-		return fmt.Sprintf("$%d", n)
-	}
-	return "?"
 }
 
 // micros returns a duration in microseconds.

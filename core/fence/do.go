@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // maxTries is how many transactions Do and DoChecked begin for one call.
@@ -35,7 +36,7 @@ func (s *Store) Do(
 	if fn == nil {
 		return nil, invalid("the function is nil")
 	}
-	lease, err := s.checkDo(ctx, db)
+	innermost, err := s.checkDo(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +46,7 @@ func (s *Store) Do(
 
 	var result, run []byte
 	work := func(tx *sql.Tx) (err error) {
-		err = s.CheckLease(ctx, SQL(tx), lease)
+		err = s.checkFirst(ctx, SQL(tx), innermost)
 		if err != nil {
 			return err
 		}
@@ -62,7 +63,7 @@ func (s *Store) Do(
 		return s.SetResult(ctx, SQL(tx), result)
 	}
 
-	err = s.repeat(ctx, lease, func() (ending, error) {
+	err = s.repeat(ctx, innermost, func() (ending, error) {
 		end, err := s.transact(ctx, db, work)
 
 		if end == uncertain {
@@ -91,14 +92,14 @@ func (s *Store) DoChecked(ctx context.Context, db *sql.DB, fn func(ctx context.C
 	if fn == nil {
 		return invalid("the function is nil")
 	}
-	lease, err := s.checkDo(ctx, db)
+	innermost, err := s.checkDo(ctx, db)
 	if err != nil {
 		return err
 	}
 
-	return s.repeat(ctx, lease, func() (ending, error) {
+	return s.repeat(ctx, innermost, func() (ending, error) {
 		end, err := s.transact(ctx, db, func(tx *sql.Tx) error {
-			if err := s.CheckLease(ctx, SQL(tx), lease); err != nil {
+			if err := s.checkFirst(ctx, SQL(tx), innermost); err != nil {
 				return err
 			}
 			return fn(ctx, tx)
@@ -110,25 +111,28 @@ func (s *Store) DoChecked(ctx context.Context, db *sql.DB, fn func(ctx context.C
 	})
 }
 
-// checkDo returns the lease of ctx, or an error if a call of Do cannot begin.
-func (s *Store) checkDo(ctx context.Context, db *sql.DB) (*core.Lease, error) {
+// checkDo returns the innermost holder of ctx, or an error if a call of Do cannot begin.
+func (s *Store) checkDo(ctx context.Context, db *sql.DB) (holder.Holder, error) {
 	if err := s.checkUse(ctx); err != nil {
-		return nil, err
+		return holder.Holder{}, err
 	}
 	if db == nil {
-		return nil, invalid("the *sql.DB is nil")
+		return holder.Holder{}, invalid("the *sql.DB is nil")
 	}
+	return holder.Innermost(ctx)
+}
 
-	lease, held := core.FromContext(ctx)
-	if !held {
-		return nil, errNoLease
+// checkFirst is Check for the holder that the call of Do has found.
+func (s *Store) checkFirst(ctx context.Context, tx Tx, h holder.Holder) error {
+	if err := s.checkCall(ctx, tx); err != nil {
+		return err
 	}
-	return lease, nil
+	return s.checkToken(ctx, tx, h)
 }
 
 // repeat calls try until it has ended otherwise than by a rollback that others have caused, at most maxTries times,
 // while ctx and the lease live.
-func (s *Store) repeat(ctx context.Context, lease *core.Lease, try func() (ending, error)) error {
+func (s *Store) repeat(ctx context.Context, h holder.Holder, try func() (ending, error)) error {
 	for n := 1; ; n++ {
 		end, err := try()
 		if end != rolledBack {
@@ -139,7 +143,7 @@ func (s *Store) repeat(ctx context.Context, lease *core.Lease, try func() (endin
 			return fmt.Errorf("fence: gave up after %d transactions: %w", n, err)
 		}
 
-		if !pause(ctx, n) || lease.Context().Err() != nil {
+		if !pause(ctx, n) || h.HasEnded() {
 			return s.explain(ctx, "not committed", err)
 		}
 	}

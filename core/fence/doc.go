@@ -20,6 +20,9 @@
 //	Once, SetResult, Step   record the work, in a transaction of your own
 //	Schema, Clean           the tables, and their old rows
 //
+// Package redisfence does the same as Check in Redis. Package httpfence passes a token to another service, whose
+// database checks it. For objects and for a column of your own, docs/recipes.md has tested code.
+//
 // # Guarantee
 //
 // Once a transaction that began with Check under a fencing token has been committed, no transaction that began with
@@ -49,8 +52,8 @@
 // ends. So a stale holder has either committed before, and the later holder reads its writes; or it waits for the
 // row, and is refused. For the same reason, the loss of a lease between Check and the commit does no harm: the check
 // of any later holder waits for the commit. If a holder reads before its Check, a stale holder can commit in
-// between, and its write is overwritten. The levels REPEATABLE READ and SERIALIZABLE of PostgreSQL make one of the
-// two fail; the levels of MariaDB do not (TestReadBeforeCheck). Do has the right order.
+// between, and its write is overwritten. The levels REPEATABLE READ and SERIALIZABLE of PostgreSQL and SERIALIZABLE of
+// MariaDB make one of the two fail; the other levels do not (TestReadBeforeCheck). Do has the right order.
 //
 // # Transactions
 //
@@ -92,7 +95,7 @@
 // In handlers, return these errors: the adapters know them. If the work is done, queuelock records the task as
 // completed, and cronlock completes the tick. If the token is stale, queuelock delivers the task again without
 // counting a retry, and cronlock interrupts the tick. A handler of httplock writes the stored result as its
-// response, and passes a stale token to httplock.Lost.
+// response, and passes a stale token to httplock.Lost; or to httpfence.Refuse, if the token was received.
 //
 // # COMMIT without an answer
 //

@@ -6,16 +6,16 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 var (
 	// ErrStale: the database has seen a greater fencing token for the key, so a later lease has been at work.
 	// Errors that match it also match [core.ErrLost]. Nothing was written. Stop acting on the lease.
-	ErrStale = errors.New("stale fencing token")
+	ErrStale = holder.ErrStale
 	// ErrTooOld: the database has no row of the key, and the token is older than 30 days, so a row that refused it
 	// may have been deleted. Nothing was written. Release the lease, and acquire it again: a new token passes.
-	ErrTooOld = errors.New("fencing token too old")
+	ErrTooOld = holder.ErrTooOld
 	// ErrUnknown: the connection or the context ended in COMMIT, and it could not be found out whether the
 	// transaction was committed. The error matches neither a loss nor the error of a context. Repeat Do: if the
 	// work was done, Do says so.
@@ -23,16 +23,10 @@ var (
 )
 
 // invalid returns an error that matches core.ErrInvalid.
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("fence: %w: %w", core.ErrInvalid, fmt.Errorf(format, args...))
-}
+func invalid(format string, args ...any) error { return holder.Invalid(format, args...) }
 
 var (
-	errNoTx      = invalid("the transaction is nil")
-	errNoContext = invalid("the context is nil")
-	errNoLease   = invalid("the context has no lease: call it with the context of core.Locker.Do, or of an adapter's handler")
-	errPermit    = invalid("the context runs under a permit of a semaphore, whose token compares only with those of the same slot: " +
-		"call CheckPermit with the permit that semaphore.FromContext returns")
+	errNoTx   = invalid("the transaction is nil")
 	errNoWork = invalid("the context does not name the work that is done: " +
 		"name it with core.Locker.WithWork, by what is the same in each try. " +
 		"core.Locker.Once names it, and so do cronlock, httplock for a request with an Idempotency-Key, " +
@@ -42,8 +36,7 @@ var (
 		"rolled it back: return such errors")
 )
 
-// explain returns the error of a statement, with advice if the cause is known. The end of a context because its
-// lease was lost is a loss.
+// explain returns the error of a statement, with advice if the cause is known.
 func (s *Store) explain(ctx context.Context, what string, err error) error {
 	advice := ""
 	switch kind := kindOf(err); {
@@ -55,9 +48,5 @@ func (s *Store) explain(ctx context.Context, what string, err error) error {
 		advice = fmt.Sprintf(": the server is not what fence.New was told: the dialect is %v", s.dialect)
 	}
 
-	loss := context.Cause(ctx)
-	if errors.Is(loss, core.ErrLost) {
-		return fmt.Errorf("fence: %s: %w: %w%s", what, loss, err, advice)
-	}
-	return fmt.Errorf("fence: %s: %w%s", what, err, advice)
+	return holder.Explain(ctx, what, err, advice)
 }

@@ -7,6 +7,7 @@ import (
 	"math"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // maxResult is the largest result, as in package core.
@@ -38,14 +39,13 @@ func (s *Store) once(ctx context.Context, tx Tx) (run []byte, err error) {
 	run = make([]byte, 16)
 	_, _ = rand.Read(run) // it never fails
 
-	query := s.statements.once
-	args := query.args(params{
-		"id": hash(work), "token": tokenOf(ctx), "run": run, "retention": s.retention.Microseconds(),
+	query, args := s.statements.once.with(params{
+		"id": holder.Hash(work), "token": tokenOf(ctx), "run": run, "retention": s.retention.Microseconds(),
 	})
 
 	var recorded, result []byte
 	var token int64
-	err = tx.QueryRow(ctx, query.text, args...).Scan(&recorded, &token, &result)
+	err = tx.QueryRow(ctx, query, args...).Scan(&recorded, &token, &result)
 	if err != nil {
 		return nil, s.explain(ctx, "once", err)
 	}
@@ -80,10 +80,11 @@ func (s *Store) SetResult(ctx context.Context, tx Tx, result []byte) error {
 	// A result is never NULL, so the statement changes each row that it finds, and the number of affected rows is
 	// the same with all settings of a driver.
 	result = append([]byte{}, result...)
-	update := s.statements.setResult
-	args := update.args(params{"id": hash(work), "token": tokenOf(ctx), "result": result})
+	query, args := s.statements.setResult.with(params{
+		"id": holder.Hash(work), "token": tokenOf(ctx), "result": result,
+	})
 
-	affected, err := tx.Exec(ctx, update.text, args...)
+	affected, err := tx.Exec(ctx, query, args...)
 	if err != nil {
 		return s.explain(ctx, "set the result", err)
 	}
@@ -95,8 +96,11 @@ func (s *Store) SetResult(ctx context.Context, tx Tx, result []byte) error {
 
 // tokenOf returns the token of the innermost lease of ctx, or 0.
 func tokenOf(ctx context.Context) int64 {
-	lease, _ := core.FromContext(ctx)
-	return int64(min(lease.FencingToken(), math.MaxInt64))
+	innermost, err := holder.Innermost(ctx)
+	if err != nil {
+		return 0
+	}
+	return int64(min(innermost.Token, math.MaxInt64))
 }
 
 // Step returns a context whose work is a part of the work of ctx, for work that has several transactions: each is

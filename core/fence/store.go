@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/core/fence/internal/holder"
 )
 
 // A Store checks fencing tokens and records work in one database. It is safe for concurrent use.
@@ -22,7 +24,7 @@ func New(dialect Dialect) *Store {
 	return &Store{
 		dialect:        dialect,
 		statements:     statementsOf(dialect),
-		retention:      maxSilence,
+		retention:      holder.MaxSilence,
 		enginesChecked: new(atomic.Bool),
 	}
 }
@@ -57,7 +59,7 @@ func (s *Store) checkUse(ctx context.Context) error {
 		return invalid("the dialect is none of PostgreSQL, MariaDB and SQLite")
 	}
 	if ctx == nil {
-		return errNoContext
+		return holder.ErrNoContext
 	}
 	return nil
 }
@@ -77,7 +79,8 @@ func (s *Store) checkCall(ctx context.Context, tx Tx) error {
 	}
 
 	var unfit string
-	err := tx.QueryRow(ctx, s.statements.engines.text).Scan(&unfit)
+	query, args := s.statements.engines.with(nil)
+	err := tx.QueryRow(ctx, query, args...).Scan(&unfit)
 	if kindOf(err) == kindNoTable { // it has no information_schema
 		return fmt.Errorf("fence: the server is not what fence.New was told: the dialect is %v: %w", s.dialect, err)
 	}

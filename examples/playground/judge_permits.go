@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// tooMany counts the holders of each semaphore at a time, whatever slots they have, and returns what is wrong until then:
-// "" for nothing. That no slot has two holders is checked as for other keys.
+// tooMany counts the holders of each semaphore at a time, regardless of their slots. It returns the first violation before
+// until, or "". The history checks that no slot has two holders, as for other keys.
 func (j *judge) tooMany(until float64) string {
 	type change struct {
 		at float64
@@ -25,7 +25,7 @@ func (j *judge) tooMany(until float64) string {
 	}
 
 	for key, all := range changes {
-		// Where one ends and the next begins at the same instant, they were not both there.
+		// A hold that ends at the instant at which another begins does not overlap with it.
 		slices.SortStableFunc(all, func(a, b change) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.by, b.by)) })
 		holders := 0
 		for _, c := range all {

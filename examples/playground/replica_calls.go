@@ -11,7 +11,7 @@ import (
 
 const (
 	api     = "payments-api" // the key of a semaphore
-	permits = 2              // so many calls at a time the API allows, of all replicas together
+	permits = 2              // the API allows two calls at a time, of all replicas together
 	callers = 2              // in each replica: six callers want two permits
 )
 
@@ -24,7 +24,7 @@ func (r *replica) startCalls(ctx context.Context) error {
 	for range callers {
 		r.work.Go(func() {
 			for ctx.Err() == nil {
-				limit.Do(ctx, api, r.call, core.Name("call"), core.MaxWait(4*ttl)) // what comes of it is told as it happens
+				limit.Do(ctx, api, r.call, core.Name("call"), core.MaxWait(4*ttl)) // the observer reports errors
 				stage.Sleep(ctx, between(300, 900))
 			}
 		})
@@ -38,6 +38,6 @@ func (r *replica) call(ctx context.Context) error {
 	end := r.holds(permit.SlotKey(), Event{Key: api, Slot: new(permit.Slot()), Token: permit.FencingToken()}, permit)
 	over := sync.OnceFunc(func() { end(permit.Lost()) })
 	defer over()
-	context.AfterFunc(permit.Context(), over) // its loss is told as it happens
+	context.AfterFunc(permit.Context(), over) // reports a loss at once
 	return stage.Sleep(ctx, between(250, 700))
 }

@@ -107,7 +107,7 @@ func find(name, pattern string) (string, error) {
 	return found[len(found)-1], nil
 }
 
-// start makes the directory and the files of the server, and starts it on a free port. If it fails, nothing is left.
+// start creates the directory and the files of the server, and starts it on a free port. If it fails, nothing is left.
 func (s *Server) start(
 	setUp func(data string) error, command func(data, host, port string) *exec.Cmd, ping func(addr string) error,
 ) (err error) {

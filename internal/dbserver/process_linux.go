@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// adjust makes the kernel end the process of a command with this one. If this is root, it makes the command run as
+// adjust lets the kernel end the process of a command with this one. If this is root, it lets the command run as
 // another user, and gives that user dir: database servers refuse to run as root.
 func adjust(cmd *exec.Cmd, dir string) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

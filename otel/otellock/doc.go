@@ -14,7 +14,7 @@
 // only the name can have many values: from the 129th name on, names are counted together as "_other". With no-op
 // providers nothing is allocated.
 //
-// An acquisition of a semaphore (core/semaphore) is measured as that of a lock: once, under its name, however many slots
+// An acquisition of a semaphore (core/semaphore) is measured like one of a lock: once, under its name, however many slots
 // it asks for. Requests for other slots that are cancelled, or granted and given back, are not measured. Each permit is
 // a lease of its own, with its hold, its renewals, and perhaps its loss. The number of a slot is no attribute.
 //
@@ -26,7 +26,7 @@
 //
 // # Metrics
 //
-// The Metric constants list the metrics. docs/operations.md in the repository says what each means and what to do about
+// The Metric constants list the metrics. docs/operations.md in the repository explains each, and what to do about
 // it. The folder otel/dashboards has a Grafana dashboard and alert rules for Prometheus. The attribute error.type is
 // set on failures only. If a caller does not get a key because another has it, that is no failure: the outcome is
 // "held", or "timeout" after a wait.

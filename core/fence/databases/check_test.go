@@ -160,7 +160,7 @@ func TestCheckBeforeRead(t *testing.T) {
 						return
 					}
 					tx.Rollback()
-					if b.dialect != fence.PostgreSQL || level == sql.LevelReadCommitted {
+					if b.dialect != fence.PostgreSQL || level < sql.LevelRepeatableRead {
 						later <- err
 						return
 					}
@@ -193,31 +193,50 @@ func TestReadBeforeCheck(t *testing.T) {
 			later := b.begin(level)
 			balance, err := balanceOf(later)
 			b.must(err)
+			withdrawLater := func() error {
+				err := b.store.CheckLease(t.Context(), fence.SQL(later), leases[1])
+				if err == nil {
+					err = setBalance(later, balance-10)
+				}
+				return end(later, err)
+			}
+
+			earlier := b.begin(level)
 			if b.dialect == fence.MariaDB && level == sql.LevelSerializable {
-				b.must(later.Rollback()) // its reads lock: the earlier holder would wait for this one
+				b.oneIsRefused(withdrawLater, func() error { return end(earlier, b.withdraw(earlier, leases[0])) })
 				continue
 			}
-			earlier := b.begin(level)
-			b.must(b.withdraw(earlier, leases[0]))
-			b.must(earlier.Commit())
+			b.must(end(earlier, b.withdraw(earlier, leases[0])))
 
-			err = b.store.CheckLease(t.Context(), fence.SQL(later), leases[1])
-			if err == nil {
-				err = setBalance(later, balance-10)
-			}
-			if err == nil {
-				err = later.Commit()
-			} else {
-				later.Rollback()
-			}
-			want := int64(90)
-			noticed := b.dialect == fence.SQLite || b.dialect == fence.PostgreSQL && level != sql.LevelReadCommitted
+			err = withdrawLater()
+			noticed := b.dialect == fence.SQLite || b.dialect == fence.PostgreSQL && level >= sql.LevelRepeatableRead
 			if noticed != (err != nil) {
 				t.Errorf("%v: %v", level, err)
 			}
-			b.wantNumber("SELECT balance FROM account", want) // two withdrawals of 10 should have left 80
+			b.wantNumber("SELECT balance FROM account", 90) // two withdrawals of 10 should have left 80
 		}
 	})
+}
+
+// end commits a transaction if err is nil, and otherwise rolls it back.
+func end(tx *sql.Tx, err error) error {
+	if err != nil {
+		tx.Rollback()
+		return err
+	}
+	return tx.Commit()
+}
+
+// oneIsRefused checks that of two withdrawals at the same time, one fails. In MariaDB's SERIALIZABLE, reads lock, so the
+// two wait for each other, and the server ends one of them.
+func (b *bank) oneIsRefused(later, earlier func() error) {
+	b.Helper()
+	ended := make(chan error, 1)
+	go func() { ended <- earlier() }()
+	if laterErr, earlierErr := later(), <-ended; (laterErr == nil) == (earlierErr == nil) {
+		b.Errorf("of two withdrawals, one should fail: %v; %v", laterErr, earlierErr)
+	}
+	b.wantNumber("SELECT balance FROM account", 90)
 }
 
 // Keys that a collation equates are different keys, and so are keys of different prefixes.
@@ -262,6 +281,26 @@ func longAgo(t *testing.T, key string) (lease *core.Lease) {
 		lease = must(locktest.New(t).Acquire(t.Context(), key))
 	})
 	return lease
+}
+
+// leaseOfAge returns a lease whose token was made so long ago. Bubbles begin in the year 2000, and sleeping takes no time.
+func leaseOfAge(t *testing.T, key string, age time.Duration) (lease *core.Lease) {
+	t.Helper()
+	made := time.Now().Add(-age).Round(0) // by the wall clock
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Until(made))
+		lease = must(locktest.New(t).Acquire(t.Context(), key))
+	})
+	return lease
+}
+
+// A token makes a row until it is 30 days old.
+func TestAgeOfTokens(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		b.must(b.write(leaseOfAge(t, "younger", 30*24*time.Hour-time.Hour)))
+		b.wantErr(b.write(leaseOfAge(t, "older", 30*24*time.Hour+time.Hour)), fence.ErrTooOld)
+		b.wantNumber("SELECT COUNT(*) FROM lockkit_fence", 1)
+	})
 }
 
 // An old token passes only if there is a row of its key: a row that refused it may have been deleted.

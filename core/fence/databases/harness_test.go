@@ -83,7 +83,7 @@ var backends = []backend{
 	{
 		name:    "postgresql",
 		dialect: fence.PostgreSQL,
-		levels:  []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
+		levels:  []sql.IsolationLevel{sql.LevelReadUncommitted, sql.LevelReadCommitted, sql.LevelRepeatableRead, sql.LevelSerializable},
 		schema: `CREATE TABLE effect (serial bigserial PRIMARY KEY, token bigint NOT NULL);
 			CREATE TABLE account (balance bigint NOT NULL)`,
 		connect: func(t testing.TB) driver.Connector { return postgresDatabase(t) },
