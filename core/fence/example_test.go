@@ -47,7 +47,8 @@ func ExampleStore_Once() {
 		if err != nil {
 			return err
 		}
-		defer tx.Rollback()                   // after Commit, this does nothing
+		defer tx.Rollback() // after Commit, this does nothing
+
 		err = store.Check(ctx, fence.SQL(tx)) // first: refuses a holder that is stale
 		if err != nil {
 			return err
