@@ -90,7 +90,7 @@ func TestCron(t *testing.T) {
 	p.stop(t)
 }
 
-// One of two processes leads. When it has shut down, the other one does.
+// One of two processes leads. When it has shut down, the other process leads.
 func TestLeader(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS == "windows" {

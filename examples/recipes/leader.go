@@ -8,8 +8,8 @@ import (
 	"github.com/lockkit/lockkit/core/leader"
 )
 
-// OneGoroutine runs work on one process of the fleet, and starts it on another one when this one has gone or resigned.
-// Work runs until its context ends. Close the Elector before the Locker.
+// OneGoroutine runs work on one process of the fleet. When that process dies or closes its Elector, work starts on
+// another one. If work returns before its context has ended, it is called again. Close the Elector before the Locker.
 func OneGoroutine(locker *core.Locker, work func(ctx context.Context, token uint64) error) (*leader.Elector, error) {
 	return leader.New(locker, "outbox", leader.OnElected(func(ctx context.Context, t leader.Term) {
 		for ctx.Err() == nil {

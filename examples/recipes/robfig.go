@@ -12,7 +12,10 @@ import (
 
 // AddToRobfig adds a job to a scheduler of robfig/cron, so that one replica runs each tick. The scheduler must have the
 // time zone of the job: cron.New(cron.WithLocation(time.UTC)).
-func AddToRobfig(ctx context.Context, scheduler *cron.Cron, service *cronlock.Service, name, spec string, fn func(ctx context.Context) error) error {
+func AddToRobfig(
+	ctx context.Context, scheduler *cron.Cron, service *cronlock.Service,
+	name, spec string, fn func(ctx context.Context) error,
+) error {
 	var job *cronlock.Job
 	added := make(chan struct{})
 	tick := func() {

@@ -13,7 +13,10 @@ import (
 )
 
 // transfer does the work of an id once, in a transaction that checks the leases on both keys. docs/recipes.md shows it.
-func transfer(ctx context.Context, locker *core.Locker, store *fence.Store, db *sql.DB, id, from, to string, move func(ctx context.Context, tx *sql.Tx) error) error {
+func transfer(
+	ctx context.Context, locker *core.Locker, store *fence.Store, db *sql.DB,
+	id, from, to string, move func(ctx context.Context, tx *sql.Tx) error,
+) error {
 	return locker.Once(ctx, core.Key("transfer", id), func(ctx context.Context) error { // names the work
 		return locker.DoAll(ctx, []string{from, to}, func(ctx context.Context) error {
 			tx, err := db.BeginTx(ctx, nil)

@@ -50,7 +50,7 @@ func run(ctx context.Context) error {
 
 // lead is the work of the leader. ctx ends when this process must stop leading: another one leads then.
 func lead(ctx context.Context, term leader.Term) {
-	slog.InfoContext(ctx, "leading", "token", term.FencingToken) // a store must refuse a token smaller than one it has seen
+	slog.InfoContext(ctx, "leading", "token", term.FencingToken) // a store must refuse a smaller token than its last
 	defer slog.InfoContext(ctx, "not leading any more")
 	for {
 		select {
