@@ -319,6 +319,29 @@ func TestSecondGrantIsGivenBack(t *testing.T) {
 	})
 }
 
+// Observers are told of the slot that the caller gets, and not of a second one that is given back.
+func TestObserversDoNotSeeASecondGrant(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
+		var told locktest.Events
+		observed := l.Replica(core.WithObserver(told.Observer())).Locker
+		op := must(slot.Begin(t.Context(), observed, key, false, []core.CallOption(nil)))
+		lease := must(op.Acquire(t.Context(), slot.Name(key, 0), false))
+		second := must(op.Acquire(t.Context(), slot.Name(key, 1), false))
+
+		op.GiveBack(second)
+		err := op.Conclude(lease, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if holds, releases := told.Count("hold began"), told.Count("release began"); holds != 1 || releases != 0 {
+			t.Errorf("the observer is told of %d holds and %d releases, want the one hold", holds, releases)
+		}
+
+		op.GiveBack(lease)
+		wantFree(t, l, 4, 4)
+	})
+}
+
 // The permit of a call that waited lives on when the other waits are cancelled.
 func TestWinnerOutlivesTheOtherWaits(t *testing.T) {
 	bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
@@ -399,12 +422,14 @@ func TestWaitFindsTheFreeSlot(t *testing.T) {
 		bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
 			const k = 30
 			permits(t, l, k, k-1)
-			got := <-acquire(t.Context(), must(New(l.Replica().Locker, k)))
-			permit := must(got.permit, got.err)
+			got := <-acquire(t.Context(), must(New(l.Replica().Locker, k)), core.MaxWait(time.Minute))
+			if got.err != nil {
+				t.Fatal(got.err)
+			}
 			if limit := (k/widest + 1) * time.Second; got.took > limit {
 				t.Errorf("took %v, want %v at most", got.took, limit)
 			}
-			release(t, permit)
+			release(t, got.permit)
 		})
 	}
 }
@@ -570,8 +595,9 @@ func wantError(t *testing.T, err error, is, not []error) {
 // A call under a permit or a lease for the key is refused at once. Code that is written for one holder does not see a
 // permit.
 func TestUnderOwnPermit(t *testing.T) {
-	bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
-		s := must(New(l.Locker, 3))
+	bubble(t, 1, func(t *testing.T, replicas *locktest.Locker) {
+		l := must(replicas.With(core.MaxWait(time.Minute))) // a call that is not refused fails at last
+		s := must(New(l, 3))
 		wantRefused := func(err error) {
 			t.Helper()
 			op, _ := errors.AsType[*core.OpError](err)
@@ -620,7 +646,7 @@ func TestUnderOwnPermit(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		_, err = must(New(l.Locker, 2)).Acquire(must(l.Replica().Acquire(t.Context(), "k")).Context(), key, core.MaxWait(rtt))
+		_, err = must(New(l, 2)).Acquire(must(replicas.Replica().Acquire(t.Context(), "k")).Context(), key, core.MaxWait(rtt))
 		if op, _ := errors.AsType[*core.OpError](err); op == nil || op.Held == core.HeldByCaller {
 			t.Errorf("under the lease of another Locker: %v", err)
 		}
