@@ -204,7 +204,7 @@ const benchmarksHead = `# Benchmarks
 
 <!-- Written by make bench. Do not edit. -->
 
-lockkit and its ratio to redsync, on %d cores that clients and servers share. Rates: more than 1× is faster. Times: less than 1× is faster. – is not measured.
+lockkit and its ratio to redsync, on %d cores that clients and servers share. Rates: more than 1× is faster. Times: less than 1× is faster. – is not measured. Words: [glossary](glossary.md).
 
 %s
 A lone caller waits longer than with redsync, because a lock also counts a fencing token and checks clocks; many callers are faster, because their requests travel together. Tasks of asynq: [queue](benchmarks/queue.md). Cron ticks: [cron](benchmarks/cron.md). HTTP requests: [http](benchmarks/http.md).

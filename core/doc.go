@@ -3,7 +3,7 @@
 //
 //	locker, err := core.Open([]string{"redis://redis-a:6379", "redis://redis-b:6379", "redis://redis-c:6379"})
 //	…
-//	err = locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+//	err = locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 //		lease, _ := core.FromContext(ctx)
 //		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
 //	})
@@ -22,8 +22,9 @@
 // The context passed to a call governs both the wait and the life of the lease, as in sql.DB.BeginTx; [MaxWait]
 // limits the wait alone. If you hold a lease on a key and pass its context to a call for the same key, the call
 // returns ErrHeld. With [Reentrant], Do and DoAll run under that lease instead. [Open] makes the go-redis clients.
-// [New] takes yours; for Sentinel and Cluster clients, see docs/operations.md. A key has 1 to 512 bytes; [Key] builds
-// one from parts.
+// [New] takes yours; for Sentinel and Cluster clients, see docs/operations.md. A key has 1 to 512 bytes. Build
+// it with [Key], as the adapters do: Key("invoice", "42") and "invoice:42" are different keys, which do not exclude each
+// other.
 //
 // # Guarantee
 //

@@ -87,8 +87,8 @@ func ExampleMaxWait() {
 	defer one.Close(ctx)
 	defer other.Close(ctx)
 
-	err := one.Do(ctx, "invoice:42", func(ctx context.Context) error {
-		_, err := other.Acquire(context.Background(), "invoice:42", core.MaxWait(200*time.Millisecond))
+	err := one.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
+		_, err := other.Acquire(context.Background(), core.Key("invoice", "42"), core.MaxWait(200*time.Millisecond))
 		return err
 	})
 	fmt.Println(errors.Is(err, core.ErrHeld))
@@ -102,8 +102,8 @@ func ExampleName() {
 	locker := open(node)
 	defer locker.Close(ctx)
 
-	err := locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
-		state, err := locker.Inspect(ctx, "invoice:42")
+	err := locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
+		state, err := locker.Inspect(ctx, core.Key("invoice", "42"))
 		if err != nil {
 			return err
 		}
@@ -123,8 +123,8 @@ func ExampleNote() {
 	locker := open(node, core.Note("web-7f9c, eu-west-1"))
 	defer locker.Close(ctx)
 
-	err := locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
-		state, err := locker.Inspect(ctx, "invoice:42")
+	err := locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
+		state, err := locker.Inspect(ctx, core.Key("invoice", "42"))
 		if err != nil {
 			return err
 		}
@@ -145,8 +145,8 @@ func ExampleRetention() {
 	defer locker.Close(ctx)
 
 	mail := func(context.Context) error { fmt.Println("sent"); return nil }
-	fmt.Println(locker.Once(ctx, "digest:alice", mail))
-	err := locker.Once(ctx, "digest:alice", mail)
+	fmt.Println(locker.Once(ctx, core.Key("digest", "alice"), mail))
+	err := locker.Once(ctx, core.Key("digest", "alice"), mail)
 	fmt.Println(errors.Is(err, core.ErrDone))
 	// Output:
 	// sent
@@ -161,7 +161,7 @@ func ExampleTTL() {
 	locker := open(node, core.TTL(3*time.Second))
 	defer locker.Close(ctx)
 
-	lease, err := locker.Acquire(ctx, "invoice:42")
+	lease, err := locker.Acquire(ctx, core.Key("invoice", "42"))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -193,8 +193,8 @@ func ExampleWithKeyPrefix() {
 	defer shop.Close(ctx)
 	defer bank.Close(ctx)
 
-	err := shop.Do(ctx, "invoice:42", func(ctx context.Context) error {
-		return bank.TryDo(ctx, "invoice:42", func(context.Context) error { return nil })
+	err := shop.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
+		return bank.TryDo(ctx, core.Key("invoice", "42"), func(context.Context) error { return nil })
 	})
 	fmt.Println(err)
 	// Output: <nil>
@@ -248,11 +248,11 @@ func ExampleWithObserver() {
 	}))
 	defer locker.Close(ctx)
 
-	lease, err := locker.Acquire(ctx, "invoice:42")
+	lease, err := locker.Acquire(ctx, core.Key("invoice", "42"))
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, _ = locker.TryAcquire(ctx, "invoice:42") // refused, because the key is held
+	_, _ = locker.TryAcquire(ctx, core.Key("invoice", "42")) // refused, because the key is held
 	if err := lease.Release(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -271,7 +271,7 @@ func ExampleWithReplicaLag() {
 	if err := admin.Provision(ctx, locker); err != nil { // once, because the node is new
 		log.Fatal(err)
 	}
-	fmt.Println(locker.TryDo(ctx, "invoice:42", func(context.Context) error { return nil }))
+	fmt.Println(locker.TryDo(ctx, core.Key("invoice", "42"), func(context.Context) error { return nil }))
 	// Output: <nil>
 }
 
@@ -285,10 +285,10 @@ func ExampleWithRestartGuard() {
 		log.Fatal(err)
 	}
 	work := func(context.Context) error { return nil }
-	fmt.Println(locker.TryDo(ctx, "invoice:42", work))
+	fmt.Println(locker.TryDo(ctx, core.Key("invoice", "42"), work))
 
 	node.Flush()
-	err := locker.TryDo(ctx, "invoice:43", work)
+	err := locker.TryDo(ctx, core.Key("invoice", "43"), work)
 	fmt.Println(errors.Is(err, core.ErrUnavailable))
 	// Output:
 	// <nil>

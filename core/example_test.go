@@ -45,7 +45,7 @@ func ExampleOpen() {
 	}
 	defer locker.Close(ctx) // waits until all leases are released
 
-	err = locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	err = locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		return nil // the work
 	})
 	if err != nil {
@@ -88,7 +88,7 @@ func ExampleLocker_Do() {
 		return nil
 	}
 
-	err = locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	err = locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		lease, _ := core.FromContext(ctx)
 		return pay(ctx, 42, lease.FencingToken()) // ctx ends if the lease is lost
 	})
@@ -114,9 +114,9 @@ func ExampleLocker_Once() {
 		lease, _ := core.FromContext(ctx)
 		return lease.Complete(ctx, []byte("message 7")) // or return nil if there is no result to keep
 	}
-	fmt.Println("first:", locker.Once(ctx, "welcome mail:alice", send))
+	fmt.Println("first:", locker.Once(ctx, core.Key("welcome mail", "alice"), send))
 
-	err = locker.Once(ctx, "welcome mail:alice", send)
+	err = locker.Once(ctx, core.Key("welcome mail", "alice"), send)
 	var op *core.OpError
 	if errors.Is(err, core.ErrDone) && errors.As(err, &op) {
 		fmt.Printf("second: done already, result %q\n", op.Record.Result)
@@ -182,7 +182,7 @@ func ExampleLease_FencingToken() {
 	}
 	var tokens []uint64
 	for range 2 {
-		if err := locker.Do(ctx, "account:7", func(ctx context.Context) error {
+		if err := locker.Do(ctx, core.Key("account", "7"), func(ctx context.Context) error {
 			lease, _ := core.FromContext(ctx)
 			tokens = append(tokens, lease.FencingToken())
 			return nil
@@ -234,13 +234,13 @@ func ExampleReentrant() {
 	}
 	defer locker.Close(ctx)
 	book := func(ctx context.Context) error {
-		return locker.Do(ctx, "account:7", func(context.Context) error {
+		return locker.Do(ctx, core.Key("account", "7"), func(context.Context) error {
 			fmt.Println("booking")
 			return errors.New("the bank does not answer")
 		})
 	}
 
-	err = locker.Do(ctx, "account:7", func(ctx context.Context) error {
+	err = locker.Do(ctx, core.Key("account", "7"), func(ctx context.Context) error {
 		err := book(ctx) // under the same lease
 		if lease, _ := core.FromContext(ctx); err != nil {
 			lease.Release(ctx, core.Cooldown(time.Minute))
@@ -248,7 +248,7 @@ func ExampleReentrant() {
 		return err
 	})
 	fmt.Println("error:", err)
-	err = locker.TryDo(ctx, "account:7", book)
+	err = locker.TryDo(ctx, core.Key("account", "7"), book)
 	fmt.Println("within the minute:", errors.Is(err, core.ErrHeld))
 	// Output:
 	// booking

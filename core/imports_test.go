@@ -61,11 +61,11 @@ func TestHouse(t *testing.T) {
 		}
 	}
 
-	// Core may import all of them, and admin, semaphore, named and fence may import core. Fence and its
+	// Core may import all of them, and admin, semaphore, named, leader and fence may import core. Fence and its
 	// subpackages may also import semaphore, because they check permits. Of core's packages, only
 	// lockctl imports admin and fence.
 	for dir, above := range map[string][]string{
-		".": {}, "admin": {"core"}, "semaphore": {"core"}, "named": {"core"}, "lockctl": {"core", "core/admin", "core/fence"},
+		".": {}, "admin": {"core"}, "semaphore": {"core"}, "named": {"core"}, "leader": {"core"}, "lockctl": {"core", "core/admin", "core/fence"},
 		"fence": {"core", "core/semaphore", holder}, "fence/internal/holder": {"core", "core/semaphore"},
 		"fence/redisfence": {"core", "core/semaphore", holder}, "fence/httpfence": {"core", "core/fence", holder},
 	} {

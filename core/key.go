@@ -12,6 +12,10 @@ import (
 // key has 1 to 512 bytes; a longer one is hashed. The adapters build their keys with Key, and use keys built with it
 // unchanged, so a route, a task, a job and a call of Do with the same key exclude each other and share fencing
 // tokens.
+//
+// Key("order", "42") and the text "order:42" are different keys, which do not exclude each other. Make each key that
+// names one of many things with Key, in all processes, and use a plain text only for a key that stands for itself, such
+// as "payments-api".
 func Key(parts ...string) string {
 	key := make([]byte, 0, 128)
 	for i, part := range parts {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 )
 
 // Reasons for which nothing starts, beside core.ErrHeld (the job runs elsewhere), core.ErrDone (the latest tick was

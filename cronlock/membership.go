@@ -4,7 +4,7 @@ import (
 	"context"
 	"sync"
 
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 )
 
 // A membership is the context of a claim that has entered a term. It ends with the context of the call. Until the claim

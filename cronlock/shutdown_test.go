@@ -11,7 +11,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -146,7 +146,7 @@ func TestTermIsLostAroundClose(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 
-			key := core.Key("cron-leader", "group")
+			key := core.Key("leader", "group")
 			state, err := w.first.Inspect(t.Context(), key)
 			if err != nil || (state.Holder == nil) != closes {
 				t.Fatalf("the leadership: %+v, %v", state, err)

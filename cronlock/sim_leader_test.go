@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 )
 
 // A reign is a term of a leader, and the call of OnElected for it.

@@ -14,9 +14,9 @@ import (
 	"github.com/jonboulle/clockwork"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/gocronlock"
-	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/internal/pause"
 	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil/locktest"

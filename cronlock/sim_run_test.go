@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/cronlock"
-	"github.com/lockkit/lockkit/cronlock/leader"
 )
 
 // work is the job's function.

@@ -305,7 +305,7 @@ func (w *world) network(p *process) {
 func (p *process) revoke(s sim.Step) {
 	key := core.Key("cron", "service", "job", "run")
 	if p.elector != nil && s.N == 0 {
-		key = core.Key("cron-leader", "group")
+		key = core.Key("leader", "group")
 	}
 	state, err := p.locks.Inspect(p.host, key)
 	if err == nil && state.Holder != nil {

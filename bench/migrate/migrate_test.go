@@ -164,7 +164,7 @@ func TestSeveralKeys(t *testing.T) {
 		t.Errorf("sets of keys: two paid at a time %d times", n)
 	}
 
-	lease, err := locker.Acquire(t.Context(), "account:2")
+	lease, err := locker.Acquire(t.Context(), core.Key("account", "2"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestBusy(t *testing.T) {
 	client := testutil.NewServers(t, 1)[0].Client()
 	locker := lockerOn(t, client)
 	pay = func(context.Context, int) error { return nil }
-	lease, err := locker.Acquire(t.Context(), "invoice:42")
+	lease, err := locker.Acquire(t.Context(), core.Key("invoice", "42"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -27,7 +27,7 @@ func redislockBefore(ctx context.Context, client *redis.Client) error {
 }
 
 func redislockAfter(ctx context.Context, locker *core.Locker) error {
-	err := locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	err := locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		return pay(ctx, 42)
 	}, core.MaxWait(10*time.Second))
 	if errors.Is(err, core.ErrHeld) {
@@ -37,7 +37,7 @@ func redislockAfter(ctx context.Context, locker *core.Locker) error {
 }
 
 func redislockBoth(ctx context.Context, locker *core.Locker, locks *redislock.Client) error {
-	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	return locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		lock, err := locks.Obtain(ctx, "invoice:42", 10*time.Second, &redislock.Options{
 			RetryStrategy: redislock.LinearBackoff(100 * time.Millisecond),
 		})

@@ -9,7 +9,7 @@ import (
 )
 
 func redissonAfter(ctx context.Context, locker *core.Locker) error {
-	err := locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	err := locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		return pay(ctx, 42)
 	}, core.MaxWait(5*time.Second))
 	if errors.Is(err, core.ErrHeld) {
@@ -19,14 +19,14 @@ func redissonAfter(ctx context.Context, locker *core.Locker) error {
 }
 
 func redissonFencedAfter(ctx context.Context, locker *core.Locker, save func(ctx context.Context, token uint64) error) error {
-	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	return locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		lease, _ := core.FromContext(ctx)
 		return save(ctx, lease.FencingToken()) // UPDATE … WHERE token <= $token
 	})
 }
 
 func redissonMultiAfter(ctx context.Context, locker *core.Locker) error {
-	leases, err := locker.AcquireAll(ctx, []string{"account:1", "account:2"}, core.MaxWait(5*time.Second))
+	leases, err := locker.AcquireAll(ctx, []string{core.Key("account", "1"), core.Key("account", "2")}, core.MaxWait(5*time.Second))
 	if errors.Is(err, core.ErrHeld) {
 		return errBusy // it holds neither
 	}
@@ -38,11 +38,11 @@ func redissonMultiAfter(ctx context.Context, locker *core.Locker) error {
 }
 
 func waitAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
-	lease, err := locker.Acquire(ctx, "invoice:42", core.MaxWait(5*time.Second)) // not context.WithTimeout
+	lease, err := locker.Acquire(ctx, core.Key("invoice", "42"), core.MaxWait(5*time.Second)) // not context.WithTimeout
 	return lease, err
 }
 
 func detachedAfter(ctx context.Context, locker *core.Locker) (*core.Lease, error) {
-	lease, err := locker.Acquire(ctx, "invoice:42", core.Detached(true), core.MaxHold(time.Minute)) // ctx bounds the wait
+	lease, err := locker.Acquire(ctx, core.Key("invoice", "42"), core.Detached(true), core.MaxHold(time.Minute)) // ctx bounds the wait
 	return lease, err
 }

@@ -22,7 +22,7 @@ func redsyncBefore(ctx context.Context, client redis.UniversalClient) error {
 }
 
 func redsyncAfter(ctx context.Context, locker *core.Locker) error {
-	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	return locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		return pay(ctx, 42) // for as long as it takes; ctx ends if the lock is lost
 	})
 }
@@ -39,13 +39,13 @@ func redsyncNested(ctx context.Context, rs *redsync.Redsync) error {
 }
 
 func redsyncNestedAfter(ctx context.Context, locker *core.Locker) error {
-	return locker.DoAll(ctx, []string{"account:2", "account:1"}, func(ctx context.Context) error {
+	return locker.DoAll(ctx, []string{core.Key("account", "2"), core.Key("account", "1")}, func(ctx context.Context) error {
 		return pay(ctx, 42) // ctx ends if either lock is lost
 	})
 }
 
 func redsyncBoth(ctx context.Context, locker *core.Locker, rs *redsync.Redsync) error {
-	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	return locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		mutex := rs.NewMutex("invoice:42", redsync.WithExpiry(8*time.Second), redsync.WithTries(100))
 		if err := mutex.LockContext(ctx); err != nil {
 			return err

@@ -28,7 +28,7 @@ func rueidislockBefore(ctx context.Context, locks rueidislock.Locker) error {
 }
 
 func rueidislockAfter(ctx context.Context, locker *core.Locker) error {
-	lease, err := locker.Acquire(ctx, "invoice:42")
+	lease, err := locker.Acquire(ctx, core.Key("invoice", "42"))
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func rueidislockAfter(ctx context.Context, locker *core.Locker) error {
 }
 
 func rueidislockBoth(ctx context.Context, locker *core.Locker, locks rueidislock.Locker) error {
-	return locker.Do(ctx, "invoice:42", func(ctx context.Context) error {
+	return locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		ctx, cancel, err := locks.WithContext(ctx, "invoice:42") // ends with either lock
 		if err != nil {
 			return err

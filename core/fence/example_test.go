@@ -35,5 +35,37 @@ func ExampleStore_Do() {
 		return receipt, err
 	}
 
-	_, _ = locker.OnceResult(ctx, "invoice:42", func(ctx context.Context) ([]byte, error) { return pay(ctx, "42") })
+	_, _ = locker.OnceResult(ctx, core.Key("invoice", "42"), func(ctx context.Context) ([]byte, error) { return pay(ctx, "42") })
+}
+
+// A transaction of one's own, with the parts of Do at its beginning.
+func ExampleStore_Once() {
+	store := fence.New(fence.PostgreSQL)
+
+	pay := func(ctx context.Context, invoice string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer tx.Rollback() // after Commit, this does nothing
+
+		err = store.Check(ctx, fence.SQL(tx)) // first: refuses a holder that is stale
+		if err != nil {
+			return err
+		}
+		err = store.Once(ctx, fence.SQL(tx)) // core.ErrDone: an earlier transaction has done this work
+		if errors.Is(err, core.ErrDone) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_, err = book(ctx, tx, invoice)
+		if err != nil {
+			return err
+		}
+		return tx.Commit()
+	}
+
+	_ = locker.Once(ctx, core.Key("invoice", "42"), func(ctx context.Context) error { return pay(ctx, "42") })
 }

@@ -41,7 +41,7 @@
 // the record would keep slot 0 for the retention, and calls that meet it return ErrDone. To run each task once, and at
 // most k at a time, put Once around the semaphore:
 //
-//	err := locker.Once(ctx, "import:42", func(ctx context.Context) error {
+//	err := locker.Once(ctx, core.Key("import", "42"), func(ctx context.Context) error {
 //		return limit.Do(ctx, "imports", func(ctx context.Context) error { … })
 //	})
 //

@@ -14,9 +14,9 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/gocronlock"
-	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 

@@ -22,7 +22,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-var examples = []string{"core", "cron", "http", "once", "otel", "queue", "service"}
+var examples = []string{"core", "cron", "http", "leader", "once", "otel", "queue", "service"}
 
 // Each example is one short file. It imports nothing that is internal or only for tests.
 func TestToBeCopied(t *testing.T) {
@@ -88,6 +88,23 @@ func TestCron(t *testing.T) {
 	p := start(t, "cron", nodes(t))
 	p.await(t, "INFO invoices written tick=")
 	p.stop(t)
+}
+
+// One of two processes leads. When it has shut down, the other process leads.
+func TestLeader(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no such signal")
+	}
+	env := nodes(t)
+	first := start(t, "leader", env)
+	first.await(t, "INFO swept")
+	second := start(t, "leader", env)
+	second.await(t, "INFO started")
+	first.stop(t)
+	second.await(t, "INFO leading token=")
+	second.await(t, "INFO swept")
+	second.stop(t)
 }
 
 func TestQueue(t *testing.T) {

@@ -4,8 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/cronlock"
-	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 )
 

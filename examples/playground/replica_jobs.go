@@ -13,9 +13,9 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/cronlock"
 	"github.com/lockkit/lockkit/cronlock/gocronlock"
-	"github.com/lockkit/lockkit/cronlock/leader"
 	"github.com/lockkit/lockkit/examples/internal/stage"
 	"github.com/lockkit/lockkit/queuelock"
 )

@@ -18,7 +18,7 @@ func (r *replica) watch() core.Observer {
 }
 
 // words are the names under which keys are shown that adapters have made.
-var words = map[string]string{core.Key("cron-leader", service): "leader", core.Key("cron", service, "report", "run"): "report"}
+var words = map[string]string{core.Key("leader", service): "leader", core.Key("cron", service, "report", "run"): "report"}
 
 func shown(key string) string { return cmp.Or(words[key], key) }
 

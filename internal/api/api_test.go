@@ -21,8 +21,8 @@ var update = flag.Bool("update", false, "write docs/api instead of comparing wit
 
 var (
 	packages = []string{
-		"core", "core/admin", "core/fence", "core/fence/httpfence", "core/fence/redisfence", "core/named", "core/semaphore", "cronlock",
-		"cronlock/gocronlock", "cronlock/leader", "httplock", "otel/otellock",
+		"core", "core/admin", "core/fence", "core/fence/httpfence", "core/fence/redisfence", "core/leader", "core/named", "core/semaphore", "cronlock",
+		"cronlock/gocronlock", "httplock", "otel/otellock",
 		"queuelock", "testutil", "testutil/history", "testutil/locktest",
 	}
 	internal = []string{"clock", "goredis", "inside", "node", "queue", "quorum", "slot", "wire"} // in core/internal

@@ -23,10 +23,10 @@ func TestEventsAreExplained(t *testing.T) {
 	t.Parallel()
 	want := map[string]bool{}
 	sources := map[string]string{ // by folder
-		"cronlock":        "cronlock",
-		"cronlock/leader": "cronlock",
-		"queuelock":       "queuelock",
-		"httplock":        "httplock",
+		"cronlock":    "cronlock",
+		"core/leader": "leader",
+		"queuelock":   "queuelock",
+		"httplock":    "httplock",
 	}
 	for dir, source := range sources {
 		words := eventKinds(t, filepath.Join("../..", dir))

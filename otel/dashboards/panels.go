@@ -402,7 +402,7 @@ var sections = []section{
 				{
 					expr: events(
 						"lockkit_name, lockkit_event",
-						"cronlock",
+						"leader",
 						"leader_elected|leader_lost|leader_resigned",
 					),
 					legend: "{{lockkit_name}} {{lockkit_event}}",

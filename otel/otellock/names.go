@@ -34,7 +34,7 @@ const (
 	AttrAddress   = attribute.Key("server.address")
 	AttrPort      = attribute.Key("server.port")
 	AttrVerdict   = attribute.Key("lockkit.verdict") // core.Verdict of a node on a request
-	AttrSource    = attribute.Key("lockkit.source")  // of an event: "cronlock", "queuelock", "httplock"
+	AttrSource    = attribute.Key("lockkit.source")  // of an event: "cronlock", "leader", "queuelock", "httplock"
 	AttrEvent     = attribute.Key("lockkit.event")   // core.EventKind
 )
 

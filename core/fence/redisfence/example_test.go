@@ -29,7 +29,7 @@ func ExampleScript_Run() {
 		return redis.call('DECRBY', KEYS[1], ARGV[1])`)
 
 	keys := []string{"{account:42}:balance", "{account:42}:log"} // one hash tag
-	err := locker.Do(ctx, "account:42", func(ctx context.Context) error {
+	err := locker.Do(ctx, core.Key("account", "42"), func(ctx context.Context) error {
 		balance, err := withdraw.Run(ctx, client, keys, 10).Int()
 		if err == nil {
 			fmt.Println("the balance is", balance)

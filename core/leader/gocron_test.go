@@ -8,7 +8,7 @@ import (
 
 	"github.com/go-co-op/gocron/v2"
 
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/testutil"
 )
 

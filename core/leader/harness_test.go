@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
@@ -22,7 +22,7 @@ func init() { logging.Disable() } // go-redis would print each failed dial
 const ttl, taking, away = 10 * time.Second, 2 * time.Second, 3 * time.Second
 
 // key is the key of the group's leadership.
-var key = core.Key("cron-leader", "group")
+var key = core.Key("leader", "group")
 
 // A world has the nodes of the candidates in a bubble.
 type world struct {

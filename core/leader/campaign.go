@@ -215,7 +215,7 @@ func (e *Elector) setLeaderErr(err error) {
 // event reports an event to the observer. The campaign does not wait for the observer.
 func (e *Elector) event(kind core.EventKind) {
 	callback.BackgroundOf(e.locker).Post(&e.events, func() {
-		e.locker.Event(e.closing, core.Event{Source: "cronlock", Name: e.group, Kind: kind})
+		e.locker.Event(e.closing, core.Event{Source: "leader", Name: e.group, Kind: kind})
 	})
 }
 

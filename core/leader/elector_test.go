@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/cronlock/leader"
+	"github.com/lockkit/lockkit/core/leader"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -58,7 +58,7 @@ func TestAnswersLocally(t *testing.T) {
 func TestGroupsApart(t *testing.T) {
 	host, _ := os.Hostname()
 	bubble(t, 1, func(w *world) {
-		for _, name := range []string{"a", "A", "a/b", "a%2Fb", "..", " ", "{a}", "\x00é", string(make([]byte, 600)), string(make([]byte, 601)), "cron-leader/a"} {
+		for _, name := range []string{"a", "A", "a/b", "a%2Fb", "..", " ", "{a}", "\x00é", string(make([]byte, 600)), string(make([]byte, 601)), "leader/a"} {
 			e, err := leader.New(w.first.Locker, name)
 			if err != nil {
 				w.Fatalf("%q: %v", name, err)
@@ -224,7 +224,7 @@ func TestLeaderThatHasGone(t *testing.T) {
 func TestNodesDisagreeOnTheTerm(t *testing.T) {
 	bubble(t, 3, func(w *world) {
 		l, f := w.pair()
-		key := w.first.KeyPrefix() + "{0}r:" + core.Key("cron-leader", "group")
+		key := w.first.KeyPrefix() + "{0}r:" + core.Key("leader", "group")
 
 		for i, n := range w.nodes {
 			stored, _ := n.Exec("GET", key)

@@ -48,8 +48,8 @@ func New(locker *core.Locker, group string, opts ...Option) (*Elector, error) {
 	host, _ := os.Hostname()
 	e := &Elector{
 		group:    group,
-		key:      core.Key("cron-leader", group),
-		stuckKey: core.Key("cron-leader", group, "resigned"),
+		key:      core.Key("leader", group),
+		stuckKey: core.Key("leader", group, "resigned"),
 		nextTerm: make(chan struct{}),
 	}
 	e.candidate = cmp.Or(host, "unknown")
