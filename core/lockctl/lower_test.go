@@ -129,7 +129,7 @@ func TestLoweredMaxTTLThatComesBack(t *testing.T) {
 		short, long := d.service(), d.service(core.TTL(time.Hour))
 		d.release(d.acquire(long, "k"))
 		d.stop(long)
-		d.release(d.acquire(short, "k")) // it learns the longer max TTL
+		d.release(d.acquire(short, "k"))                   // it learns the longer max TTL
 		time.Sleep(2*time.Hour + 1234567*time.Microsecond) // not when its background requests are due
 		d.well("lower-max-ttl")
 		d.wantLongest(tenSeconds, tenSeconds, tenSeconds)
