@@ -146,6 +146,38 @@ func TestDoThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
+// If fn returns that other work is done, or records the work a second time, the work of Do is not done, and Do does not
+// say so.
+func TestFunctionOfDoReturnsDone(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		b.must(b.under("other", func(ctx context.Context) error { return second(b.store.Do(ctx, b.db, booking)) }))
+
+		for name, helper := range map[string]func(ctx context.Context, tx *sql.Tx) error{
+			"the same work": func(ctx context.Context, tx *sql.Tx) error { return b.store.Once(ctx, fence.SQL(tx)) },
+			"other work": func(ctx context.Context, tx *sql.Tx) error {
+				return b.store.Once(b.locks.WithWork(ctx, "other"), fence.SQL(tx))
+			},
+			"the sentinel": func(context.Context, *sql.Tx) error { return core.ErrDone },
+		} {
+			b.must(b.under("payment", func(ctx context.Context) error {
+				result, err := b.store.Do(ctx, b.db, func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+					if _, err := booking(ctx, tx); err != nil {
+						return nil, err
+					}
+					return nil, helper(ctx, tx)
+				})
+				b.wantErr(err, core.ErrInvalid)
+				if errors.Is(err, core.ErrDone) || result != nil {
+					t.Errorf("%s: %q, %v", name, result, err)
+				}
+				return nil
+			}))
+		}
+		b.wantNumber("SELECT COUNT(*) FROM effect", 1)
+		b.wantNumber("SELECT COUNT(*) FROM lockkit_once", 1)
+	})
+}
+
 // A holder that is stale does nothing, and gets no result.
 func TestDoOfAStaleHolder(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
