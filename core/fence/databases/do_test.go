@@ -241,6 +241,10 @@ func TestSteps(t *testing.T) {
 			_, err := b.store.Do(nested, b.db, booking)
 			b.must(err)
 
+			// Work with the parts of a step is no step.
+			_, err = b.store.Do(b.locks.WithWork(ctx, "named", "step", "debit"), b.db, booking)
+			b.must(err)
+
 			// In a context that names other work, a step of the work before does not count.
 			other := b.locks.WithWork(fence.Step(ctx, "debit"), "other")
 			_, err = b.store.Do(other, b.db, booking)
@@ -249,7 +253,7 @@ func TestSteps(t *testing.T) {
 			b.wantErr(err, core.ErrDone)
 			return nil
 		}))
-		b.wantNumber("SELECT COUNT(*) FROM effect", 5)
+		b.wantNumber("SELECT COUNT(*) FROM effect", 6)
 	})
 }
 
