@@ -432,6 +432,26 @@ func TestConnectionDiesInDo(t *testing.T) {
 	})
 }
 
+// If fn hides the error of a statement, PostgreSQL answers COMMIT with a rollback. That is certain, and not ErrUnknown.
+func TestFunctionHidesAnError(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		b.must(b.under("", func(ctx context.Context) error {
+			err := b.store.DoChecked(ctx, b.db, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := booking(ctx, tx); err != nil {
+					return err
+				}
+				_, _ = tx.ExecContext(ctx, "INSERT INTO nowhere VALUES (1)")
+				return nil
+			})
+			isCommitted := b.number("SELECT COUNT(*) FROM effect") == 1
+			if (err == nil) != isCommitted || errors.Is(err, fence.ErrUnknown) {
+				t.Errorf("committed is %v: %v", isCommitted, err)
+			}
+			return nil
+		}))
+	})
+}
+
 // DoChecked does not repeat a transaction whose COMMIT has no answer, and says so.
 func TestConnectionDiesInDoChecked(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
