@@ -493,6 +493,60 @@ func TestConnectionDiesInDoChecked(t *testing.T) {
 	})
 }
 
+// If the context ends, or the lease is lost, before an operation of Do itself, the error says which it was. Nothing is left
+// then, or all, and no connection stays in use.
+func TestContextEndsInDo(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		for i := range 12 {
+			n, isLost := i/2+1, i%2 == 1 // begin, check, once, the function, the result, commit
+			if n == 4 {
+				continue // the error is that of the function
+			}
+			mortal, d := b.mortal()
+			mortal.db.SetMaxOpenConns(1)
+			work := fmt.Sprint("payment ", i)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			want := context.Canceled
+			if isLost {
+				want = core.ErrLost
+			}
+
+			var err error
+			_ = b.locks.Do(b.locks.WithWork(ctx, work), work, func(ctx context.Context) error {
+				lease, _ := core.FromContext(ctx)
+				operations := 0
+				d.before = func(string) {
+					operations++
+					switch {
+					case operations != n:
+						return
+					case isLost:
+						b.must(lease.Extend(1))
+					default:
+						cancel()
+					}
+					<-ctx.Done()
+				}
+				_, err = mortal.store.Do(ctx, mortal.db, booking)
+				return nil
+			})
+
+			done := b.number("SELECT COUNT(*) FROM effect")
+			if (err == nil) != (done == 1) || err != nil && !errors.Is(err, want) || done != b.number("SELECT COUNT(*) FROM lockkit_once") {
+				t.Errorf("operation %d: %d effects: %v, want %v", n, done, err, want)
+			}
+			b.exec("DELETE FROM effect")
+			b.exec("DELETE FROM lockkit_once")
+
+			d.before = nil
+			next := must(mortal.db.Begin()) // waits until the only connection is free
+			b.must(b.store.CheckLease(t.Context(), fence.SQL(next), b.leases(work, 1)[0]))
+			b.must(next.Rollback())
+		}
+	})
+}
+
 // If the context ends in COMMIT, Do finds out whether the work was done.
 func TestContextEndsInCommit(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
