@@ -10,7 +10,7 @@
 //	})
 //
 // ctx is the context of a function under a lock: of a handler of httplock, a task of queuelock, a run of cronlock,
-// or of core.Locker.Once, which all name the work. In the same places, these lines are the same: examples/minimal/once
+// or of core.Locker.Once outside of them, which all name the work. In the same places, these lines are the same: examples/minimal/once
 // has a request, a task and a tick.
 //
 //	Do                      check, record, run a function and commit, in one transaction
@@ -83,6 +83,15 @@
 //		return err
 //	}
 //	credit, err := store.Do(fence.Step(ctx, "credit"), db, …)
+//	if err != nil && !errors.Is(err, core.ErrDone) {
+//		return err
+//	}
+//
+// Do not return core.ErrDone of a step from a handler. The adapters do not take it for the end of the work, and run the
+// work again, because the other steps may not be done.
+//
+// A task, request or tick that does several pieces of work, such as the members of an aggregated task, names each of
+// them by [core.Locker.WithWork], or by Step. Locker.Once inside of it does not: it keeps the name of its caller.
 //
 // # Errors
 //
@@ -90,7 +99,8 @@
 //	ErrStale          a later holder has been at work: stop. It also matches core.ErrLost
 //	ErrTooOld         the lease is older than 30 days and has not written for as long: acquire it again
 //	ErrUnknown        COMMIT had no answer, and the database could not be asked in time: repeat Do
-//	core.ErrInvalid   a bug in the caller: no lease, no name of the work, a result of more than 64 KiB
+//	core.ErrInvalid   a bug in the caller: no lease, no name of the work, a result of more than 64 KiB, a function of Do
+//	                  that returns core.ErrDone
 //
 // In handlers, return these errors: the adapters know them. If the work is done, queuelock records the task as
 // completed, and cronlock completes the tick. If the token is stale, queuelock delivers the task again without

@@ -257,6 +257,28 @@ func TestSteps(t *testing.T) {
 	})
 }
 
+// A task that is several pieces of work names each of them, as the documentation of queuelock says: each happens once,
+// although Locker.Once keeps the name of the task.
+func TestMembersOfATask(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		for _, task := range []string{"task", "another task with the same members"} {
+			b.must(b.under(task, func(ctx context.Context) error {
+				for _, id := range []string{"1", "2"} {
+					member := b.locks.WithWork(ctx, "member", id)
+					err := b.locks.Once(member, core.Key("member of "+task, id), func(ctx context.Context) error {
+						return second(b.store.Do(ctx, b.db, booking))
+					})
+					if err != nil && !errors.Is(err, core.ErrDone) {
+						return err
+					}
+				}
+				return nil
+			}))
+			b.wantNumber("SELECT COUNT(*) FROM effect", 2)
+		}
+	})
+}
+
 // Once and SetResult in a transaction of one's own.
 func TestOnceByHand(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
