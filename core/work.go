@@ -4,8 +4,8 @@ import "context"
 
 // WithWork returns a context that names the work that is done in it. Parts are what tells the work from all other work,
 // such as "payment" and the number of an order, as in [Key]. The identity of the work is the key prefix of l (see
-// WithKeyPrefix) and, in braces, Key of the parts. Package fence records it in the database, in the transaction that has the effect
-// of the work.
+// WithKeyPrefix) and, in braces, Key of the parts. Package fence records it in the database, in the transaction that has
+// the effect of the work.
 //
 // Every try of the same work must have the same parts, so they must not have a number of the attempt, a time of day or
 // a fencing token. Work of different types must have different parts.

@@ -127,8 +127,8 @@
 //
 // asynq may aggregate the same tasks twice: if it fails to delete a set of tasks that it has aggregated, they join the
 // next set, together with others. No id of the aggregated task prevents that they run again. In its handler, run each
-// member task by [core.Locker.Once], under a key of the member's own. For package core/fence, each member is work of its own,
-// so name it: otherwise a database that has the record of the first member skips the others.
+// member task by [core.Locker.Once], under a key of the member's own. For package core/fence, each member is work of its
+// own, so name it: otherwise a database that has the record of the first member skips the others.
 //
 //	for _, m := range members {
 //		member := locker.WithWork(ctx, "member", m.ID)

@@ -10,8 +10,8 @@
 //	})
 //
 // ctx is the context of a function under a lock: of a handler of httplock, a task of queuelock, a run of cronlock,
-// or of core.Locker.Once outside of them, which all name the work. In the same places, these lines are the same: examples/minimal/once
-// has a request, a task and a tick.
+// or of core.Locker.Once outside of them, which all name the work. Under core.Locker.Do, name it by WithWork. The lines
+// are the same in all of these places: examples/minimal/once has a request, a task and a tick.
 //
 //	Do                      check, record, run a function and commit, in one transaction
 //	DoChecked               the same without the record: the function may run again
@@ -113,6 +113,9 @@
 // records the work again in a transaction that it rolls back. The database makes that wait until the one in question
 // has ended, so its answer is certain. If there is none within 10 s, the error matches ErrUnknown, and neither a
 // loss nor a success. DoChecked has no record to ask for, so it returns ErrUnknown at once.
+//
+// Whether a context ends a COMMIT or ROLLBACK that hangs is up to the driver. go-sql-driver/mysql waits until TCP gives up:
+// set readTimeout in its DSN, to more than innodb_lock_wait_timeout. Until then, Do does not return.
 //
 // # Databases
 //

@@ -555,7 +555,8 @@ func TestContextEndsInDo(t *testing.T) {
 			})
 
 			done := b.number("SELECT COUNT(*) FROM effect")
-			if (err == nil) != (done == 1) || err != nil && !errors.Is(err, want) || done != b.number("SELECT COUNT(*) FROM lockkit_once") {
+			isRight := (err == nil) == (done == 1) && (err == nil || errors.Is(err, want))
+			if !isRight || done != b.number("SELECT COUNT(*) FROM lockkit_once") {
 				t.Errorf("operation %d: %d effects: %v, want %v", n, done, err, want)
 			}
 			b.exec("DELETE FROM effect")

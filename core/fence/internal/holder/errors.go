@@ -51,8 +51,8 @@ func (h Holder) TooOld() error {
 		"release the lease, and acquire it again", h.Key, ErrTooOld, h.Token, MaxSilence)
 }
 
-// Explain returns the error of a step that has failed, with advice. If the context has ended, the error says so, too, whatever
-// the driver makes of it. The end of a context because its lease was lost is a loss.
+// Explain returns the error of a step that has failed, with advice. If the context has ended, the error says so, too,
+// whatever the driver makes of it. The end of a context because its lease was lost is a loss.
 func Explain(ctx context.Context, step string, err error, advice string) error {
 	loss := context.Cause(ctx)
 
