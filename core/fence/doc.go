@@ -55,6 +55,9 @@
 // between, and its write is overwritten. The levels REPEATABLE READ and SERIALIZABLE of PostgreSQL and SERIALIZABLE of
 // MariaDB make one of the two fail; the other levels do not (TestReadBeforeCheck). Do has the right order.
 //
+// Do checks one lease, the innermost one. Under core.Locker.DoAll, the function that it runs begins with CheckLease for
+// each of the leases that [core.Locker.Holding] returns. Otherwise a stale holder of one of the other keys can write.
+//
 // # Transactions
 //
 // Outside of a transaction, a check would be committed before the effect, so a *sql.DB and a connection are no [Tx].

@@ -216,6 +216,36 @@ func TestDoUnderOtherKeys(t *testing.T) {
 	})
 }
 
+// Under several leases, Do checks one of them. The function checks the others.
+func TestDoUnderSeveralLeases(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		keys := []string{"from", "to"}
+		for _, key := range keys {
+			b.must(b.locks.DoAll(b.named("transfer"), keys, func(ctx context.Context) error {
+				lease, _ := b.locks.Holding(ctx, key)
+				b.must(b.write(lease))
+				before := b.number("SELECT COUNT(*) FROM effect")
+				b.exec("UPDATE lockkit_fence SET token = token + 1") // a later holder of this key has been at work
+
+				_, err := b.store.Do(ctx, b.db, func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+					for _, other := range keys {
+						lease, _ := b.locks.Holding(ctx, other)
+						if err := b.store.CheckLease(ctx, fence.SQL(tx), lease); err != nil {
+							return nil, err
+						}
+					}
+					return booking(ctx, tx)
+				})
+				b.wantErr(err, fence.ErrStale)
+				b.wantNumber("SELECT COUNT(*) FROM effect", before)
+				b.exec("DELETE FROM lockkit_fence")
+				return nil
+			}))
+		}
+		b.wantNumber("SELECT COUNT(*) FROM lockkit_once", 0)
+	})
+}
+
 // Two transactions of one work need names: without them, the second one is taken for a repetition of the first.
 func TestSteps(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
