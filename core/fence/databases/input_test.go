@@ -177,6 +177,29 @@ func TestModesOfSQL(t *testing.T) {
 	}
 }
 
+// Clean commits what it deletes, even if the connections commit no statement by themselves.
+func TestCleanWithoutAutocommit(t *testing.T) {
+	if !hasServers() {
+		t.Skip("only with make fence")
+	}
+	t.Parallel()
+	b := newBank(t, mariadbBackend("mariadb", func(*mysql.Config) {}))
+	b.must(b.under("payment", func(ctx context.Context) error { return second(b.store.Do(ctx, b.db, booking)) }))
+	b.exec("UPDATE lockkit_once SET expires_at = 1")
+
+	c := mariadbConfig.Clone()
+	b.must(b.db.QueryRow("SELECT DATABASE()").Scan(&c.DBName))
+	c.Params = map[string]string{"autocommit": "0"}
+	db := sql.OpenDB(must(mysql.NewConnector(c)))
+	defer db.Close()
+
+	deleted, err := b.store.Clean(t.Context(), db)
+	if deleted != 1 || err != nil {
+		t.Errorf("%d deleted, %v", deleted, err)
+	}
+	b.wantNumber("SELECT COUNT(*) FROM lockkit_once", 0)
+}
+
 // The question for the engines takes no snapshot: a transaction whose first statement is the first Check of a Store sees
 // what was committed before its first read.
 func TestFirstCheckTakesNoSnapshot(t *testing.T) {
