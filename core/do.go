@@ -93,7 +93,8 @@ func joinLoss(err, loss error, cancelled bool) error {
 // calling Complete on the lease of its context; OnceResult does that for it.
 //
 // If ctx does not name the work that is done in it ([Locker.WithWork]), the context of fn names it: by the key prefix and
-// the key.
+// the key. Several calls under one named work, such as in a handler of an adapter, are the same work for package fence: name
+// each of them by WithWork.
 //
 // If fn returns an error, the key is released, nothing is recorded, and Once returns that error. If fn returns nil
 // but the record could not be written, the error is the error of Complete. With ErrLost, another caller may have run

@@ -27,21 +27,39 @@ func TestWorkStaysUnderOtherKeys(t *testing.T) {
 		p := w.process(WithKeyPrefix("shop:"))
 		wantWorkIs(t, t.Context(), "")
 		ctx := p.WithWork(t.Context(), "payment", "42")
-		wantWorkIs(t, ctx, "shop:7:payment/2:42")
+		wantWorkIs(t, ctx, "shop:{7:payment/2:42}")
 
 		mustDo(t, p.Do(ctx, "a", func(ctx context.Context) error {
-			wantWorkIs(t, ctx, "shop:7:payment/2:42")
+			wantWorkIs(t, ctx, "shop:{7:payment/2:42}")
 			return p.Do(ctx, "b", func(ctx context.Context) error {
-				wantWorkIs(t, ctx, "shop:7:payment/2:42")
+				wantWorkIs(t, ctx, "shop:{7:payment/2:42}")
 				lease, _ := FromContext(ctx)
 				if lease.Key() != "b" || lease.KeyPrefix() != "shop:" {
 					t.Errorf("the lease is of %q, prefix %q", lease.Key(), lease.KeyPrefix())
 				}
-				wantWorkIs(t, p.WithWork(ctx, "mail", "42"), "shop:4:mail/2:42")
+				wantWorkIs(t, p.WithWork(ctx, "mail", "42"), "shop:{4:mail/2:42}")
 				wantWorkIs(t, p.WithWork(ctx), "")
 				return nil
 			})
 		}))
+	})
+}
+
+// A key under one prefix is other work than the key under another prefix that begins with the first one.
+func TestWorkOfOverlappingPrefixes(t *testing.T) {
+	bubble(t, 1, func(t *testing.T, w *world) {
+		short, long := w.process(WithKeyPrefix("app:")), w.process(WithKeyPrefix("app:v2:"))
+		var works []string
+		note := func(ctx context.Context) error {
+			work, _ := Work(ctx)
+			works = append(works, work)
+			return nil
+		}
+		mustDo(t, short.Once(t.Context(), "v2:pay", note))
+		mustDo(t, long.Once(t.Context(), "pay", note))
+		if len(works) != 2 || works[0] == works[1] {
+			t.Errorf("works %q", works)
+		}
 	})
 }
 
@@ -63,13 +81,13 @@ func TestOnceNamesTheWork(t *testing.T) {
 				return nil
 			}))
 		}
-		once("k", "shop:k", t.Context())
-		once("l", "shop:7:payment/2:42", p.WithWork(t.Context(), "payment", "42"))
+		once("k", "shop:{k}", t.Context())
+		once("l", "shop:{7:payment/2:42}", p.WithWork(t.Context(), "payment", "42"))
 
 		_, err := p.OnceResult(t.Context(), "m", func(ctx context.Context) ([]byte, error) {
-			wantWorkIs(t, ctx, "shop:m")
+			wantWorkIs(t, ctx, "shop:{m}")
 			mustDo(t, p.Once(ctx, "n", func(ctx context.Context) error {
-				wantWorkIs(t, ctx, "shop:m")
+				wantWorkIs(t, ctx, "shop:{m}")
 				return nil
 			}))
 			return nil, nil

@@ -45,8 +45,8 @@ func TestWorkOfATick(t *testing.T) {
 		till(2*time.Minute + 30*time.Second)
 
 		w.want(first, first, first, second)
-		want := "lockkit:" + r.key("tick", stamp(first))
-		if !slices.Equal(log.works, []string{want, want, want, "lockkit:" + r.key("tick", stamp(second))}) {
+		want := "lockkit:{" + r.key("tick", stamp(first)) + "}"
+		if !slices.Equal(log.works, []string{want, want, want, "lockkit:{" + r.key("tick", stamp(second)) + "}"}) {
 			t.Errorf("works %q", log.works)
 		}
 		if n := w.events.Count("cronlock run_lost"); n != 2 {

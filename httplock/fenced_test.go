@@ -30,7 +30,7 @@ func TestWorkOfARequest(t *testing.T) {
 			c.String(500, work+" "+lease.Key()) // not recorded, so that a repetition runs
 		})
 
-		want := "lockkit:" + core.Key(onceKey("POST", "/orders/:id", "k", "1")) + " " + routeKey("/orders/:id", "1")
+		want := "lockkit:{" + core.Key(onceKey("POST", "/orders/:id", "k", "1")) + "} " + routeKey("/orders/:id", "1")
 		for _, body := range []string{"a", "b"} {
 			if got := call(r, "POST", "/orders/1", body, "Idempotency-Key", "k"); got.body != want {
 				w.Errorf("%q, want %q", got.body, want)

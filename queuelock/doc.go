@@ -127,10 +127,12 @@
 //
 // asynq may aggregate the same tasks twice: if it fails to delete a set of tasks that it has aggregated, they join the
 // next set, together with others. No id of the aggregated task prevents that they run again. In its handler, run each
-// member task by [core.Locker.Once], under a key of the member's own:
+// member task by [core.Locker.Once], under a key of the member's own. For package core/fence, each member is work of its
+// own, so name it: otherwise a database that has the record of the first member skips the others.
 //
 //	for _, m := range members {
-//		err := locker.Once(ctx, core.Key("member", m.ID), func(ctx context.Context) error { … })
+//		member := locker.WithWork(ctx, "member", m.ID)
+//		err := locker.Once(member, core.Key("member", m.ID), func(ctx context.Context) error { … })
 //		if err != nil && !errors.Is(err, core.ErrDone) {
 //			return err
 //		}

@@ -43,7 +43,7 @@ func TestWorkOfATask(t *testing.T) {
 	bubble(t, func(t *testing.T, r *rig) {
 		works := r.worksOf(func() { r.enqueue(order(1), ID("t")) })
 		identity := core.Key("queue", "task", theID)
-		want := "lockkit:" + core.Key(identity, "task")
+		want := "lockkit:{" + core.Key(identity, "task") + "}"
 		if len(works) != 2 || works[0] != want || works[1] != want {
 			t.Errorf("works %q, want %q twice", works, want)
 		}

@@ -37,13 +37,7 @@ func (s *Store) cleanTable(ctx context.Context, db *sql.DB, find, remove stateme
 
 		before := deleted
 		for _, id := range ids {
-			query, args := remove.with(params{"id": id})
-			result, err := db.ExecContext(ctx, query, args...)
-			if err != nil {
-				return deleted, s.explain(ctx, "clean", err)
-			}
-
-			n, err := result.RowsAffected()
+			n, err := s.removeRow(ctx, db, remove, id)
 			if err != nil {
 				return deleted, s.explain(ctx, "clean", err)
 			}
@@ -54,6 +48,22 @@ func (s *Store) cleanTable(ctx context.Context, db *sql.DB, find, remove stateme
 			return deleted, nil
 		}
 	}
+}
+
+// removeRow deletes a row, in a transaction: with autocommit=0 in a DSN for MariaDB, a statement alone is not committed.
+func (s *Store) removeRow(ctx context.Context, db *sql.DB, remove statement, id []byte) (deleted int64, err error) {
+	tx, err := db.BeginTx(ctx, nil)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // does nothing after a commit
+
+	query, args := remove.with(params{"id": id})
+	deleted, err = SQL(tx).Exec(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return deleted, tx.Commit()
 }
 
 // rowsOf returns the ids that a query returns.

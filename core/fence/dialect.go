@@ -36,7 +36,7 @@ type statements struct {
 	token     statement // returns the token of a row, and locks it
 	once      statement // inserts a record, or locks the one that exists; returns it
 	setResult statement // sets the result of a record that has none
-	engines   statement // returns the tables that cannot roll back; only MariaDB has it
+	engines   statement // returns the tables that cannot roll back, or NULL; only MariaDB has it
 
 	staleTokens, expiredRecords statement // return the ids of rows that may be deleted
 	deleteToken, deleteRecord   statement // delete a row if it still may be deleted
@@ -62,7 +62,7 @@ WHERE id = {id} AND token = {token} AND result IS NULL`),
 		deleteRecord:   compile("DELETE FROM lockkit_once WHERE id = {id} AND expires_at < {now}"),
 	}
 	if d == MariaDB {
-		s.engines = compile(`SELECT COALESCE(GROUP_CONCAT(table_name, ' (', engine, ')'), '')
+		s.engines = compile(`SELECT GROUP_CONCAT(table_name, ' (', engine, ')')
 FROM information_schema.tables
 WHERE table_schema = DATABASE() AND table_name IN ('lockkit_fence', 'lockkit_once') AND engine <> 'InnoDB'`)
 	}

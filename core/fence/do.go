@@ -20,6 +20,10 @@ const maxTries = 10
 // end it. It must return the errors of its statements. It may be called again, in another transaction, so it must
 // have no effects elsewhere.
 //
+// An error of fn that matches core.ErrDone is about other work, or about a second record of the same work: Do has
+// recorded this one, and the record was rolled back. So the error of Do has only its text then, and matches
+// core.ErrInvalid.
+//
 // With a nil error, the transaction was committed, and Do returns the result of fn. If an earlier transaction has
 // done the work, Do returns its result, and the error matches core.ErrDone. Any other error returns no result, and
 // nothing was committed by this call, except with ErrUnknown.
@@ -58,7 +62,7 @@ func (s *Store) Do(
 
 		result, err = fn(ctx, tx)
 		if err != nil {
-			return err
+			return notDone(err)
 		}
 		return s.SetResult(ctx, SQL(tx), result)
 	}
@@ -109,6 +113,16 @@ func (s *Store) DoChecked(ctx context.Context, db *sql.DB, fn func(ctx context.C
 		}
 		return end, err
 	})
+}
+
+// notDone returns the error of a function of Do, without the core.ErrDone that it may match: the caller of Do would take
+// that for the work of Do, which was not committed.
+func notDone(err error) error {
+	if !errors.Is(err, core.ErrDone) {
+		return err
+	}
+	return invalid("the function returned an error that other work is done, or it called Once for the work of Do: "+
+		"nothing was committed. Let it handle the record of other work, and record this one nowhere else: %v", err)
 }
 
 // checkDo returns the innermost holder of ctx, or an error if a call of Do cannot begin.

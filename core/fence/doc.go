@@ -10,8 +10,8 @@
 //	})
 //
 // ctx is the context of a function under a lock: of a handler of httplock, a task of queuelock, a run of cronlock,
-// or of core.Locker.Once, which all name the work. In the same places, these lines are the same: examples/minimal/once
-// has a request, a task and a tick.
+// or of core.Locker.Once outside of them, which all name the work. Under core.Locker.Do, name it by WithWork. The lines
+// are the same in all of these places: examples/minimal/once has a request, a task and a tick.
 //
 //	Do                      check, record, run a function and commit, in one transaction
 //	DoChecked               the same without the record: the function may run again
@@ -55,6 +55,9 @@
 // between, and its write is overwritten. The levels REPEATABLE READ and SERIALIZABLE of PostgreSQL and SERIALIZABLE of
 // MariaDB make one of the two fail; the other levels do not (TestReadBeforeCheck). Do has the right order.
 //
+// Do checks one lease, the innermost one. Under core.Locker.DoAll, the function that it runs begins with CheckLease for
+// each of the leases that [core.Locker.Holding] returns. Otherwise a stale holder of one of the other keys can write.
+//
 // # Transactions
 //
 // Outside of a transaction, a check would be committed before the effect, so a *sql.DB and a connection are no [Tx].
@@ -83,6 +86,15 @@
 //		return err
 //	}
 //	credit, err := store.Do(fence.Step(ctx, "credit"), db, …)
+//	if err != nil && !errors.Is(err, core.ErrDone) {
+//		return err
+//	}
+//
+// Do not return core.ErrDone of a step from a handler. The adapters do not take it for the end of the work, and run the
+// work again, because the other steps may not be done.
+//
+// A task, request or tick that does several pieces of work, such as the members of an aggregated task, names each of
+// them by [core.Locker.WithWork], or by Step. Locker.Once inside of it does not: it keeps the name of its caller.
 //
 // # Errors
 //
@@ -90,7 +102,8 @@
 //	ErrStale          a later holder has been at work: stop. It also matches core.ErrLost
 //	ErrTooOld         the lease is older than 30 days and has not written for as long: acquire it again
 //	ErrUnknown        COMMIT had no answer, and the database could not be asked in time: repeat Do
-//	core.ErrInvalid   a bug in the caller: no lease, no name of the work, a result of more than 64 KiB
+//	core.ErrInvalid   a bug in the caller: no lease, no name of the work, a result of more than 64 KiB, a function of Do
+//	                  that returns core.ErrDone
 //
 // In handlers, return these errors: the adapters know them. If the work is done, queuelock records the task as
 // completed, and cronlock completes the tick. If the token is stale, queuelock delivers the task again without
@@ -103,6 +116,9 @@
 // records the work again in a transaction that it rolls back. The database makes that wait until the one in question
 // has ended, so its answer is certain. If there is none within 10 s, the error matches ErrUnknown, and neither a
 // loss nor a success. DoChecked has no record to ask for, so it returns ErrUnknown at once.
+//
+// Whether a context ends a COMMIT or ROLLBACK that hangs is up to the driver. go-sql-driver/mysql waits until TCP gives up:
+// set readTimeout in its DSN, to more than innodb_lock_wait_timeout. Until then, Do does not return.
 //
 // # Databases
 //

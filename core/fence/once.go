@@ -112,8 +112,9 @@ func Step(ctx context.Context, name string) context.Context {
 		return ctx
 	}
 
+	// The identity of the work is one part of the key, so no other work has the identity of the step.
 	base, _ := core.Work(ctx)
-	return context.WithValue(ctx, stepKey{}, step{base: base, work: work + "/" + core.Key("step", name)})
+	return context.WithValue(ctx, stepKey{}, step{base: base, work: core.Key("step", work, name)})
 }
 
 // A step is a part of the work base. It does not count in a context that names other work.

@@ -46,6 +46,12 @@ func kindOfDriver(err error) kind {
 		return kindOfState(postgres.SQLState())
 	}
 
+	// Drivers for PostgreSQL say so if COMMIT was answered with a rollback, because a statement had failed before.
+	switch err.Error() {
+	case "commit unexpectedly resulted in rollback", "pq: Could not complete operation in a failed transaction":
+		return kindRefused
+	}
+
 	typeName := reflect.TypeOf(err).String()
 	fields := reflect.Indirect(reflect.ValueOf(err))
 

@@ -2,6 +2,7 @@ package fence
 
 import (
 	"context"
+	"database/sql"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -78,7 +79,7 @@ func (s *Store) checkCall(ctx context.Context, tx Tx) error {
 		return nil
 	}
 
-	var unfit string
+	var unfit sql.NullString // an empty text is NULL in the mode EMPTY_STRING_IS_NULL
 	query, args := s.statements.engines.with(nil)
 	err := tx.QueryRow(ctx, query, args...).Scan(&unfit)
 	if kindOf(err) == kindNoTable { // it has no information_schema
@@ -88,8 +89,8 @@ func (s *Store) checkCall(ctx context.Context, tx Tx) error {
 		return s.explain(ctx, "the engines of the tables", err)
 	}
 
-	if unfit != "" {
-		return invalid("tables whose engine cannot roll back: %s: they must have InnoDB (ALTER TABLE … ENGINE = InnoDB)", unfit)
+	if unfit.Valid {
+		return invalid("tables whose engine cannot roll back: %s: they must have InnoDB (ALTER TABLE … ENGINE = InnoDB)", unfit.String)
 	}
 	s.enginesChecked.Store(true)
 	return nil

@@ -146,6 +146,38 @@ func TestDoThatFailsLeavesNothing(t *testing.T) {
 	})
 }
 
+// If fn returns that other work is done, or records the work a second time, the work of Do is not done, and Do does not
+// say so.
+func TestFunctionOfDoReturnsDone(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		b.must(b.under("other", func(ctx context.Context) error { return second(b.store.Do(ctx, b.db, booking)) }))
+
+		for name, helper := range map[string]func(ctx context.Context, tx *sql.Tx) error{
+			"the same work": func(ctx context.Context, tx *sql.Tx) error { return b.store.Once(ctx, fence.SQL(tx)) },
+			"other work": func(ctx context.Context, tx *sql.Tx) error {
+				return b.store.Once(b.locks.WithWork(ctx, "other"), fence.SQL(tx))
+			},
+			"the sentinel": func(context.Context, *sql.Tx) error { return core.ErrDone },
+		} {
+			b.must(b.under("payment", func(ctx context.Context) error {
+				result, err := b.store.Do(ctx, b.db, func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+					if _, err := booking(ctx, tx); err != nil {
+						return nil, err
+					}
+					return nil, helper(ctx, tx)
+				})
+				b.wantErr(err, core.ErrInvalid)
+				if errors.Is(err, core.ErrDone) || result != nil {
+					t.Errorf("%s: %q, %v", name, result, err)
+				}
+				return nil
+			}))
+		}
+		b.wantNumber("SELECT COUNT(*) FROM effect", 1)
+		b.wantNumber("SELECT COUNT(*) FROM lockkit_once", 1)
+	})
+}
+
 // A holder that is stale does nothing, and gets no result.
 func TestDoOfAStaleHolder(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
@@ -184,6 +216,36 @@ func TestDoUnderOtherKeys(t *testing.T) {
 	})
 }
 
+// Under several leases, Do checks one of them. The function checks the others.
+func TestDoUnderSeveralLeases(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		keys := []string{"from", "to"}
+		for _, key := range keys {
+			b.must(b.locks.DoAll(b.named("transfer"), keys, func(ctx context.Context) error {
+				lease, _ := b.locks.Holding(ctx, key)
+				b.must(b.write(lease))
+				before := b.number("SELECT COUNT(*) FROM effect")
+				b.exec("UPDATE lockkit_fence SET token = token + 1") // a later holder of this key has been at work
+
+				_, err := b.store.Do(ctx, b.db, func(ctx context.Context, tx *sql.Tx) ([]byte, error) {
+					for _, other := range keys {
+						lease, _ := b.locks.Holding(ctx, other)
+						if err := b.store.CheckLease(ctx, fence.SQL(tx), lease); err != nil {
+							return nil, err
+						}
+					}
+					return booking(ctx, tx)
+				})
+				b.wantErr(err, fence.ErrStale)
+				b.wantNumber("SELECT COUNT(*) FROM effect", before)
+				b.exec("DELETE FROM lockkit_fence")
+				return nil
+			}))
+		}
+		b.wantNumber("SELECT COUNT(*) FROM lockkit_once", 0)
+	})
+}
+
 // Two transactions of one work need names: without them, the second one is taken for a repetition of the first.
 func TestSteps(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
@@ -209,6 +271,10 @@ func TestSteps(t *testing.T) {
 			_, err := b.store.Do(nested, b.db, booking)
 			b.must(err)
 
+			// Work with the parts of a step is no step.
+			_, err = b.store.Do(b.locks.WithWork(ctx, "named", "step", "debit"), b.db, booking)
+			b.must(err)
+
 			// In a context that names other work, a step of the work before does not count.
 			other := b.locks.WithWork(fence.Step(ctx, "debit"), "other")
 			_, err = b.store.Do(other, b.db, booking)
@@ -217,7 +283,29 @@ func TestSteps(t *testing.T) {
 			b.wantErr(err, core.ErrDone)
 			return nil
 		}))
-		b.wantNumber("SELECT COUNT(*) FROM effect", 5)
+		b.wantNumber("SELECT COUNT(*) FROM effect", 6)
+	})
+}
+
+// A task that is several pieces of work names each of them, as the documentation of queuelock says: each happens once,
+// although Locker.Once keeps the name of the task.
+func TestMembersOfATask(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		for _, task := range []string{"task", "another task with the same members"} {
+			b.must(b.under(task, func(ctx context.Context) error {
+				for _, id := range []string{"1", "2"} {
+					member := b.locks.WithWork(ctx, "member", id)
+					err := b.locks.Once(member, core.Key("member of "+task, id), func(ctx context.Context) error {
+						return second(b.store.Do(ctx, b.db, booking))
+					})
+					if err != nil && !errors.Is(err, core.ErrDone) {
+						return err
+					}
+				}
+				return nil
+			}))
+			b.wantNumber("SELECT COUNT(*) FROM effect", 2)
+		}
 	})
 }
 
@@ -396,6 +484,26 @@ func TestConnectionDiesInDo(t *testing.T) {
 	})
 }
 
+// If fn hides the error of a statement, PostgreSQL answers COMMIT with a rollback. That is certain, and not ErrUnknown.
+func TestFunctionHidesAnError(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		b.must(b.under("", func(ctx context.Context) error {
+			err := b.store.DoChecked(ctx, b.db, func(ctx context.Context, tx *sql.Tx) error {
+				if _, err := booking(ctx, tx); err != nil {
+					return err
+				}
+				_, _ = tx.ExecContext(ctx, "INSERT INTO nowhere VALUES (1)")
+				return nil
+			})
+			isCommitted := b.number("SELECT COUNT(*) FROM effect") == 1
+			if (err == nil) != isCommitted || errors.Is(err, fence.ErrUnknown) {
+				t.Errorf("committed is %v: %v", isCommitted, err)
+			}
+			return nil
+		}))
+	})
+}
+
 // DoChecked does not repeat a transaction whose COMMIT has no answer, and says so.
 func TestConnectionDiesInDoChecked(t *testing.T) {
 	each(t, func(t *testing.T, b *bank) {
@@ -433,6 +541,61 @@ func TestConnectionDiesInDoChecked(t *testing.T) {
 		}
 		if unknown != 2 {
 			t.Errorf("%d commits without an answer, want 2", unknown)
+		}
+	})
+}
+
+// If the context ends, or the lease is lost, before an operation of Do itself, the error says which it was. Nothing is left
+// then, or all, and no connection stays in use.
+func TestContextEndsInDo(t *testing.T) {
+	each(t, func(t *testing.T, b *bank) {
+		for i := range 12 {
+			n, isLost := i/2+1, i%2 == 1 // begin, check, once, the function, the result, commit
+			if n == 4 {
+				continue // the error is that of the function
+			}
+			mortal, d := b.mortal()
+			mortal.db.SetMaxOpenConns(1)
+			work := fmt.Sprint("payment ", i)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			want := context.Canceled
+			if isLost {
+				want = core.ErrLost
+			}
+
+			var err error
+			_ = b.locks.Do(b.locks.WithWork(ctx, work), work, func(ctx context.Context) error {
+				lease, _ := core.FromContext(ctx)
+				operations := 0
+				d.before = func(string) {
+					operations++
+					switch {
+					case operations != n:
+						return
+					case isLost:
+						b.must(lease.Extend(1))
+					default:
+						cancel()
+					}
+					<-ctx.Done()
+				}
+				_, err = mortal.store.Do(ctx, mortal.db, booking)
+				return nil
+			})
+
+			done := b.number("SELECT COUNT(*) FROM effect")
+			isRight := (err == nil) == (done == 1) && (err == nil || errors.Is(err, want))
+			if !isRight || done != b.number("SELECT COUNT(*) FROM lockkit_once") {
+				t.Errorf("operation %d: %d effects: %v, want %v", n, done, err, want)
+			}
+			b.exec("DELETE FROM effect")
+			b.exec("DELETE FROM lockkit_once")
+
+			d.before = nil
+			next := must(mortal.db.Begin()) // waits until the only connection is free
+			b.must(b.store.CheckLease(t.Context(), fence.SQL(next), b.leases(work, 1)[0]))
+			b.must(next.Rollback())
 		}
 	})
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-sql-driver/mysql"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/stdlib"
 
@@ -133,6 +136,68 @@ func TestEngineCannotRollBack(t *testing.T) {
 		b.exec("ALTER TABLE lockkit_once ENGINE = InnoDB")
 		b.must(b.write(b.leases("account", 1)[0]))
 	})
+}
+
+// The statements for MariaDB have their values in the text. No mode of SQL changes what they mean.
+func TestModesOfSQL(t *testing.T) {
+	if !hasServers() {
+		t.Skip("only with make fence")
+	}
+	for _, mode := range []string{
+		"", "TRADITIONAL", "ORACLE", "EMPTY_STRING_IS_NULL", "SIMULTANEOUS_ASSIGNMENT",
+		"ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT",
+		"NO_UNSIGNED_SUBTRACTION,HIGH_NOT_PRECEDENCE,IGNORE_SPACE,PAD_CHAR_TO_FULL_LENGTH,TIME_ROUND_FRACTIONAL",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			t.Parallel()
+			b := newBank(t, mariadbBackend("mariadb", func(c *mysql.Config) {
+				c.Params = map[string]string{"sql_mode": "'" + mode + "'", "time_zone": "'+13:00'"}
+			}))
+
+			for i, text := range []string{"", "a\x00b'\"\\", strings.Repeat("\x00'", 32<<10)} {
+				for _, want := range []error{nil, core.ErrDone} {
+					b.must(b.under(fmt.Sprint("payment ", i), func(ctx context.Context) error {
+						result, err := b.store.Do(ctx, b.db, func(context.Context, *sql.Tx) ([]byte, error) { return []byte(text), nil })
+						b.wantResult(result, err, text, want)
+						return nil
+					}))
+				}
+			}
+
+			leases := b.leases("account", 2)
+			b.must(b.write(leases[1]))
+			b.wantErr(b.write(leases[0]), fence.ErrStale)
+
+			b.exec("UPDATE lockkit_once SET expires_at = 1")
+			deleted, err := b.store.Clean(t.Context(), b.db)
+			if deleted != 3 || err != nil {
+				t.Errorf("%d deleted, %v", deleted, err)
+			}
+		})
+	}
+}
+
+// Clean commits what it deletes, even if the connections commit no statement by themselves.
+func TestCleanWithoutAutocommit(t *testing.T) {
+	if !hasServers() {
+		t.Skip("only with make fence")
+	}
+	t.Parallel()
+	b := newBank(t, mariadbBackend("mariadb", func(*mysql.Config) {}))
+	b.must(b.under("payment", func(ctx context.Context) error { return second(b.store.Do(ctx, b.db, booking)) }))
+	b.exec("UPDATE lockkit_once SET expires_at = 1")
+
+	c := mariadbConfig.Clone()
+	b.must(b.db.QueryRow("SELECT DATABASE()").Scan(&c.DBName))
+	c.Params = map[string]string{"autocommit": "0"}
+	db := sql.OpenDB(must(mysql.NewConnector(c)))
+	defer db.Close()
+
+	deleted, err := b.store.Clean(t.Context(), db)
+	if deleted != 1 || err != nil {
+		t.Errorf("%d deleted, %v", deleted, err)
+	}
+	b.wantNumber("SELECT COUNT(*) FROM lockkit_once", 0)
 }
 
 // The question for the engines takes no snapshot: a transaction whose first statement is the first Check of a Store sees

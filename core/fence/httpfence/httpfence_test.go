@@ -425,3 +425,24 @@ func FuzzReceive(f *testing.F) {
 		}
 	})
 }
+
+// A refusal replaces the response that the handler had begun to describe: it is whole, and no cache keeps it.
+func TestRefusalReplacesTheResponse(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Length", "3")
+		w.Header().Set("ETag", `"of the order"`)
+		w.Header().Set("Cache-Control", "max-age=100")
+		httpfence.Refuse(w, fence.ErrStale)
+	}))
+	defer server.Close()
+
+	response, err := http.Get(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil || !json.Valid(body) || response.Header.Get("ETag") != "" || response.Header.Get("Cache-Control") != "" {
+		t.Errorf("%q, %v, %v", body, err, response.Header)
+	}
+}

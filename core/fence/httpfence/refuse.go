@@ -76,6 +76,13 @@ func Refuse(w http.ResponseWriter, err error) bool {
 func (f refusal) write(w http.ResponseWriter) {
 	kind := "urn:lockkit:httpfence:" + f.kind
 	text, _ := json.Marshal(map[string]any{"type": kind, "title": f.title, "status": f.status, "detail": f.detail})
+
+	// They describe the response that the handler meant to send. Content-Encoding stays, as in http.Error: it may be that of a
+	// middleware which compresses this one, too.
+	for _, name := range []string{"Content-Length", "Etag", "Last-Modified", "Cache-Control"} {
+		w.Header().Del(name)
+	}
+
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.Header().Set(Header, f.kind)
 

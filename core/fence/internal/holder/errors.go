@@ -51,13 +51,18 @@ func (h Holder) TooOld() error {
 		"release the lease, and acquire it again", h.Key, ErrTooOld, h.Token, MaxSilence)
 }
 
-// Explain returns the error of a step that has failed, with advice. The end of a context because its lease was lost is a
-// loss.
+// Explain returns the error of a step that has failed, with advice. If the context has ended, the error says so, too,
+// whatever the driver makes of it. The end of a context because its lease was lost is a loss.
 func Explain(ctx context.Context, step string, err error, advice string) error {
 	loss := context.Cause(ctx)
 
 	if errors.Is(loss, core.ErrLost) {
 		return fmt.Errorf("fence: %s: %w: %w%s", step, loss, err, advice)
+	}
+
+	end := ctx.Err()
+	if end != nil && !errors.Is(err, end) {
+		return fmt.Errorf("fence: %s: %w: %w%s", step, end, err, advice)
 	}
 	return fmt.Errorf("fence: %s: %w%s", step, err, advice)
 }
