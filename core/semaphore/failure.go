@@ -36,6 +36,7 @@ func (f *failure) add(err error, isGuess, isEarlier bool) {
 	if isEarlier {
 		r = &f.tries
 	}
+
 	switch core.ClassOf(err) {
 	case core.ClassNone:
 	case core.ClassHeld:

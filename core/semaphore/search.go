@@ -238,6 +238,7 @@ func (c *search) record(a answer) {
 	if a.lease != nil {
 		c.granted = a.grant
 	}
+
 	if a.panicked != nil {
 		panic(a.panicked)
 	}
@@ -262,6 +263,7 @@ func (c *search) abandon() {
 	for c.granted.lease == nil {
 		c.granted = (<-c.answers).grant
 	}
+
 	defer c.memory.Leave(c.key, c.granted.slot, true)
 	c.op.GiveBack(c.granted.lease)
 }
