@@ -102,13 +102,26 @@ type acquisition struct {
 // run acquires the key. If it fails, it leaves nothing behind, neither in the local queue nor in the queues of the
 // nodes.
 func (a *acquisition) run(ctx context.Context) (*Lease, error) {
-	waitCtx := ctx
-	if a.p.maxWait > 0 && !a.tryOnly {
-		var cancel context.CancelFunc
-		waitCtx, cancel = context.WithTimeout(ctx, a.p.maxWait)
-		defer cancel()
+	isLimited := a.p.maxWait > 0 && !a.tryOnly
+	if !isLimited {
+		return a.runUntil(ctx, ctx)
 	}
-	return a.runUntil(ctx, waitCtx)
+
+	waitCtx, cancel := context.WithTimeout(ctx, a.p.maxWait)
+	var unreturned *Lease
+	isOver := false
+	defer func() {
+		if !isOver { // a method of the caller's context has panicked
+			unreturned.Release(ctx)
+			cancel()
+		}
+	}()
+
+	lease, err := a.runUntil(ctx, waitCtx)
+	unreturned = lease
+	cancel() // calls methods of the caller's context
+	isOver = true
+	return lease, err
 }
 
 // runUntil is run with an end of the wait that the caller has set: the end of waitCtx, which is derived from ctx.

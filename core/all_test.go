@@ -697,6 +697,83 @@ func TestPanicOfTheContextOfASet(t *testing.T) {
 	})
 }
 
+// A panickingOnce panics in the call number at of its methods.
+type panickingOnce struct {
+	context.Context
+	calls atomic.Int64
+	at    int64
+}
+
+func (c *panickingOnce) count() {
+	if c.calls.Add(1) == c.at {
+		panic("a method of the caller's context")
+	}
+}
+
+func (c *panickingOnce) Done() <-chan struct{}       { c.count(); return c.Context.Done() }
+func (c *panickingOnce) Err() error                  { c.count(); return c.Context.Err() }
+func (c *panickingOnce) Value(key any) any           { c.count(); return c.Context.Value(key) }
+func (c *panickingOnce) Deadline() (time.Time, bool) { c.count(); return c.Context.Deadline() }
+
+// Wherever the caller's context panics while keys are acquired, no turn stays taken: a key without a turn would never be
+// granted in this process again. The nodes free the keys within a TTL.
+func TestPanicAnywhereInAnAcquisition(t *testing.T) {
+	acquires := map[string]func(p *process, ctx context.Context) error{
+		"a lock": func(p *process, ctx context.Context) error {
+			_, err := p.Acquire(ctx, "b")
+			return err
+		},
+		"a lock, with MaxWait": func(p *process, ctx context.Context) error {
+			_, err := p.Acquire(ctx, "b", MaxWait(time.Minute))
+			return err
+		},
+		"a set, with MaxWait": func(p *process, ctx context.Context) error {
+			_, err := p.AcquireAll(ctx, threeKeys, MaxWait(time.Minute))
+			return err
+		},
+		"a set": func(p *process, ctx context.Context) error {
+			_, err := p.AcquireAll(ctx, threeKeys)
+			return err
+		},
+	}
+	for name, acquire := range acquires {
+		for _, by := range []string{"nobody", "another process", "this process"} {
+			bubbleNamed(t, name+" held by "+by, 3, func(t *testing.T, w *world) {
+				other := w.process()
+				isPast := false
+				for at := int64(1); !isPast && at < 200; at++ {
+					p := w.process()
+					holder := map[string]*process{"another process": other, "this process": p}[by]
+					if holder != nil {
+						b := w.acquire(holder, "b")
+						time.AfterFunc(200*time.Millisecond, func() { w.release(b) })
+					}
+
+					parent, cancel := context.WithCancel(t.Context())
+					ctx := &panickingOnce{Context: parent, at: at}
+					func() {
+						defer func() { _ = recover() }()
+						succeeds(t, acquire(p, ctx))
+						isPast = ctx.calls.Load() < at
+					}()
+					ctx.calls.Store(at) // the call is over
+					if isPast {
+						cancel() // ends the leases
+					}
+					w.pass(time.Minute)
+					w.wantHeldKeys(other, "")
+					cancel()
+					p.wantNothingLeft(t)
+					succeeds(t, p.Close(t.Context()))
+					if t.Failed() {
+						t.Fatalf("panic in call %d", at)
+					}
+				}
+			})
+		}
+	}
+}
+
 // Bad input is an error that names it, and nothing is asked.
 func TestInvalidSets(t *testing.T) {
 	var many []string

@@ -75,6 +75,23 @@ func (g *gathering) gather(ctx context.Context) (complete *Leases, lost bool, er
 		}
 	}()
 
+	err = g.acquireRest(ctx, set)
+	if err != nil {
+		return nil, set.lostSome(), err
+	}
+
+	// The clocks of all leases are read last, after every wait.
+	set.complete()
+	if set.ctx.Err() != nil {
+		return nil, set.lostSome(), new(refusal).stopError(set.ctx, g.e.Group, OpAcquire, g.keys[0])
+	}
+	g.out.Margin = set.leastValidity()
+	return set, false, nil
+}
+
+// acquireRest acquires all keys that the set lacks, or returns an error. When it returns, its contexts have ended: that, too,
+// calls methods of the caller's context, which may panic.
+func (g *gathering) acquireRest(ctx context.Context, set *Leases) error {
 	// A lease that is lost ends the wait for the next key.
 	ctx, stop := join.Contexts(ctx, set.shared)
 	defer stop()
@@ -86,19 +103,12 @@ func (g *gathering) gather(ctx context.Context) (complete *Leases, lost bool, er
 	}
 
 	for len(set.leases) < len(g.keys) {
-		err = g.acquireSome(ctx, waitCtx, set)
+		err := g.acquireSome(ctx, waitCtx, set)
 		if err != nil {
-			return nil, set.lostSome(), err
+			return err
 		}
 	}
-
-	// The clocks of all leases are read last, after every wait.
-	set.complete()
-	if set.ctx.Err() != nil {
-		return nil, set.lostSome(), new(refusal).stopError(ctx, g.e.Group, OpAcquire, g.keys[0])
-	}
-	g.out.Margin = set.leastValidity()
-	return set, false, nil
+	return nil
 }
 
 // acquireSome acquires at least the first of the keys that the set lacks, or returns an error.
@@ -191,6 +201,14 @@ func (g *gathering) beginAll(ctx context.Context, set *Leases) (asked []*acquisi
 // giveBack ends acquisitions whose requests have been sent and whose keys are not wanted any more. It releases all keys
 // at once.
 func (g *gathering) giveBack(ctx, waitCtx context.Context, asked []*acquisition) {
+	// The caller's context may panic. Then the nodes free the keys after the TTL, but nobody else would pass on the turns.
+	unended := asked
+	defer func() {
+		for _, a := range unended {
+			a.endWait(ctx, false)
+		}
+	}()
+
 	// All of them were asked at the same time, and one timeout holds for all.
 	waitCtx, cancel := context.WithTimeout(waitCtx, 2*g.member.nodeTimeout)
 	defer cancel()
@@ -207,6 +225,7 @@ func (g *gathering) giveBack(ctx, waitCtx context.Context, asked []*acquisition)
 
 	for i, a := range asked {
 		waitForReleases(waitCtx, releases[i], &a.prefetchedRound.Tally)
+		unended = unended[1:]
 		a.endWait(ctx, false)
 	}
 }

@@ -122,6 +122,15 @@ func (l *Locker) TTL() time.Duration {
 	return l.p.ttl
 }
 
+// MaxWait returns how long a call waits for a key, see the option [MaxWait]; 0 means until its context ends. It is for
+// packages whose calls also wait for something else.
+func (l *Locker) MaxWait() time.Duration {
+	if !l.valid() {
+		return 0
+	}
+	return l.p.maxWait
+}
+
 // ClockOffset returns how far the nodes' wall clocks are ahead of this process's: the median over the nodes, each
 // estimated from the fastest of its last eight replies, with an error of at most half its round trip. It returns
 // false if no node has replied yet.

@@ -51,8 +51,8 @@ func (op *slotOperation) Until() (context.Context, context.CancelFunc) {
 	return context.WithCancel(op.ctx)
 }
 
-// Acquire acquires a slot, until waitCtx ends. The lease does not end with waitCtx.
-func (op *slotOperation) Acquire(waitCtx context.Context, name string, try bool) (any, error) {
+// Acquire acquires a slot, until waitCtx ends. The lease does not end with waitCtx. known is as in slot.Operation.
+func (op *slotOperation) Acquire(waitCtx context.Context, name string, try bool) (granted any, known bool, err error) {
 	a := acquisition{call: op.newCall(name, try), observed: op.end != nil}
 	if !try {
 		a.waitingSince = op.began
@@ -60,9 +60,9 @@ func (op *slotOperation) Acquire(waitCtx context.Context, name string, try bool)
 	lease, err := a.runUntil(op.ctx, waitCtx)
 	op.record(a.out, lease != nil)
 	if err != nil {
-		return nil, err
+		return nil, !a.last.undecided, err
 	}
-	return lease, nil
+	return lease, true, nil
 }
 
 // record adds the outcome of a member to the outcome of the operation.

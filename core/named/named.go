@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/lockkit/lockkit/core"
 )
@@ -52,14 +53,23 @@ func New(l *core.Locker) (*Locks, error) {
 // Unlock, or until it is lost.
 //
 // If another goroutine of this process has lost the name and has not unlocked it yet, Lock waits for that, too, because
-// that goroutine may not know of the loss.
+// that goroutine may not know of the loss. core.MaxWait limits the whole wait.
 func (locks *Locks) Lock(ctx context.Context, name string) error {
 	if !locks.valid() {
 		return errNoLocks
 	}
 
+	var overdue <-chan time.Time // nil without MaxWait
+	limit, began := locks.l.MaxWait(), time.Now()
+	left := limit
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		overdue = timer.C
+	}
+
 	for {
-		lease, err := locks.l.Acquire(ctx, name)
+		lease, err := locks.l.Acquire(ctx, name, core.MaxWait(left))
 		if err != nil {
 			return err
 		}
@@ -71,10 +81,19 @@ func (locks *Locks) Lock(ctx context.Context, name string) error {
 		// The goroutine that lost the name may still be at work.
 		select {
 		case <-lost.unlocked:
+		case <-overdue:
+			return waitEnded(ctx, name)
 		case <-ctx.Done():
 			return waitEnded(ctx, name)
 		case <-locks.l.Closing():
 			return &core.OpError{Op: core.OpAcquire, Key: name, Err: core.ErrClosed}
+		}
+
+		if limit > 0 {
+			left = limit - time.Since(began)
+			if left <= 0 { // MaxWait(0) would be no limit
+				return waitEnded(ctx, name)
+			}
 		}
 	}
 }
@@ -103,10 +122,14 @@ func (locks *Locks) TryLock(ctx context.Context, name string) (bool, error) {
 //
 // The error matches core.ErrLost if the lock was lost before: others may have held the name since. It matches
 // core.ErrUnavailable if no quorum of nodes confirmed the release: the name is free at the latest after the TTL. It
-// matches ErrNotLocked, and nothing has changed, if this process has not locked the name.
+// matches core.ErrInvalid, and nothing has changed, if ctx is nil, or if this process has not locked the name; in the latter
+// case it matches ErrNotLocked, too.
 func (locks *Locks) Unlock(ctx context.Context, name string) error {
-	if !locks.valid() {
+	switch {
+	case !locks.valid():
 		return errNoLocks
+	case ctx == nil: // Release would refuse it when the name is forgotten already
+		return errNoContext
 	}
 
 	// The name is forgotten before the key is released: the next caller of this process may have the key at once.
@@ -149,16 +172,42 @@ func (locks *Locks) remove(name string) *lock {
 	return held
 }
 
-// waitEnded returns the error of a call whose context ended while another goroutine of this process had the name. It
-// has the form that package core gives to such an error.
+// waitEnded returns the error of a call whose context ended, or whose MaxWait passed, while another goroutine of this
+// process had the name. It has the form that package core gives to such an error.
 func waitEnded(ctx context.Context, name string) error {
-	err := &core.OpError{Op: core.OpAcquire, Key: name, Err: ctx.Err()}
-	if errors.Is(err.Err, context.DeadlineExceeded) {
-		err.Err = core.ErrHeld
-		err.Held = core.HeldByOther
-		err.Ended = ctx.Err()
+	err := &core.OpError{Op: core.OpAcquire, Key: name}
+	ended := contextError(ctx)
+	isCancelled := errors.Is(ctx.Err(), context.Canceled)
+	if isCancelled {
+		err.Err = ctx.Err()
+		err.Detail = ended
+		return err
 	}
+
+	err.Err = core.ErrHeld
+	err.Held = core.HeldByOther
+	err.Ended = ended // nil if MaxWait has passed
 	return err
 }
 
-var errNoLocks = fmt.Errorf("lockkit: %w: the Locks were not made by New", core.ErrInvalid)
+// contextError returns the error of ctx and its cause; nil if ctx has not ended.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	class := core.ClassOf(cause)
+	isOfCore := class != core.ClassCancelled && class != core.ClassOther
+	switch {
+	case err == nil:
+		return nil
+	case isOfCore:
+		// The cause may be the error of an operation on another key. The error must not match it.
+		return fmt.Errorf("%w: %v", err, cause) //nolint:errorlint // only its text
+	case errors.Is(cause, err):
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+var (
+	errNoLocks   = fmt.Errorf("lockkit: %w: the Locks were not made by New", core.ErrInvalid)
+	errNoContext = fmt.Errorf("lockkit: %w: the context is nil", core.ErrInvalid)
+)

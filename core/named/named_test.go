@@ -196,6 +196,63 @@ func TestLostLockIsNotLockedTwice(t *testing.T) {
 	})
 }
 
+// MaxWait limits the whole wait: for another process, and for another goroutine to unlock a lock that was lost.
+func TestMaxWaitLimitsTheWholeWait(t *testing.T) {
+	const limit = 5 * time.Second
+	bubble(t, func(t *testing.T, l *locktest.Locker, ours, theirs *Locks) {
+		succeeds(t, ours.Lock(t.Context(), name))
+		lose(l, ours)
+		wait := func(locks *Locks, want time.Duration) {
+			t.Helper()
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			began := time.Now()
+			err := locks.Lock(ctx, name)
+			wantErr(t, err, core.ErrHeld)
+			if errors.Is(err, context.DeadlineExceeded) || time.Since(began) != want {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		wait(ours, limit)
+
+		// What is left of it limits the wait for a process that comes in between.
+		time.AfterFunc(time.Second, func() { succeeds(t, theirs.Lock(t.Context(), name)) })
+		time.AfterFunc(2*time.Second, func() { wantErr(t, ours.Unlock(t.Context(), name), core.ErrLost) })
+		wait(ours, limit)
+		succeeds(t, theirs.Unlock(t.Context(), name))
+		succeeds(t, ours.Lock(t.Context(), name))
+		succeeds(t, ours.Unlock(t.Context(), name))
+	}, core.MaxWait(limit))
+}
+
+// The end of a wait for another goroutine to unlock a lock that was lost has the form of core's errors, with the cause.
+func TestEndOfTheWaitForALostLock(t *testing.T) {
+	bubble(t, func(t *testing.T, l *locktest.Locker, ours, theirs *Locks) {
+		succeeds(t, ours.Lock(t.Context(), name))
+		lose(l, ours)
+		enough := errors.New("enough")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(enough) })
+		err := ours.Lock(ctx, name)
+		wantErr(t, err, context.Canceled, enough)
+		if core.ClassOf(err) != core.ClassCancelled {
+			t.Errorf("the class of %v is %v", err, core.ClassOf(err))
+		}
+
+		ctx, stop := context.WithTimeoutCause(t.Context(), time.Second, enough)
+		defer stop()
+		wantErr(t, ours.Lock(ctx, name), core.ErrHeld, context.DeadlineExceeded, enough)
+
+		ctx, cancel = context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(core.ErrLost) }) // of another key
+		err = ours.Lock(ctx, name)
+		if core.ClassOf(err) != core.ClassCancelled {
+			t.Errorf("the class of %v is %v", err, core.ClassOf(err))
+		}
+		wantErr(t, ours.Unlock(t.Context(), name), core.ErrLost)
+	})
+}
+
 // Close of the Locker ends locks and waits.
 func TestCloseEndsLocks(t *testing.T) {
 	bubble(t, func(t *testing.T, l *locktest.Locker, ours, theirs *Locks) {
@@ -251,6 +308,23 @@ func TestBadInput(t *testing.T) {
 		wantErr(t, ours.Lock(t.Context(), strings.Repeat("n", 513)), core.ErrInvalid)
 		_, err := ours.TryLock(t.Context(), "")
 		wantErr(t, err, core.ErrInvalid)
+	})
+}
+
+// A nil context is refused, and changes nothing: what is locked can still be unlocked.
+func TestNilContext(t *testing.T) {
+	bubble(t, func(t *testing.T, l *locktest.Locker, ours, theirs *Locks) {
+		var none context.Context
+		wantErr(t, ours.Lock(none, name), core.ErrInvalid)
+		_, err := ours.TryLock(none, name)
+		wantErr(t, err, core.ErrInvalid)
+
+		succeeds(t, ours.Lock(t.Context(), name))
+		wantErr(t, ours.Unlock(none, name), core.ErrInvalid)
+		wantTry(t, theirs, false)
+		succeeds(t, ours.Unlock(t.Context(), name))
+		wantTry(t, theirs, true)
+		succeeds(t, theirs.Unlock(t.Context(), name))
 	})
 }
 

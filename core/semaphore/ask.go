@@ -10,6 +10,7 @@ type answer struct {
 	grant          // its lease is nil if the slot was not granted, or was given back
 	isTry    bool  // the slot was asked for without waiting
 	err      error // why it was not granted
+	isGuess  bool  // the wait ended before a quorum of nodes had answered: err does not say how the slot is
 	panicked any   // the panic of a method of the caller's context
 }
 
@@ -47,9 +48,9 @@ func (c *search) ask(i int, isTry bool) answer {
 	}()
 
 	// Acquire takes no longer than the wait of the call, and a round of requests.
-	lease, err := c.op.Acquire(c.waitCtx, slot.Name(c.key, i), isTry)
+	lease, known, err := c.op.Acquire(c.waitCtx, slot.Name(c.key, i), isTry)
 	if err != nil {
-		return answer{isTry: isTry, err: err}
+		return answer{isTry: isTry, err: err, isGuess: !known}
 	}
 
 	isFirst := c.isDecided.CompareAndSwap(false, true)

@@ -12,8 +12,9 @@ import (
 // A failure collects the errors of slots that were not granted. All are *core.OpError, because core returns no others
 // for an acquisition.
 type failure struct {
-	tries    reasons
-	waits    reasons
+	tries    reasons       // of slots that were asked once; also of those that refused a wait for good
+	waits    reasons       // of the waits that lasted until their end: what was known last
+	guess    *core.OpError // of a wait that ended before a quorum of nodes had answered
 	ended    *core.OpError // the end of the caller's context or of the Locker, or a completed key; the first
 	deadline error         // the error of the caller's context, if its deadline ended a wait for a known reason
 }
@@ -24,17 +25,18 @@ type reasons struct {
 	unavailable *core.OpError // of a slot about which too few nodes answered; the last
 }
 
-// add adds the error of a slot; nil adds nothing.
-func (f *failure) add(err error, isTry bool) {
+// add adds the error of a slot; nil adds nothing. isEarlier says that the call went on after it.
+func (f *failure) add(err error, isGuess, isEarlier bool) {
 	op, isOpError := errors.AsType[*core.OpError](err)
 	if isOpError {
 		f.deadline = cmp.Or(op.Ended, f.deadline)
 	}
 
 	r := &f.waits
-	if isTry {
+	if isEarlier {
 		r = &f.tries
 	}
+
 	switch core.ClassOf(err) {
 	case core.ClassNone:
 	case core.ClassHeld:
@@ -43,6 +45,10 @@ func (f *failure) add(err error, isTry bool) {
 			r.held = op
 		}
 	case core.ClassUnavailable:
+		if isGuess && !isEarlier {
+			f.guess = op
+			return
+		}
 		r.unavailable = op
 	default:
 		f.ended = cmp.Or(f.ended, op)
@@ -60,15 +66,15 @@ func (f *failure) ofTry(key string, k int) error {
 	return f.withReason(cmp.Or(f.tries.unavailable, f.tries.held), key, k)
 }
 
-// ofWait returns the error of a call that waited. limitIsOver says that the call may not wait any longer: then slots that
-// were taken are the reason. Otherwise its waits have ended before, and the reason is theirs: above all that no
-// quorum of nodes answered for a TTL, although an earlier try may have found a slot taken.
+// ofWait returns the error of a call that waited. What its waits knew at their end counts for more than what it found
+// before: an outage may have begun since. limitIsOver says that the call may not wait any longer: then slots that are
+// taken are the reason. Otherwise its waits have ended before, above all because no quorum of nodes answered for a TTL.
 func (f *failure) ofWait(key string, k int, limitIsOver bool) error {
-	held := cmp.Or(f.waits.held, f.tries.held)
+	before := cmp.Or(f.tries.held, f.tries.unavailable, f.guess)
 	if limitIsOver {
-		return f.withReason(cmp.Or(held, f.waits.unavailable, f.tries.unavailable), key, k)
+		return f.withReason(cmp.Or(f.waits.held, f.waits.unavailable, before), key, k)
 	}
-	return f.withReason(cmp.Or(f.waits.unavailable, held, f.tries.unavailable), key, k)
+	return f.withReason(cmp.Or(f.waits.unavailable, f.waits.held, before), key, k)
 }
 
 // withReason returns the error of a call, given why no slot was granted as far as is known. If the deadline of the

@@ -42,6 +42,9 @@ type search struct {
 	waiting int   // waits in progress
 	trying  int   // tries in progress
 	failure failure
+	granted grant // the slot that was granted, once its answer has come
+
+	hasFailed bool // the call has waited in vain: a grant from now on is given back
 
 	// The goroutines that ask use these fields.
 	isDecided atomic.Bool // a grant goes to the caller, or the call has failed
@@ -69,8 +72,24 @@ func newSearch(s *Semaphore, op slot.Operation, key string) *search {
 	}
 }
 
-// run returns the first slot that is granted, or the error of the call. If try is set, it does not wait.
+// run returns the first slot that is granted, or the error of the call, and ends the waits that are left. If try is set,
+// it does not wait.
 func (c *search) run(try bool) (grant, error) {
+	isOver := false
+	defer func() {
+		if !isOver {
+			c.abandon()
+		}
+	}()
+
+	granted, err := c.find(try)
+	c.cancel() // calls methods of the caller's context, which may panic
+	isOver = true
+	return granted, err
+}
+
+// find looks for a slot as run does.
+func (c *search) find(try bool) (grant, error) {
 	// With one slot there is nothing to choose.
 	if c.k == 1 && !try {
 		return c.wait()
@@ -79,10 +98,11 @@ func (c *search) run(try bool) (grant, error) {
 	// A free slot costs one request to each node.
 	c.first = c.memory.EnterFirst(c.key, c.k)
 	a := c.ask(c.first, true)
-	c.failure.add(a.err, true)
+	c.failure.add(a.err, a.isGuess, true)
 	switch {
 	case a.lease != nil:
-		return a.grant, nil
+		c.granted = a.grant
+		return c.granted, nil
 	case try:
 		return c.tryOthers()
 	case c.failure.ended != nil:
@@ -103,15 +123,11 @@ func (c *search) tryOthers() (grant, error) {
 		}
 
 		// Grants besides the first are given back before the call returns, so that the next call does not meet them.
-		var first grant
 		for c.trying > 0 {
-			a := c.receive()
-			if a.lease != nil {
-				first = a.grant
-			}
+			c.receive()
 		}
-		if first.lease != nil {
-			return first, nil
+		if c.granted.lease != nil {
+			return c.granted, nil
 		}
 	}
 	return grant{}, c.failure.ofTry(c.key, c.k)
@@ -136,29 +152,26 @@ func (c *search) wait() (grant, error) {
 
 		case a := <-c.answers:
 			c.record(a)
-			if a.lease != nil {
-				return a.grant, nil
+			if c.granted.lease != nil {
+				return c.granted, nil
 			}
 
-			// If its cooldown lasts longer than the call may wait, a slot refuses the call at once. Others may not.
-			refusedForGood := !a.isTry && core.ClassOf(a.err) == core.ClassHeld && c.waitCtx.Err() == nil
-			if refusedForGood {
+			if c.isRefusedForGood(a) {
 				c.waitForAnother()
 			}
 		}
 	}
 
 	// A slot may have been granted at the same moment.
-	failed := c.isDecided.CompareAndSwap(false, true)
-	if failed {
-		return grant{}, c.failure.ofWait(c.key, c.k, c.waitCtx.Err() != nil)
+	limitIsOver := c.waitCtx.Err() != nil // may panic, so it comes first
+	c.hasFailed = c.isDecided.CompareAndSwap(false, true)
+	if c.hasFailed {
+		return grant{}, c.failure.ofWait(c.key, c.k, limitIsOver)
 	}
-	for {
-		a := c.receive()
-		if a.lease != nil {
-			return a.grant, nil
-		}
+	for c.granted.lease == nil {
+		c.receive()
 	}
+	return c.granted, nil
 }
 
 // waitForAnother makes the call wait in the queue of one more slot, if there is one. It leaves out the slot that was
@@ -222,14 +235,35 @@ func (c *search) record(a answer) {
 		c.waiting--
 	}
 
+	if a.lease != nil {
+		c.granted = a.grant
+	}
+
 	if a.panicked != nil {
 		panic(a.panicked)
 	}
-	c.failure.add(a.err, a.isTry)
+	c.failure.add(a.err, a.isGuess, a.isTry || c.isRefusedForGood(a))
 }
 
-// end ends the waits that are left when the call has its result.
-func (c *search) end() {
-	c.isDecided.Store(true)
-	c.cancel()
+// isRefusedForGood reports whether a slot has refused to let the call wait, because its cooldown lasts longer than the
+// call may wait. Others may not.
+func (c *search) isRefusedForGood(a answer) bool {
+	return !a.isTry && core.ClassOf(a.err) == core.ClassHeld && c.waitCtx.Err() == nil
+}
+
+// abandon ends a call in which a method of the caller's context has panicked. Nobody gets a slot that was granted at the
+// same time, so it is given back.
+func (c *search) abandon() {
+	defer c.cancel()
+
+	isUndecided := c.isDecided.CompareAndSwap(false, true)
+	if isUndecided || c.hasFailed {
+		return
+	}
+	for c.granted.lease == nil {
+		c.granted = (<-c.answers).grant
+	}
+
+	defer c.memory.Leave(c.key, c.granted.slot, true)
+	c.op.GiveBack(c.granted.lease)
 }

@@ -122,9 +122,7 @@ func (s *Semaphore) acquire(ctx context.Context, key string, try bool, opts []co
 		return nil, err
 	}
 
-	c := newSearch(s, op, key)
-	defer c.end()
-	granted, err := c.run(try)
+	granted, err := newSearch(s, op, key).run(try)
 	if err != nil {
 		return nil, op.Conclude(nil, err)
 	}

@@ -559,6 +559,30 @@ func TestEndOfAWait(t *testing.T) {
 		})
 	})
 
+	for name, opts := range map[string][]core.CallOption{
+		"no quorum until max wait": {core.MaxWait(ttl - time.Second)},
+		"no quorum until deadline": nil,
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, k := range []int{1, 3, 12} {
+				bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
+					permits(t, l, k, k)
+					p := l.Replica()
+					ctx, cancel := context.WithTimeout(t.Context(), ttl-time.Second)
+					if opts != nil {
+						ctx = t.Context()
+					}
+					defer cancel()
+					waiter := acquire(ctx, must(New(p.Locker, k)), opts...)
+					time.Sleep(limit) // it has found slots taken, and then cannot know
+					p.Link.Cut()
+					got := <-waiter
+					wantError(t, got.err, []error{core.ErrUnavailable}, []error{core.ErrHeld})
+				})
+			}
+		})
+	}
+
 	t.Run("no quorum any more", func(t *testing.T) {
 		bubble(t, 3, func(t *testing.T, l *locktest.Locker) {
 			held := permits(t, l, k, k)
@@ -976,4 +1000,68 @@ func TestPanicOfTheCallersContext(t *testing.T) {
 		time.Sleep(time.Second)
 		wantFree(t, l, 3, 3)
 	})
+}
+
+// A panickingOnce panics in the call number at of its methods.
+type panickingOnce struct {
+	context.Context
+	calls atomic.Int64
+	at    int64
+}
+
+func (c *panickingOnce) count() {
+	if c.calls.Add(1) == c.at {
+		panic("a method of the caller's context")
+	}
+}
+
+func (c *panickingOnce) Done() <-chan struct{}       { c.count(); return c.Context.Done() }
+func (c *panickingOnce) Err() error                  { c.count(); return c.Context.Err() }
+func (c *panickingOnce) Value(key any) any           { c.count(); return c.Context.Value(key) }
+func (c *panickingOnce) Deadline() (time.Time, bool) { c.count(); return c.Context.Deadline() }
+
+// Wherever the caller's context panics, also beside a grant, no slot stays taken for longer than a TTL, and Close does
+// not wait for it.
+func TestPanicAnywhere(t *testing.T) {
+	const k = 4
+	acquires := map[string]func(s *Semaphore, ctx context.Context) (*Permit, error){
+		"Acquire":    func(s *Semaphore, ctx context.Context) (*Permit, error) { return s.Acquire(ctx, key) },
+		"TryAcquire": func(s *Semaphore, ctx context.Context) (*Permit, error) { return s.TryAcquire(ctx, key) },
+	}
+	for name, acquire := range acquires {
+		isPast := false
+		for at := int64(1); !isPast && at < 200; at++ {
+			bubble(t, 1, func(t *testing.T, l *locktest.Locker) {
+				held := permits(t, l, k, k-1)
+				if name == "Acquire" {
+					held = append(held, permits(t, l, k, 1)...)
+				}
+				time.AfterFunc(200*time.Millisecond, func() {
+					for _, p := range held {
+						go release(t, p)
+					}
+				})
+
+				p := l.Replica()
+				ctx := &panickingOnce{Context: t.Context(), at: at}
+				func() {
+					defer func() { _ = recover() }()
+					permit, err := acquire(must(New(p.Locker, k)), ctx)
+					isPast = ctx.calls.Load() < at
+					ctx.calls.Store(at) // the call is over
+					if err == nil {
+						release(t, permit)
+					}
+				}()
+
+				time.Sleep(2 * ttl)
+				wantFree(t, l, k, k)
+				closeCtx, cancel := context.WithTimeout(t.Context(), ttl)
+				defer cancel()
+				if err := p.Close(closeCtx); err != nil {
+					t.Errorf("%s, panic in call %d: %v", name, at, err)
+				}
+			})
+		}
+	}
 }

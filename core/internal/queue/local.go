@@ -53,6 +53,7 @@ func (q *LocalQueue[R]) join(key string, t *Turn) bool {
 // quit is closed, except if the first request of the caller has been sent: then the caller takes the turn all the
 // same. To give up takes no search, and does not wait for mu.
 func (q *LocalQueue[R]) Enter(ctx context.Context, quit <-chan struct{}, key string, t *Turn) bool {
+	ended := ctx.Done() // of the caller's context, which may panic: nobody would take the turn of a caller that has joined
 	if q.join(key, t) {
 		return true
 	}
@@ -60,7 +61,7 @@ func (q *LocalQueue[R]) Enter(ctx context.Context, quit <-chan struct{}, key str
 	select {
 	case <-t.Ready:
 		return true
-	case <-ctx.Done():
+	case <-ended:
 	case <-quit:
 	}
 

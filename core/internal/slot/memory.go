@@ -51,10 +51,16 @@ func (m *Memory) EnterAnother(key string, k int, asked []int) int {
 
 // enterAny returns a slot at random that is not in asked, and records a caller there.
 func (u *uses) enterAny(k int, asked []int) int {
+	// To search asked for each slot would take a call that asks each of many slots seconds.
+	isAsked := make([]bool, k)
+	for _, i := range asked {
+		isAsked[i] = true
+	}
+
 	chosen := -1
 	isChosenUsed, alike := false, 0
 	for i := range k {
-		if slices.Contains(asked, i) {
+		if isAsked[i] {
 			continue
 		}
 

@@ -10,8 +10,9 @@ type Operation interface {
 	Until() (context.Context, context.CancelFunc)
 
 	// Acquire acquires the lock with a name, until waitCtx ends. If try is set, it does not wait for a holder. The lease
-	// lives in the context of the caller, and does not end with waitCtx.
-	Acquire(waitCtx context.Context, name string, try bool) (lease any, err error)
+	// lives in the context of the caller, and does not end with waitCtx. known is false if waitCtx ended before any
+	// round of requests was decided: then the error does not say how the slot is.
+	Acquire(waitCtx context.Context, name string, try bool) (lease any, known bool, err error)
 
 	// Go runs f on a goroutine that Close waits for. It reports false, and does not run f, if the Locker is closed.
 	Go(f func()) bool
