@@ -52,7 +52,7 @@ func (h Holder) TooOld() error {
 }
 
 // Explain returns the error of a step that has failed, with advice. If the context has ended, the error says so, too,
-// whatever the driver makes of it. The end of a context because its lease was lost is a loss.
+// even if the driver has another error for it. If the context ended because its lease was lost, the error is a loss.
 func Explain(ctx context.Context, step string, err error, advice string) error {
 	loss := context.Cause(ctx)
 
@@ -61,8 +61,9 @@ func Explain(ctx context.Context, step string, err error, advice string) error {
 	}
 
 	end := ctx.Err()
-	if end != nil && !errors.Is(err, end) {
-		return fmt.Errorf("fence: %s: %w: %w%s", step, end, err, advice)
+	switch {
+	case end == nil, errors.Is(err, end):
+		return fmt.Errorf("fence: %s: %w%s", step, err, advice)
 	}
-	return fmt.Errorf("fence: %s: %w%s", step, err, advice)
+	return fmt.Errorf("fence: %s: %w: %w%s", step, end, err, advice)
 }

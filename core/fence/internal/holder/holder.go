@@ -105,7 +105,7 @@ type received struct {
 
 type receivedKey struct{}
 
-// WithReceived returns a context whose innermost holder is h, until a lease is acquired in it.
+// WithReceived returns a context with h as the innermost holder, until a lease is acquired in it.
 func WithReceived(ctx context.Context, h Holder) context.Context {
 	// A lease that is acquired in this context differs from the lease around it.
 	inside, _ := core.FromContext(ctx)
