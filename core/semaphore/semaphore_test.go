@@ -325,8 +325,11 @@ func TestObserversDoNotSeeASecondGrant(t *testing.T) {
 		var told locktest.Events
 		observed := l.Replica(core.WithObserver(told.Observer())).Locker
 		op := must(slot.Begin(t.Context(), observed, key, false, []core.CallOption(nil)))
-		lease := must(op.Acquire(t.Context(), slot.Name(key, 0), false))
-		second := must(op.Acquire(t.Context(), slot.Name(key, 1), false))
+		acquireSlot := func(i int) any {
+			lease, _, err := op.Acquire(t.Context(), slot.Name(key, i), false)
+			return must(lease, err)
+		}
+		lease, second := acquireSlot(0), acquireSlot(1)
 
 		op.GiveBack(second)
 		err := op.Conclude(lease, nil)
