@@ -16,7 +16,7 @@ import (
 
 // init gives packages that are built on core access to the internals of a Locker: admin and lockctl through inside,
 // semaphore through slot, the others through callback.
-func init() {
+func init() { //nolint:funlen // a list of functions
 	callback.BackgroundOf = func(locker any) *callback.Background { return locker.(*Locker).e.Callbacks }
 	inside.Enter = func(ctx context.Context, locker any, key *string) (*node.Group, func(), error) {
 		l := locker.(*Locker)

@@ -10,14 +10,14 @@ import (
 )
 
 var (
-	// ErrStale: the database has seen a greater fencing token for the key, so a later lease has been at work.
+	// ErrStale means that the database has seen a greater fencing token for the key, so a later lease has been at work.
 	// Errors that match it also match [core.ErrLost]. Nothing was written. Stop acting on the lease.
 	ErrStale = holder.ErrStale
-	// ErrTooOld: the database has no row of the key, and the token is older than 30 days, so a row that refused it
+	// ErrTooOld means that the database has no row of the key, and the token is older than 30 days, so a row that refused it
 	// may have been deleted. Nothing was written. Release the lease, and acquire it again: a new token passes.
 	ErrTooOld = holder.ErrTooOld
-	// ErrUnknown: the connection or the context ended in COMMIT, and it could not be found out whether the
-	// transaction was committed. The error matches neither a loss nor the error of a context. Repeat Do: if the
+	// ErrUnknown means that the connection or the context ended in COMMIT, and that it could not be found out whether
+	// the transaction was committed. The error matches neither a loss nor the error of a context. Repeat Do: if the
 	// work was done, Do says so.
 	ErrUnknown = errors.New("unknown whether the transaction was committed")
 )

@@ -42,7 +42,7 @@ func kindOf(err error) kind {
 // kindOfDriver returns the kind of an error that a driver has made. The packages of drivers for SQLite and MariaDB
 // have these in their names: other errors with a field Code or Number do not count.
 func kindOfDriver(err error) kind {
-	if postgres, ok := err.(interface{ SQLState() string }); ok { //nolint:errorlint // kindOf walks the tree
+	if postgres, ok := err.(interface{ SQLState() string }); ok {
 		return kindOfState(postgres.SQLState())
 	}
 
@@ -57,7 +57,7 @@ func kindOfDriver(err error) kind {
 
 	switch {
 	case strings.Contains(typeName, "sqlite"):
-		if coded, ok := err.(interface{ Code() int }); ok { //nolint:errorlint // kindOf walks the tree
+		if coded, ok := err.(interface{ Code() int }); ok {
 			return kindOfSQLite(coded.Code(), err.Error())
 		}
 		if code := fieldOf(fields, "Code"); code.IsValid() && code.CanInt() {

@@ -76,7 +76,7 @@ func (s *Store) endOfCommit(ctx context.Context, conn *sql.Conn, err error) endi
 		}
 	}
 
-	switch kindOf(err) {
+	switch kindOf(err) { //nolint:exhaustive // any other kind tells nothing of the transaction
 	case kindRolledBack:
 		return rolledBack
 	case kindRefused:

@@ -10,8 +10,8 @@ import (
 	"github.com/lockkit/lockkit/core"
 )
 
-// ErrNotLocked: this process has not locked the name, or has unlocked it already. An error that matches it also matches
-// core.ErrInvalid, because it is a bug in the caller.
+// ErrNotLocked means that this process has not locked the name, or has unlocked it already. An error that matches it
+// also matches core.ErrInvalid, because it is a bug in the caller.
 var ErrNotLocked = errors.New("this process has not locked the name")
 
 // Locks are the locks of a process, by name. They are safe for concurrent use: one goroutine may unlock a name that

@@ -26,7 +26,7 @@ func newReferee() *referee {
 // ServeHTTP is a call to the API.
 func (a *referee) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.begin()
-	time.Sleep(callTime) // the work
+	time.Sleep(callTime) //nolint:forbidigo // the work
 	a.end(r.Header.Get("Caller"))
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/lockkit/lockkit/internal/freeport"
 )
 
-// ErrMissing: the server is not installed.
+// ErrMissing means that the server is not installed.
 var ErrMissing = errors.New("not installed: make fence installs it")
 
 const (

@@ -18,7 +18,7 @@ import (
 // the request was refused.
 const Header = "Lockkit-Fence"
 
-// ErrHeader: the header of a request is missing or malformed, or is for another key.
+// ErrHeader means that the header of a request is missing or malformed, or is for another key.
 var ErrHeader = errors.New("header " + Header + " cannot be used")
 
 // Set sets the header of a request to the innermost lease of the request's context, or to the lease that was received

@@ -37,7 +37,7 @@ func (l setNX) Acquire(ctx context.Context, key string, wait time.Duration) (Lea
 		case time.Now().After(deadline):
 			return nil, errHeld
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(50 * time.Millisecond) //nolint:forbidigo // this lock polls
 	}
 }
 
