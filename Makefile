@@ -158,7 +158,7 @@ bin/gotest: $(wildcard internal/gotest/*.go)
 	@go build -o $@ ./internal/gotest
 
 .PHONY: check
-check: vet ## what to run on each save: also go fix and golangci-lint; the first run builds the linter, for minutes
+check: vet ## what to run on each save: also go fix, go mod tidy and golangci-lint; the first run builds the linter, for minutes
 	@echo "==> check: go fix"
 	# Each Go release brings new fixes: judge only by the release in go.mod, so
 	# that a newer toolchain does not fail code nobody touched.
@@ -172,6 +172,10 @@ check: vet ## what to run on each save: also go fix and golangci-lint; the first
 	*)
 		echo "skipped, it needs go$$want and this is $$(go env GOVERSION)" ;;
 	esac
+	echo "==> check: go mod tidy"
+	for module in . $(NESTED); do
+		(cd "$$module" && go mod tidy -diff) || { echo "go.mod or go.sum of $$module is not tidy: run go mod tidy there" >&2; exit 1; }
+	done
 	echo "==> check: golangci-lint"
 	$(GOLANGCI) run
 
@@ -551,7 +555,7 @@ bench-fence: ## what core/fence adds to a transaction, into docs/benchmarks/fenc
 fence: tools ## core/fence on PostgreSQL, MariaDB and SQLite, and 100 kills of examples/minimal/once on two of them; installs what it needs
 	@$(need-databases)
 	echo "==> fence: core/fence on SQLite, and on a PostgreSQL and a MariaDB of its own"
-	(cd core/fence/databases && LOCKKIT_FENCE=required go test -vet=off -count=1 -timeout 15m -v . | $(quiet))
+	(cd core/fence/databases && LOCKKIT_FENCE=required go test -vet=off -count=1 -timeout 15m -v . | $(call must-run,TestModesOfSQL) | $(quiet))
 	echo "==> fence: payments by requests, tasks and ticks, whose processes are killed, on SQLite and on PostgreSQL"
 	cd examples/drivers
 	go build -o /dev/null ./once
