@@ -51,7 +51,7 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 	}
 	held := lease.register(t, sent)
 	if !held && isAlone {
-		lease.cancel(ErrClosed)
+		lease.cancelContext(ErrClosed)
 	}
 	return held
 }
@@ -301,7 +301,7 @@ func (lease *Lease) declareLost(reason LossReason) bool {
 	// The lease's state, its context and its attempt end under one lock, so that no goroutine sees one without the
 	// others. onEnd is nil until the observer was told of the hold.
 	out, onEnd := lease.lossOutcome(), lease.onEnd
-	lease.cancelContext(out.Err)
+	lease.cancelAttempt(out.Err)
 	lease.attempt.mu.Unlock()
 
 	// If the caller's context had ended before, the holder knows, and nothing is logged.
@@ -329,18 +329,25 @@ func (lease *Lease) endByHolder() (held bool, life lifecycle) {
 	lease.attempt.mu.Lock()
 	defer lease.attempt.mu.Unlock()
 	held = lease.markEnded()
-	lease.cancelContext(ErrReleased)
+	lease.cancelAttempt(ErrReleased)
 	return held, lease.lifecycle
 }
 
-// cancelContext ends the lease's context together with the attempt. If the attempt lived on, a renewal would keep the
+// cancelAttempt ends the attempt together with the lease's context. If the attempt lived on, a renewal would keep the
 // key from others for nothing. The lease's lock must be held.
-func (lease *Lease) cancelContext(cause error) {
-	if lease.cancel != nil { // nil: the lease was never held
-		lease.cancel(cause)
-	}
+func (lease *Lease) cancelAttempt(cause error) {
 	lease.attempt.phase = attemptOver
 	lease.endNow()
+	if lease.cancel != nil { // nil: the lease was never held
+		lease.cancelContext(cause)
+	}
+}
+
+// cancelContext ends the lease's context. To remove the context from the one given to Acquire, package context calls
+// methods of that one, which may be code of the application. If they panic, that is logged, and the lease ends all the
+// same.
+func (lease *Lease) cancelContext(cause error) {
+	callback.Call(lease.attempt.p.Logger, "the context given to Acquire", func() { lease.cancel(cause) })
 }
 
 // observeEnd reports to the observer that the holder has ended the lease. The observer may end the goroutine, so the
