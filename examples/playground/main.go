@@ -8,8 +8,10 @@
 // The nodes are redis-server processes where that is on PATH and embedded ones otherwise, and the replicas are processes
 // of this program. A judge sees what everybody was told: never two holders of a key at a time, never more holders of a
 // semaphore than it has permits, no token that goes back, no stale write accepted, no update lost under a lock, no tick and
-// no task done twice. With -for, and without a terminal on
-// its standard output, the exit status is 0 if nothing of that was broken, and everything has moved.
+// no task done twice.
+//
+// Without a terminal on its standard output and without -for, it plays by itself and ends after a minute. When it plays by
+// itself, the exit status is 0 if nothing of that was broken, and everything has moved.
 package main
 
 import (
@@ -44,11 +46,15 @@ func main() {
 		os.Exit(2)
 	}
 	if o.length == 0 && !isTerminal(os.Stdout) {
-		o.length = time.Minute
+		fmt.Printf("standard output is no terminal, so it ends after %v; -for sets how long it plays\n", unattended)
+		o.length = unattended
 	}
 	debug.SetMemoryLimit(100 << 20) // embedded nodes make much garbage; it is swept before it is that much
 	stage.Run("playground", func(ctx context.Context) error { return run(ctx, o) })
 }
+
+// unattended is how long the playground plays where nobody can press Ctrl-C.
+const unattended = time.Minute
 
 type options struct {
 	addr   string
@@ -112,6 +118,7 @@ func run(ctx context.Context, o options) (err error) {
 // playAlone plays the script, and prints what happens.
 func (p *playground) playAlone(ctx context.Context, o options) error {
 	fmt.Printf("it plays by itself for %v; the same again: -seed %d\n\n", o.length, o.seed)
+	p.setEnd(time.Now().Add(o.length))
 	printing, done := context.WithCancel(ctx)
 	p.work.Go(func() { p.printTimeline(printing, os.Stdout) })
 	defer done()

@@ -37,6 +37,7 @@ type playground struct {
 	told     string // of the verdict
 	tally    tally
 	past     Histogram // of processes that have ended
+	endsAt   float64   // when it has played by itself; 0 = with Ctrl-C
 }
 
 // newPlayground starts everything. The caller must close it.
@@ -126,6 +127,13 @@ func (p *playground) close() error {
 		p.nodes.all.Close()
 	}
 	return err
+}
+
+// setEnd sets when the playground ends by itself.
+func (p *playground) setEnd(at time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.endsAt = millis(at)
 }
 
 // tell notes what happens.

@@ -14,7 +14,7 @@ func (p *playground) state() State {
 	p.tally.Updates, p.tally.LostWith, p.tally.LostWithout = with, lostWith, lostWithout
 	p.judgeNow()
 	now := millis(time.Now())
-	s := State{Now: now, Kind: p.nodes.all.Kind, Unsafe: p.unsafe, Scenario: p.scenario, Counters: p.tally.Counters, Verdict: p.judge.verdict()}
+	s := State{Now: now, Began: millis(p.began), EndsAt: p.endsAt, TTLMs: inMillis(ttl), Kind: p.nodes.all.Kind, Unsafe: p.unsafe, Scenario: p.scenario, Counters: p.tally.Counters, Verdict: p.judge.verdict()}
 	for i := range nodeCount {
 		s.Nodes = append(s.Nodes, p.nodeState(i))
 	}

@@ -112,7 +112,10 @@ type Command struct {
 // A State is all that the page shows, but for the timeline.
 type State struct {
 	Now      float64        `json:"now"`
-	Kind     string         `json:"kind"` // of nodes
+	Began    float64        `json:"began"`  // when this playground began: another one has another time
+	EndsAt   float64        `json:"endsAt"` // about; 0 = with Ctrl-C
+	TTLMs    float64        `json:"ttlMs"`  // of leases
+	Kind     string         `json:"kind"`   // of nodes
 	Unsafe   Unsafe         `json:"unsafe"`
 	Scenario string         `json:"scenario"` // that is under way
 	Nodes    []NodeState    `json:"nodes"`

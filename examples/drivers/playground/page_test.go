@@ -31,6 +31,15 @@ const (
 	red   = `document.querySelector('#verdict').dataset.ok === 'false'`
 )
 
+func says(selector, text string) string {
+	return fmt.Sprintf(`document.querySelector(%q).textContent.includes(%q)`, selector, text)
+}
+
+// grayOf is the filter that an element is shown with.
+func grayOf(selector string) string {
+	return fmt.Sprintf(`getComputedStyle(document.querySelector(%q)).filter`, selector)
+}
+
 func button(card, name string) string { return fmt.Sprintf(`#%s button[data-name="%s"]`, card, name) }
 
 func counter(name string) string {
@@ -242,9 +251,19 @@ func TestReconnects(t *testing.T) {
 	b := newTab(t, 1280, 900, "dark")
 	b.open(p)
 	b.await(`document.querySelector('#connection').dataset.state === 'live'`)
+	b.await(says("#ttl", "2.5 s") + " && " + says("#ends", "It ends with Ctrl-C") + " && " + says("#ends", "Without a terminal"))
+	if gray := value[string](b, grayOf("#timeline")+" + "+grayOf("#verdict")); gray != "nonenone" {
+		t.Errorf("a live page has the filters %s", gray)
+	}
 	b.setOffline(true)
 	p.stop()
 	b.await(`document.querySelector('#connection').dataset.state === 'lost'`)
+	b.await(says("#connection", "The playground has ended") + " && " + says("#connection", "what it told until"))
+	b.await(grayOf("#timeline") + `.includes('grayscale(1)') && ` + grayOf("#verdict") + `.includes('grayscale(1)')`)
+	b.run(`window.scrollTo(0, document.body.scrollHeight)`)
+	if top := value[float64](b, `document.querySelector('#connection').getBoundingClientRect().top`); top < 0 {
+		t.Error("that it has ended is out of sight")
+	}
 	b.press(button("node-0", "Kill"))
 	b.await(`document.querySelector('#answer').textContent.includes('does not answer')`)
 	again := started(t, strings.TrimPrefix(p.url, "http://"))
@@ -252,6 +271,7 @@ func TestReconnects(t *testing.T) {
 		t.Fatalf("somebody has taken %s", p.url)
 	}
 	b.await(`document.querySelector('#connection').dataset.state === 'live' && document.querySelector('#seen').dataset.leases > 5`)
+	b.await(says("#connection", "another playground") + " && " + grayOf("#timeline") + ` === 'none'`)
 	b.setOffline(false)
 	b.await(green)
 
@@ -262,5 +282,6 @@ func TestReconnects(t *testing.T) {
 	again.thaw()
 	b.show("60")
 	b.await(`document.querySelector('#connection').dataset.state === 'live' && document.querySelector('#seen').dataset.leases > 20`)
+	b.await(says("#connection", "the same playground goes on"))
 	b.await(green + ` && document.querySelector('#seen').dataset.overlaps === '0'`)
 }

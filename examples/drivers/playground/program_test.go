@@ -26,7 +26,7 @@ var built = sync.OnceValues(func() (string, error) {
 	return path, build.Run()
 })
 
-// A program is a playground that waits for commands of its page, because its standard output is a terminal.
+// A program is a playground in a process of its own.
 type program struct {
 	t    *testing.T
 	url  string
@@ -37,16 +37,33 @@ type program struct {
 
 var opened = regexp.MustCompile(`open (http://\S+)`)
 
-// started starts a playground on an address, with env added to its environment. The test ends it.
+// started starts a playground that waits for commands of its page, because its standard output is a terminal. It serves
+// on an address, and has env added to its environment. The test ends it.
 func started(t *testing.T, addr string, env ...string) *program {
 	t.Helper()
+	screen, terminal := openTerminal(t)
+	return startedOn(t, screen, terminal, addr, env...)
+}
+
+// unattended starts a playground that plays by itself, because its standard output is no terminal.
+func unattended(t *testing.T, addr string) *program {
+	t.Helper()
+	screen, output, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return startedOn(t, screen, output, addr)
+}
+
+// startedOn starts a playground whose output goes to a terminal or a pipe, and can be read from screen.
+func startedOn(t *testing.T, screen, terminal *os.File, addr string, env ...string) *program {
+	t.Helper()
+	defer terminal.Close()
 	path, err := built()
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	screen, terminal := openTerminal(t)
-	defer terminal.Close()
 	p := &program{t: t, said: make(chan string, 1), cmd: exec.Command(path, "-addr", addr)}
 	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = terminal, terminal

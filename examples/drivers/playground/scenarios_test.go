@@ -2,6 +2,7 @@ package playground
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -67,6 +68,38 @@ func TestProtections(t *testing.T) {
 			b.await(nothingRuns)
 			b.press("#reset")
 			b.await(green + ` && document.activeElement.id === 'download'`)
+			violationStays(t, b, p, c.unsafe)
 		})
 	}
+}
+
+// violationStays looks for a violation that was forgotten: after other things have happened, and after the playground has
+// ended and another one has begun.
+func violationStays(t *testing.T, b *tab, p *program, what string) {
+	t.Helper()
+	isListed := fmt.Sprintf(`[...document.querySelectorAll('#violations li')].some(line => line.textContent.includes(%q))`, what)
+	isReached := func() {
+		t.Helper()
+		b.run(`window.scrollTo(0, 0)`)
+		b.press("#to-violations")
+		b.await(isListed + " && " + isInSight + `(document.querySelector('#violations-title'))`)
+	}
+	b.press("[data-do=burst_http]")
+	isReached()
+
+	b.setOffline(true)
+	p.stop()
+	b.await(says("#connection", "has ended"))
+	isReached()
+	if gray := value[string](b, grayOf("#violations")); gray != "none" {
+		t.Errorf("the violations have the filter %s", gray)
+	}
+
+	again := started(t, strings.TrimPrefix(p.url, "http://"))
+	if again.url != p.url {
+		t.Fatalf("somebody has taken %s", p.url)
+	}
+	b.await(says("#connection", "another playground"))
+	b.setOffline(false)
+	isReached()
 }

@@ -1,5 +1,5 @@
 // The page: what comes in is kept, and shown with the next picture.
-import { $, setAttr, setText } from './dom.js';
+import { $ } from './dom.js';
 import { follow } from './stream.js';
 import { Timeline } from './timeline.js';
 import { First } from './first.js';
@@ -7,12 +7,14 @@ import { showCards } from './cards.js';
 import { showCounters } from './counters.js';
 import { showWait } from './wait.js';
 import { showVerdict, startVerdict } from './verdict.js';
+import { hearViolation, showViolations } from './violations.js';
+import { showFacts } from './facts.js';
+import { hearState, showConnection } from './connection.js';
 import { hear, showPlay, startPlay } from './play.js';
 import { clearLog, note, showLog } from './log.js';
 
 const timeline = new Timeline();
 const first = new First(timeline);
-const words = { connecting: 'Connecting', live: 'Live', lost: 'The connection is lost; trying again' };
 
 let latest, asked = false;
 
@@ -21,6 +23,8 @@ function show() {
   showLog();
   if (!latest) return;
   showVerdict(latest);
+  showViolations(latest);
+  showFacts(latest);
   first.show(latest);
   showPlay(latest);
   showCards(latest);
@@ -35,6 +39,11 @@ function ask() {
   requestAnimationFrame(show);
 }
 
+// What is scrolled to comes to lie below the header, whose height changes.
+new ResizeObserver(([{ target }]) => {
+  document.documentElement.style.scrollPaddingTop = `${target.offsetHeight + 8}px`;
+}).observe($('top'));
+
 startVerdict();
 startPlay();
 follow({
@@ -45,6 +54,7 @@ follow({
   },
   state(state) {
     latest = state;
+    hearState(state);
     timeline.sync(state.now);
     ask();
   },
@@ -53,12 +63,13 @@ follow({
       timeline.add(event);
       first.hear(event);
       hear(event);
+      hearViolation(event);
       note(event);
     }
     ask();
   },
   status(is) {
-    setAttr($('connection'), 'data-state', is);
-    setText($('connection'), words[is]);
+    showConnection(is);
+    timeline.hold(is === 'lost');
   },
 });

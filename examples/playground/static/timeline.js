@@ -16,6 +16,7 @@ export class Timeline {
   #span;
   #paused = 0; // the instant that is shown as now, if it is paused
   #ahead; // of this browser's clock, the playground's
+  #held; // the instant at which the playground ceased to answer; undefined while it does
   #painted = -Infinity;
   #tidied = 0;
   #scene;
@@ -61,7 +62,10 @@ export class Timeline {
     this.faults.clear();
   }
 
-  get #now() { return performance.now() + this.#ahead - lag; }
+  // hold stops the time while the playground does not answer: the past stays in sight.
+  hold(held) { this.#held = held ? this.#now : undefined; }
+
+  get #now() { return this.#held ?? performance.now() + this.#ahead - lag; }
 
   #pause(paused) {
     this.#paused = paused ? this.#now : 0;
