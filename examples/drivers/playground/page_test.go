@@ -251,7 +251,7 @@ func TestReconnects(t *testing.T) {
 	b := newTab(t, 1280, 900, "dark")
 	b.open(p)
 	b.await(`document.querySelector('#connection').dataset.state === 'live'`)
-	b.await(says("#ttl", "2.5 s") + " && " + says("#ends", "It ends with Ctrl-C") + " && " + says("#ends", "Without a terminal"))
+	b.await(says("#ttl", "2.5 s") + " && " + says("#ends", "ends with Ctrl-C") + " && " + says("#ends", "Without a terminal"))
 	if gray := value[string](b, grayOf("#timeline")+" + "+grayOf("#verdict")); gray != "nonenone" {
 		t.Errorf("a live page has the filters %s", gray)
 	}

@@ -66,9 +66,10 @@ func TestProtections(t *testing.T) {
 				b.await(`document.querySelector('#seen').dataset.overlaps > 0`)
 			}
 			b.await(nothingRuns)
+			violation := b.text("#verdict-text")
 			b.press("#reset")
 			b.await(green + ` && document.activeElement.id === 'download'`)
-			violationStays(t, b, p, c.unsafe)
+			violationStays(t, b, p, violation)
 		})
 	}
 }

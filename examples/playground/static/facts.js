@@ -3,6 +3,6 @@ import { $, millis, setText, timeOf } from './dom.js';
 
 export function showFacts({ ttlMs, endsAt }) {
   setText($('ttl'), `The TTL of a lease is ${millis(ttlMs)}: a dead replica keeps its keys for no longer.`);
-  const ends = endsAt ? `It plays by itself, and ends at about ${timeOf(endsAt)}.` : 'It ends with Ctrl-C in its terminal.';
-  setText($('ends'), `${ends} Without a terminal and without -for, the playground ends after a minute.`);
+  const ends = endsAt ? `This playground plays by itself, and ends at about ${timeOf(endsAt)}.` : 'This playground ends with Ctrl-C in its terminal.';
+  setText($('ends'), `${ends} Without a terminal and without -for, it ends after a minute.`);
 }
