@@ -17,6 +17,8 @@ MAKEFLAGS += --no-print-directory
 GOLANGCI := go tool -modfile=tools/go.mod golangci-lint
 # How long `fuzz` spends on each target.
 FUZZTIME ?= 30s
+# The version that `release-check` checks: unless told, the first that CHANGELOG.md has.
+VERSION ?= $(shell awk '/^.. v[0-9]/ { sub(/,$$/, "", $$2); print $$2; exit }' CHANGELOG.md)
 # How much `bench` measures: all, or little (short). LEASES is how many it holds, 100000 unless told (short: 3000).
 BENCH ?=
 LEASES ?=
@@ -57,7 +59,7 @@ PLAIN := -vet=off -ldflags=-w
 NO_WAIT := atexit_sleep_ms=0
 
 # Commands, and packages with few goroutines of their own: `test` runs them without the race detector, and soak with it.
-SEQUENTIAL := ./core/lockctl ./internal/api ./internal/docs ./internal/gotest ./internal/mutants ./internal/schedule ./otel/dashboards
+SEQUENTIAL := ./core/lockctl ./internal/api ./internal/docs ./internal/gotest ./internal/mutants ./internal/release ./internal/schedule ./otel/dashboards
 
 # Is go test, and ends with the list of failed tests and how to repeat each.
 GOTEST := "$(CURDIR)/bin/gotest"
@@ -184,7 +186,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose fence ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd and PostgreSQL
+campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose fence release-check ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd and PostgreSQL
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -252,6 +254,11 @@ vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped w
 		failed=yes
 	done
 	[ -z "$$failed" ]
+
+.PHONY: release-check
+release-check: tools ## whether the commit could be tagged: changelog, API, and the module as users get it, by nested modules and outside the clone (VERSION=v0.1.0: that of CHANGELOG.md unless told)
+	@echo "==> release-check: $(VERSION), in a temporary directory"
+	go run ./internal/release -version "$(VERSION)"
 
 .PHONY: unit
 unit: libraries programs ## all tests, those of libraries with the race detector, on real Redis
