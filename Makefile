@@ -238,6 +238,7 @@ newest: tools ## vet and all tests with the newest libraries, in a copy; go.mod 
 	for module in $(NESTED); do
 		(cd "$$module"
 		go mod edit -dropreplace golang.org/x/sys -dropreplace github.com/ugorji/go/codec # what is newest needs newer ones
+		go mod tidy
 		update "vet of $$module"
 		go vet ./...)
 	done
