@@ -219,7 +219,7 @@ portable: ## go vet of all code and tests, as macOS and Windows see them
 	done
 
 .PHONY: newest
-newest: tools ## vet and all tests with the newest libraries, in a copy; go.mod has the lowest, with which all else runs
+newest: tools ## vet and all tests with the newest libraries, and vet of the other modules, in a copy; go.mod has the lowest, with which all else runs
 	@copy=$$(mktemp -d)
 	trap 'rm -rf "$$copy"' EXIT
 	tar -cf - --exclude=./.git . | tar -xf - -C "$$copy"
