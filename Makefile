@@ -186,7 +186,7 @@ fmt: ## format the code
 	@"$$(go env GOROOT)/bin/gofmt" -l -w .
 
 .PHONY: campaign
-campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose fence release-check ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd and PostgreSQL
+campaign: sim lean differential mutants servercost soak stalls unit newest vuln fuzz dashboards chaos-cron promises nemesis nemesis-broken choose fence hosts release-check ## for nights: many seeds and repetitions, code that is broken on purpose, lowest and newest libraries, every fuzz target, every panel, chaos, promises, nemesis, etcd, PostgreSQL and the libraries of examples/hosts
 	@echo "==> the campaign is over, without findings"
 
 .PHONY: tools
@@ -221,19 +221,29 @@ portable: ## go vet of all code and tests, as macOS and Windows see them
 	done
 
 .PHONY: newest
-newest: tools ## vet and all tests with the newest libraries, in a copy; go.mod has the lowest, with which all else runs
+newest: tools ## vet and all tests with the newest libraries, and vet of the other modules, in a copy; go.mod has the lowest, with which all else runs
 	@copy=$$(mktemp -d)
 	trap 'rm -rf "$$copy"' EXIT
 	tar -cf - --exclude=./.git . | tar -xf - -C "$$copy"
 	cd "$$copy"
-	libraries() { go list -m -f '{{if not (or .Main .Indirect)}}{{.Path}} {{.Version}}{{end}}' all | sort; }
-	lowest=$$(libraries)
-	go get $$(sed 's/ .*/@latest/' <<< "$$lowest") 2>"$$copy/get.log" || { cat "$$copy/get.log" >&2; exit 1; }
-	go mod tidy
-	echo "==> newest: vet and all tests with these, instead of the lowest"
-	join <(echo "$$lowest") <(libraries) | awk '{ print "  " $$1, $$3, ($$2 == $$3 ? "" : "(lowest: " $$2 ")") }'
+	libraries() { go list -m -f '{{if not (or .Main .Indirect .Replace)}}{{.Path}} {{.Version}}{{end}}' all | sort; }
+	update() { # the libraries of a module to the newest
+		lowest=$$(libraries)
+		go get $$(sed 's/ .*/@latest/' <<< "$$lowest") 2>"$$copy/get.log" || { cat "$$copy/get.log" >&2; exit 1; }
+		go mod tidy
+		echo "==> newest: $$1, with these instead of the lowest"
+		join <(echo "$$lowest") <(libraries) | awk '{ print "  " $$1, $$3, ($$2 == $$3 ? "" : "(lowest: " $$2 ")") }'
+	}
+	update "vet and all tests"
 	go vet ./...
 	$(WITH_TOOLS) LOCKKIT_LIBRARIES=newest GOGC=400 go test -vet=off -shuffle=on -timeout 15m ./...
+	for module in $(NESTED); do
+		(cd "$$module"
+		go mod edit -dropreplace golang.org/x/sys -dropreplace github.com/ugorji/go/codec # what is newest needs newer ones
+		go mod tidy
+		update "vet of $$module"
+		go vet ./...)
+	done
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped without the database, unless VULN=required
@@ -285,7 +295,7 @@ programs: tools bin/gotest ## the tests of the examples and of the other modules
 	}
 	# One module after the other: real leases of seconds are lost where too many processes run at once.
 	failed=
-	for module in examples $(NESTED); do
+	for module in examples $(filter-out examples/hosts,$(NESTED)); do # `hosts` runs those
 		(programs "$$module") || failed=yes
 	done
 	[ -z "$$failed" ]
@@ -567,6 +577,12 @@ fence: tools ## core/fence on PostgreSQL, MariaDB and SQLite, and 100 kills of e
 	cd examples/drivers
 	go build -o /dev/null ./once
 	printf '%s\n' sqlite postgresql | xargs -P 2 -I DATABASE go run ./once -kills 100 -on DATABASE # they mostly wait
+
+.PHONY: hosts
+hosts: tools bin/gotest ## the code of docs/hosts.md against the real libraries, in processes that are killed and lose their leases: within four minutes
+	@echo "==> hosts: certmagic, goose and gRPC with locks of lockkit"
+	cd examples/hosts
+	$(WITH_TOOLS) $(GOTEST) $(PLAIN) -count=1 -shuffle=on -parallel $(IN_PARALLEL) -timeout 15m -v ./... | $(quiet) # they mostly wait
 
 .PHONY: microbench
 microbench: tools ## an HTTP request beside other lockers

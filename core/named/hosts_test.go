@@ -2,7 +2,6 @@ package named_test
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -13,58 +12,9 @@ import (
 	"github.com/lockkit/lockkit/testutil/locktest"
 )
 
-// This file has the code of docs/hosts.md: adapters for libraries that ask for a lock or a middleware. The interfaces
-// and types of those libraries are declared here with the same methods, so that this module does not depend on them.
-
-// What certmagic asks for: certmagic.Storage, which has more methods, and certmagic.TryLocker.
-type (
-	certmagicStorage interface {
-		Lock(ctx context.Context, name string) error
-		Unlock(ctx context.Context, name string) error
-		Load(ctx context.Context, key string) ([]byte, error)
-	}
-	certmagicTryLocker interface {
-		TryLock(ctx context.Context, name string) (bool, error)
-	}
-)
-
-// A clusterStorage keeps certificates where another storage keeps them, and has lockkit's locks.
-type clusterStorage struct {
-	certmagicStorage // certmagic.Storage
-	locks            *named.Locks
-}
-
-func (s clusterStorage) Lock(ctx context.Context, name string) error { return s.locks.Lock(ctx, name) }
-func (s clusterStorage) Unlock(ctx context.Context, name string) error {
-	return s.locks.Unlock(ctx, name)
-}
-func (s clusterStorage) TryLock(ctx context.Context, name string) (bool, error) {
-	return s.locks.TryLock(ctx, name)
-}
-
-var (
-	_ certmagicStorage   = clusterStorage{}
-	_ certmagicTryLocker = clusterStorage{}
-)
-
-// What goose asks for: lock.Locker.
-type gooseLocker interface {
-	Lock(ctx context.Context, db *sql.DB) error
-	Unlock(ctx context.Context, db *sql.DB) error
-}
-
-// A migrationLock lets one process at a time migrate a database.
-type migrationLock struct {
-	locks *named.Locks
-	key   string // core.Key("migrations", "billing"): one for each database
-}
-
-func (m migrationLock) Lock(ctx context.Context, _ *sql.DB) error { return m.locks.Lock(ctx, m.key) }
-func (m migrationLock) Unlock(ctx context.Context, _ *sql.DB) error {
-	return m.locks.Unlock(ctx, m.key)
-}
-
-var _ gooseLocker = migrationLock{}
+// This file has the code of docs/hosts.md that is not in examples/hosts: adapters for libraries that ask for a lock or a
+// middleware. The interfaces and types of those libraries are declared here with the same methods, so that this module
+// does not depend on them.
 
 // What fiber's middleware idempotency asks for: idempotency.Locker.
 type fiberLocker interface {
@@ -157,31 +107,6 @@ func oncePerMessage(locker *core.Locker) watermillMiddleware {
 	}
 }
 
-// What gRPC asks for: grpc.UnaryServerInterceptor.
-type (
-	grpcInterceptor func(ctx context.Context, req any, info *grpcInfo, handler grpcHandler) (any, error)
-	grpcHandler     func(ctx context.Context, req any) (any, error)
-	grpcInfo        struct{ FullMethod string } // grpc.UnaryServerInfo
-)
-
-// oneCallPerOrder lets one call at a time run for each order. Requests without an order are not locked.
-func oneCallPerOrder(locker *core.Locker) grpcInterceptor {
-	return func(ctx context.Context, req any, info *grpcInfo, handler grpcHandler) (resp any, err error) {
-		order, ok := req.(interface{ GetOrderId() string })
-		if !ok {
-			return handler(ctx, req)
-		}
-		err = locker.Do(ctx, core.Key("order", order.GetOrderId()), func(ctx context.Context) error {
-			resp, err = handler(ctx, req)
-			return err
-		}, core.MaxWait(5*time.Second))
-		if err != nil {
-			return nil, err // status.Error: Aborted for core.ErrHeld, Unavailable for core.ErrUnavailable and core.ErrLost
-		}
-		return resp, nil
-	}
-}
-
 // hosts runs a test in virtual time, with the Lockers of two processes.
 func hosts(t *testing.T, test func(t *testing.T, l *locktest.Locker, ours, theirs *core.Locker)) {
 	t.Helper()
@@ -207,57 +132,6 @@ func check(t *testing.T, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// One process issues a certificate; another one is told that it is being issued, and waits for it.
-func TestHostCertmagic(t *testing.T) {
-	hosts(t, func(t *testing.T, l *locktest.Locker, ours, theirs *core.Locker) {
-		const name = "issue_cert_example.com"
-		one, other := clusterStorage{locks: locksOf(t, ours)}, clusterStorage{locks: locksOf(t, theirs)}
-		ctx, cancel := context.WithCancel(t.Context())
-		check(t, one.Lock(ctx, name))
-		cancel()
-		time.Sleep(10 * time.Minute) // work of an order, which the end of ctx does not disturb
-		if locked, err := other.TryLock(t.Context(), name); locked || err != nil {
-			t.Errorf("a second process issues it: %v, %v", locked, err)
-		}
-
-		waited := make(chan error, 1)
-		go func() { waited <- other.Lock(t.Context(), name) }()
-		time.Sleep(time.Minute)
-		check(t, one.Unlock(ctx, name))
-		check(t, <-waited)
-		check(t, other.Unlock(t.Context(), name))
-	})
-}
-
-// Ten replicas migrate one after another, never two at a time.
-func TestHostGoose(t *testing.T) {
-	hosts(t, func(t *testing.T, l *locktest.Locker, _, _ *core.Locker) {
-		migrating := make(chan struct{}, 1)
-		done := make(chan error, 10)
-		for range 10 {
-			lock := migrationLock{locksOf(t, l.Replica().Locker), core.Key("migrations", "billing")}
-			go func() {
-				err := lock.Lock(t.Context(), nil)
-				if err != nil {
-					done <- err
-					return
-				}
-				select {
-				case migrating <- struct{}{}:
-				default:
-					t.Error("two replicas migrate at a time")
-				}
-				time.Sleep(20 * time.Second) // longer than the TTL
-				<-migrating
-				done <- lock.Unlock(t.Context(), nil)
-			}()
-		}
-		for range 10 {
-			check(t, <-done)
-		}
-	})
 }
 
 // A second request with the same Idempotency-Key waits for the first one for five seconds, and not longer.
@@ -326,42 +200,6 @@ func TestHostWatermill(t *testing.T) {
 		check(t, deliver(ours))
 		if calls != 2 {
 			t.Errorf("%d calls", calls)
-		}
-	})
-}
-
-type orderRequest struct{ id string }
-
-func (r orderRequest) GetOrderId() string { return r.id }
-
-// Two calls for one order run one after the other, calls for others beside them. A call that loses its lease fails.
-func TestHostGRPC(t *testing.T) {
-	hosts(t, func(t *testing.T, l *locktest.Locker, ours, theirs *core.Locker) {
-		call := func(locker *core.Locker, order string, handler grpcHandler) (any, error) {
-			return oneCallPerOrder(locker)(t.Context(), orderRequest{order}, &grpcInfo{"/shop.Orders/Update"}, handler)
-		}
-		reply := func(context.Context, any) (any, error) { return "updated", nil }
-
-		resp, err := call(ours, "42", func(ctx context.Context, _ any) (any, error) {
-			if _, err := call(theirs, "42", reply); !errors.Is(err, core.ErrHeld) {
-				t.Errorf("a second call for the order: %v", err)
-			}
-			resp, err := call(theirs, "43", reply)
-			if resp != "updated" {
-				t.Errorf("a call for another order: %v, %v", resp, err)
-			}
-			return "updated", ctx.Err()
-		})
-		if resp != "updated" || err != nil {
-			t.Errorf("%v, %v", resp, err)
-		}
-
-		resp, err = call(ours, "42", func(ctx context.Context, _ any) (any, error) {
-			l.Lose(ctx)
-			return "updated", nil
-		})
-		if resp != nil || !errors.Is(err, core.ErrLost) {
-			t.Errorf("after a loss: %v, %v", resp, err)
 		}
 	})
 }
