@@ -551,9 +551,20 @@ choose: tools ## locks of lockkit, etcd and PostgreSQL, tested and measured into
 	go run ./choose -docs ../../docs
 
 # Installs PostgreSQL and MariaDB, whose servers the tests of fence start.
+define look-for-postgres
+command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
+endef
+
+define need-postgres
+missing=
+$(look-for-postgres)
+elsewhere="Install PostgreSQL (https://www.postgresql.org/download/), with initdb and postgres on PATH"
+$(install-missing)
+endef
+
 define need-databases
 missing=
-command -v postgres >/dev/null || compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=" postgresql"
+$(look-for-postgres)
 command -v mariadbd >/dev/null || test -x /usr/sbin/mariadbd || missing+=" mariadb-server"
 elsewhere="Install PostgreSQL (https://www.postgresql.org/download/) and MariaDB (https://mariadb.org/download/),
 with initdb, postgres, mariadb-install-db and mariadbd on PATH"
@@ -580,9 +591,10 @@ fence: tools ## core/fence on PostgreSQL, MariaDB and SQLite, and 100 kills of e
 
 .PHONY: hosts
 hosts: tools bin/gotest ## the code of docs/hosts.md against the real libraries, in processes that are killed and lose their leases: within four minutes
-	@echo "==> hosts: certmagic, goose and gRPC with locks of lockkit"
+	@$(need-postgres)
+	echo "==> hosts: certmagic, goose, River, watermill, gRPC and robfig/cron with locks of lockkit"
 	cd examples/hosts
-	$(WITH_TOOLS) $(GOTEST) $(PLAIN) -count=1 -shuffle=on -parallel $(IN_PARALLEL) -timeout 15m -v ./... | $(quiet) # they mostly wait
+	LOCKKIT_POSTGRES=required $(WITH_TOOLS) $(GOTEST) $(PLAIN) -count=1 -shuffle=on -parallel $(IN_PARALLEL) -timeout 15m -v ./... | $(quiet) # they mostly wait
 
 .PHONY: microbench
 microbench: tools ## an HTTP request beside other lockers
