@@ -21,7 +21,7 @@ func plainly(text string) func(config) string { return func(config) string { ret
 
 var digests = []digest{
 	{"Uncontended lock and unlock", plainly("Each goroutine locks and unlocks one of 16 keys of its own. A pair is a lock and its unlock."),
-		[]string{"goroutines", "peer", "pairs/s", "min–max", "to redsync", "p50", "p99"}, []string{"16"}},
+		[]string{"goroutines", "peer", "pairs/s", "min–max", "to redsync", "p50", "p99"}, nil},
 	{"CPU per pair", plainly("Of the same runs: CPU of each server's process, and of the client's, with 128 goroutines."),
 		[]string{"nodes", "peer", "server", "client"}, []string{"16", "1024", "goroutines 1"}},
 	{"Distance", plainly("The same through proxies that delay each direction by half of the round trip. One lock takes at least one round trip. With 128 goroutines the proxies compete for the same cores."),
@@ -143,6 +143,7 @@ func summary(sections []section) *table {
 		t.add(row...)
 	}
 	rates("1", "1 caller")
+	rates("16", "16 callers")
 	rates("128", "128 callers")
 	rates("1024", "1024 callers")
 	spans("lock and unlock, p50, 1 caller", look{"Uncontended lock and unlock", "p50", map[string]string{"goroutines": "1"}})
