@@ -96,7 +96,7 @@
 // Options whose names begin with "With" are for New and Open, and hold for all calls. All other options can also be
 // given to a single call, as in Acquire(ctx, key, core.MaxWait(time.Second)). Those that matter most:
 //
-//	TTL                10s                  how long a key stays taken after its holder dies
+//	TTL                10s                  how long a key stays taken after its holder dies; at least 2.47s with the default clock window
 //	WithClockWindow    500ms                how much clocks may differ; 2.2 times this (1.1s) is taken off the time that a lease is valid
 //	WithMaxTTL         the TTL              the longest TTL in use; a quarantine lasts that long, plus the replica lag
 //	MaxWait            until ctx ends       how long to wait for a key; a wait also ends when no quorum has been reachable for a TTL

@@ -69,6 +69,10 @@ func WithLogger(l *slog.Logger) Option {
 
 // TTL sets how long a lease lasts on the nodes without renewal, and so how long a key stays taken after its holder
 // dies. It must not exceed [WithMaxTTL]. A lease is renewed every third of it. The default is 10s.
+//
+// A lease that is not renewed ends before its TTL does, because clocks may differ: after 7.7s of 10s, 3.3s of 5s and
+// 1.5s of 3s, with the default of [WithClockWindow]. So a short TTL loses leases in short outages. The shortest is 2.47s
+// with that default; a smaller window allows a shorter one.
 func TTL(d time.Duration) CallOption {
 	return callOption(func(c *options) { c.ttl = d })
 }
