@@ -3,6 +3,7 @@ package grpc
 
 import (
 	"context"
+	"log/slog"
 	"time"
 
 	"google.golang.org/grpc"
@@ -26,19 +27,24 @@ func oneCallPerOrder(locker *core.Locker) grpc.UnaryServerInterceptor {
 			return err
 		}, core.MaxWait(5*time.Second))
 		if err != nil {
-			return nil, withCode(err)
+			return nil, withCode(ctx, err)
 		}
 		return resp, nil
 	}
 }
 
-// withCode gives a code to the errors of lockkit, which would be Unknown to the client. Other errors stay as they are.
-func withCode(err error) error {
+// withCode gives a code to the errors of lockkit, which would be Unknown to the client. Their text has addresses and keys, so
+// it is logged, and the client gets another one. Other errors stay as they are.
+func withCode(ctx context.Context, err error) error {
 	switch core.ClassOf(err) {
 	case core.ClassHeld:
-		return status.Error(codes.Aborted, err.Error())
-	case core.ClassUnavailable, core.ClassClosed, core.ClassLost:
-		return status.Error(codes.Unavailable, err.Error())
+		return status.Error(codes.Aborted, "another call for this order is running")
+	case core.ClassLost:
+		slog.ErrorContext(ctx, "a call has lost its lock", "err", err)
+		return status.Error(codes.Unavailable, "the call may have taken effect")
+	case core.ClassUnavailable, core.ClassClosed:
+		slog.ErrorContext(ctx, "a call got no lock", "err", err)
+		return status.Error(codes.Unavailable, "nothing was done")
 	}
 	return err
 }
