@@ -159,6 +159,15 @@ func (n *Node) end(b *breaker, now clock.Instant, err error) {
 	}
 }
 
+// returnProbe lets the next request pass as a probe. The last one that could have been the probe was not sent, because
+// its round had ended: where two of three nodes are not asked, no round waits for the third. If such requests used up
+// the probes, a node that is well again would not be asked until probes of two nodes were due at the same time.
+func (n *Node) returnProbe(b *breaker) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	b.probeAt = 0
+}
+
 // noAnswerError returns the error of a request to the server with the given name that was not answered in time.
 func (n *Node) noAnswerError(name string) error {
 	n.mu.Lock()
