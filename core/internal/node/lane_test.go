@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core/internal/clock"
+	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/internal/callback"
@@ -276,6 +277,47 @@ func TestNotEveryRequestBoards(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A server in trouble gets one probe per timeout. A request that was dropped because its attempt had ended is no probe:
+// the next request passes. One that was too old has waited behind others, so it counts.
+func TestDroppedRequestIsNoProbe(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		meanwhile func(r *Round, a *mayEnd)
+		passes    bool
+	}{
+		{"its attempt has ended", func(_ *Round, a *mayEnd) { a.ended = true }, true},
+		{"it is too old", func(r *Round, _ *mayEnd) { time.Sleep(r.Timeout/2 + 1) }, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g := newGroup(testutil.NewNodes(t, 1)[0])
+				defer g.end()
+				n, b := g.Nodes[0], g.Buckets[0]
+				for range MaxFailures {
+					n.end(n.mustAdmit(t, g.Clock.Now(), b.tagName), g.Clock.Now(), coretest.ErrRefused)
+				}
+
+				var r Round
+				a := &mayEnd{}
+				r.Init(b, wire.OpAcquire, time.Second, a, func(*Round) bool { return false })
+				r.Begin(t.Context(), 1)
+				q, ok := r.admit(0)
+				if !ok {
+					t.Fatal("the probe does not pass")
+				}
+				c.meanwhile(&r, a)
+				f := &batch{lane: b.lanes[0], requests: []request{q}}
+				f.filter(g.Clock.Now())
+
+				_, err := n.begin(g.Clock.Now(), time.Second, false, b.tagName)
+				if passes := err == nil; passes != c.passes {
+					t.Errorf("the next request: %v", err)
+				}
+			})
+		})
 	}
 }
 
