@@ -17,7 +17,6 @@ import (
 
 // One Middleware serves any number of routes: the route is a part of the key.
 func Example() {
-	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
 	node := testutil.StartNode()
 	defer node.Close()
@@ -49,7 +48,6 @@ func Example() {
 
 // The first request with an Idempotency-Key runs. A repetition gets its response.
 func ExampleWithIdempotency() {
-	gin.SetMode(gin.ReleaseMode)
 	ctx := context.Background()
 	node := testutil.StartNode()
 	defer node.Close()
