@@ -70,7 +70,7 @@ func (g *gathering) gather(ctx context.Context) (complete *Leases, lost bool, er
 	set := newLeases(g.p, g.parent)
 	defer func() {
 		if complete == nil { // also if the caller's context panics
-			set.cancelContext()
+			g.p.cancelContext(set.cancel, ErrReleased)
 			releaseTogether(ctx, set.leases, 0)
 		}
 	}()

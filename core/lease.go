@@ -51,7 +51,7 @@ func (lease *Lease) start(t *quorum.Tally, sent clock.Instant) bool {
 	}
 	held := lease.register(t, sent)
 	if !held && isAlone {
-		lease.cancelContext(ErrClosed)
+		lease.attempt.p.cancelContext(lease.cancel, ErrClosed)
 	}
 	return held
 }
@@ -339,15 +339,15 @@ func (lease *Lease) cancelAttempt(cause error) {
 	lease.attempt.phase = attemptOver
 	lease.endNow()
 	if lease.cancel != nil { // nil: the lease was never held
-		lease.cancelContext(cause)
+		lease.attempt.p.cancelContext(lease.cancel, cause)
 	}
 }
 
-// cancelContext ends the lease's context. To remove the context from the one given to Acquire, package context calls
-// methods of that one, which may be code of the application. If they panic, that is logged, and the lease ends all the
-// same.
-func (lease *Lease) cancelContext(cause error) {
-	callback.Call(lease.attempt.p.Logger, "the context given to Acquire", func() { lease.cancel(cause) })
+// cancelContext ends the context of a lease or of a set of leases. To remove it from the context that the caller gave,
+// package context calls methods of that one, which may be code of the application. If they panic, that is logged, and
+// the lease ends all the same.
+func (p *policy) cancelContext(cancel context.CancelCauseFunc, cause error) {
+	callback.Call(p.Logger, "the context given to Acquire", func() { cancel(cause) })
 }
 
 // observeEnd reports to the observer that the holder has ended the lease. The observer may end the goroutine, so the

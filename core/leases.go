@@ -9,8 +9,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/lockkit/lockkit/internal/callback"
 )
 
 // Leases are the leases on all keys of one call of AcquireAll. They have one context, which ends as soon as any of them
@@ -34,11 +32,6 @@ func newLeases(p *policy, parent context.Context) *Leases {
 	s := &Leases{p: p, parent: parent}
 	s.shared, s.cancel = context.WithCancelCause(parent)
 	return s
-}
-
-// cancelContext ends the context of all leases, as [Lease.cancelContext] does.
-func (s *Leases) cancelContext() {
-	callback.Call(s.p.Logger, "the context given to AcquireAll", func() { s.cancel(ErrReleased) })
 }
 
 // innermost returns the context under which the next lease of the set runs, as far as its values are concerned: that of
@@ -133,7 +126,7 @@ func (s *Leases) valid() bool { return s != nil && s.p != nil }
 func (s *Leases) release(ctx context.Context, cooldown time.Duration) []error {
 	// Err reads the clocks, so that a lease whose time is over ends as lost before the set ends as released.
 	s.ctx.Err()
-	s.cancelContext()
+	s.p.cancelContext(s.cancel, ErrReleased)
 
 	// The observer learns of the end of the hold before it learns of the release.
 	lostBefore := s.hasLostLease()

@@ -59,15 +59,15 @@ func (r *Round) isStale(now clock.Instant) bool {
 func (r *Round) reject(n *Node, b *breaker, now clock.Instant) {
 	v := quorum.NewVote(wire.CircuitOpen, goredis.ErrOverloaded)
 	n.end(b, 0, v.Err)
-	if !r.AskTroubled && !r.isStale(now) {
-		n.returnProbe(b)
-	}
 	r.addVote(n.Index, v)
 
 	// A request that is not stale is rejected because its attempt or lease has ended, or because the node was already
 	// counted. Neither is news for the observer.
-	if r.isStale(now) {
+	switch {
+	case r.isStale(now):
 		r.observeReply(n, &v)
+	case !r.AskTroubled:
+		n.returnProbe(b)
 	}
 }
 
