@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// checkAPI compares docs/api with that of the last version before this one, if there is one.
+// checkAPI compares docs/api with the last earlier version's, if there is one.
 func (r *release) checkAPI(ctx context.Context) error {
 	tags, err := r.git(ctx, "tag", "--merged", r.commit)
 	if err != nil {
@@ -22,6 +22,7 @@ func (r *release) checkAPI(ctx context.Context) error {
 		return nil
 	}
 
+	// Both versions are read from git, so the working tree does not matter.
 	before, err := r.declarations(ctx, "refs/tags/"+last.String())
 	if err != nil {
 		return err
@@ -42,7 +43,7 @@ func (r *release) checkAPI(ctx context.Context) error {
 	return judgeAPI(r.version, last, removed)
 }
 
-// judgeAPI returns an error if the version may not lack what was removed since the last.
+// judgeAPI returns an error if lines were removed since the last version, and this version may not remove any.
 func judgeAPI(v, last version, removed []string) error {
 	if len(removed) == 0 || v.mayBreak(last) {
 		return nil

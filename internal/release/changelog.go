@@ -48,11 +48,12 @@ func parts(changelog string) (all []part) {
 
 var dated = regexp.MustCompile(`^ - \d{4}-\d{2}-\d{2}$`)
 
-// judgeChangelog returns what is left to do in the changelog before the version is tagged, or an error if it lacks the
-// version. In the changelog of a tag nothing may be left.
+// judgeChangelog returns the changes that the changelog needs before the version is tagged, or an error if it lacks the
+// version. The changelog at a tag may need none.
 func judgeChangelog(changelog string, v version, tagged bool) (toDo []string, err error) {
 	var entries int
 	found := false
+
 	for _, p := range parts(changelog) {
 		rest, named := strings.CutPrefix(p.heading, v.String())
 		switch {

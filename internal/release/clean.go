@@ -8,16 +8,16 @@ import (
 	"strings"
 )
 
-// clean returns the environment of a user who has nothing: the home directory is new, and so is the module cache, unless
-// a step has filled it. Builds are cached where they always are.
+// clean returns the environment of a new user: the home directory is empty, and so is the module cache, unless a step
+// has filled it. The build cache is the machine's.
 //
-// The module comes from maker. Other modules come from the machine's module cache, as far as it has them, and else from
-// where the go command finds modules on this machine.
+// The module comes from maker. Other modules come from the machine's module cache, or else from the machine's proxy.
 func (r *release) clean(ctx context.Context, moduleCache string) (env []string, err error) {
 	answer, err := output(ctx, r.repository, nil, "go", "env", "-json", "GOCACHE", "GOMODCACHE", "GOPROXY", "GOSUMDB")
 	if err != nil {
 		return nil, err
 	}
+
 	machine := map[string]string{}
 	err = json.Unmarshal([]byte(answer), &machine)
 	if err != nil {
@@ -43,8 +43,8 @@ func (r *release) clean(ctx context.Context, moduleCache string) (env []string, 
 		"GOSUMDB=" + machine["GOSUMDB"],
 		"GOPRIVATE=",
 		"GONOPROXY=",
-		"GONOSUMDB=" + r.module, // nobody has seen this tag
-		// A cache that can be removed, and builds that do not depend on where it was.
+		"GONOSUMDB=" + r.module, // the checksum database does not have it
+		// The module cache can be removed, and its place does not change builds.
 		"GOFLAGS=-mod=mod -modcacherw -trimpath -buildvcs=false",
 	}, nil
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// choose finds the commit: that of the tag, or else that of the working tree, which must be clean.
+// choose finds the commit: the tag's, or else the working tree's, which must be clean.
 func (r *release) choose(ctx context.Context) error {
 	path, err := output(ctx, r.repository, nil, "go", "list", "-m")
 	if err != nil {
@@ -20,6 +20,7 @@ func (r *release) choose(ctx context.Context) error {
 	}
 	r.tagged = tags != ""
 
+	// Without a tag, the commit must have everything that the working tree has.
 	revision := "HEAD"
 	if r.tagged {
 		revision = "refs/tags/" + r.version.String()

@@ -21,6 +21,7 @@ func (r *release) publish(ctx context.Context) (files string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	_, err = r.git(ctx, "--git-dir", origin, "tag", "--force", r.version.String(), r.commit)
 	if err != nil {
 		return "", err
@@ -38,6 +39,7 @@ func (r *release) publish(ctx context.Context) (files string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	env = append(env, "GIT_CONFIG_GLOBAL="+config, "GOPROXY=direct")
 	answer, err := output(ctx, r.work, env, "go", "mod", "download", "-json", r.module+"@"+r.version.String())
 	if err != nil {
@@ -49,6 +51,7 @@ func (r *release) publish(ctx context.Context) (files string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	size, err := os.Stat(made.Zip)
 	if err != nil {
 		return "", err
@@ -58,6 +61,7 @@ func (r *release) publish(ctx context.Context) (files string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	r.say("module: %s %s is %s to download", r.module, r.version, megabytes(size.Size()))
 	return made.Dir, nil
 }
@@ -91,7 +95,7 @@ func (r *release) checkComplete(ctx context.Context, files string) error {
 	return nil
 }
 
-// missingFiles returns the files of a tree, except for those of nested modules, that the module lacks.
+// missingFiles returns the files of a tree that the module lacks, except for files of nested modules.
 func missingFiles(tree []string, inModule map[string]bool) (missing []string) {
 	nested := nestedModules(tree)
 	for _, name := range tree {

@@ -15,6 +15,7 @@ func (r *release) buildNested(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = output(ctx, clone, nil, "git", "checkout", "--quiet", r.commit)
 	if err != nil {
 		return err
@@ -24,6 +25,7 @@ func (r *release) buildNested(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	env, err := r.clean(ctx, filepath.Join(r.work, "nested"))
 	if err != nil {
 		return err
@@ -40,6 +42,7 @@ func (r *release) buildNested(ctx context.Context) error {
 			continue
 		}
 
+		// Without replace, the go command takes the module from the proxy.
 		edit := []string{"mod", "edit", "-dropreplace", r.module, "-require", r.module + "@" + r.version.String()}
 		for _, args := range [][]string{edit, {"build", "./..."}, {"vet", "./..."}} {
 			_, err = output(ctx, dir, env, "go", args...)

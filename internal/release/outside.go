@@ -24,9 +24,9 @@ type user struct {
 	env      []string
 	cache    string   // its module cache
 	graph    []string // go list -m all, without the user's module itself
-	linked   []string // those of the graph of which the program has code
+	linked   []string // modules of the graph that the program has code of
 	requires int      // the modules that the user's go.mod names
-	loaded   int      // the modules whose code was downloaded
+	loaded   int      // the modules of which code was downloaded
 	bytes    int64    // their size
 }
 
@@ -36,10 +36,12 @@ func (r *release) useOutside(ctx context.Context, files string) error {
 	if err != nil {
 		return err
 	}
+
 	core, err := r.build(ctx, "core", string(program))
 	if err != nil {
 		return err
 	}
+
 	r.say("%s", core)
 	for _, module := range core.graph {
 		mark := " "
@@ -70,8 +72,8 @@ func (r *release) useOutside(ctx context.Context, files string) error {
 	return nil
 }
 
-// build makes a module with a program, as somebody does who needs a package: go mod init, go get, go build. Nothing was
-// downloaded before.
+// build makes a module with a program, as a user of a package does: go mod init, go get, go build. Nothing was downloaded
+// before.
 func (r *release) build(ctx context.Context, pkg, program string) (*user, error) {
 	name := strings.ReplaceAll(pkg, "/", "-")
 	u := &user{pkg: pkg, dir: filepath.Join(r.work, "outside", name), cache: filepath.Join(r.work, "cache-"+name)}
@@ -88,6 +90,7 @@ func (r *release) build(ctx context.Context, pkg, program string) (*user, error)
 	if err != nil {
 		return nil, err
 	}
+
 	for _, args := range [][]string{
 		{"mod", "init", "example.com/outside"},
 		{"get", r.module + "/" + pkg + "@" + r.version.String()},
@@ -101,7 +104,7 @@ func (r *release) build(ctx context.Context, pkg, program string) (*user, error)
 	return u, u.measure(ctx)
 }
 
-// measure finds out what the program costs its user. What was downloaded comes first: go list loads more.
+// measure counts the modules of the program. Downloads are counted first, because go list adds to them.
 func (u *user) measure(ctx context.Context) error {
 	loaded := os.DirFS(filepath.Join(u.cache, "cache", "download"))
 	err := fs.WalkDir(loaded, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -136,6 +139,7 @@ func (u *user) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	u.linked = linkedModules(linked)
 	if len(u.linked) == 0 {
 		return errors.New("the program links no module: " + linked)
@@ -159,7 +163,7 @@ func (u *user) String() string {
 		u.pkg, len(u.graph), u.requires, u.loaded, megabytes(u.bytes), len(u.linked))
 }
 
-// runProgram runs the README's program twice on a Redis of its own: it pays once.
+// runProgram runs the README's program twice on a new Redis: it pays once.
 func (r *release) runProgram(ctx context.Context, u *user) error {
 	redis, err := testutil.StartServer(r.work)
 	if err != nil {
