@@ -100,3 +100,24 @@ func TestShown(t *testing.T) {
 		}
 	}
 }
+
+// The code for robfig/cron is in a recipe, whose test runs in each `make test`, and in examples/hosts, which has processes
+// and is a module of its own. Both are the same.
+func TestRobfigHasOneCode(t *testing.T) {
+	t.Parallel()
+	body := func(file string) string {
+		content, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, found := strings.Cut(string(content), "\tvar job *cronlock.Job\n")
+		if !found {
+			t.Fatalf("%s has no variable job", file)
+		}
+		return after
+	}
+	recipe, host := body("../../examples/recipes/robfig.go"), body("../../examples/hosts/robfig/lock.go")
+	if recipe != host {
+		t.Errorf("the recipe has\n%s\nand examples/hosts has\n%s", recipe, host)
+	}
+}

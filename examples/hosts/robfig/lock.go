@@ -21,8 +21,7 @@ func addJob(
 	added := make(chan struct{})
 	tick := func() {
 		<-added // the service may ask before Add has returned
-		err := job.RunDue(ctx)
-		if err != nil && !cronlock.IsExpected(err) {
+		if err := job.RunDue(ctx); err != nil && !cronlock.IsExpected(err) {
 			slog.ErrorContext(ctx, "job failed", "job", name, "err", err)
 		}
 	}
