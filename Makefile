@@ -231,19 +231,21 @@ newest: tools ## vet and all tests with the newest libraries, and vet of the oth
 		lowest=$$(libraries)
 		go get $$(sed 's/ .*/@latest/' <<< "$$lowest") 2>"$$copy/get.log" || { cat "$$copy/get.log" >&2; exit 1; }
 		go mod tidy
-		echo "==> newest: $$1, with these instead of the lowest"
+		echo "==> newest: the libraries of $$1, instead of the lowest"
 		join <(echo "$$lowest") <(libraries) | awk '{ print "  " $$1, $$3, ($$2 == $$3 ? "" : "(lowest: " $$2 ")") }'
 	}
-	update "vet and all tests"
+	update "this module"
 	go vet ./...
-	$(WITH_TOOLS) LOCKKIT_LIBRARIES=newest GOGC=400 go test -vet=off -shuffle=on -timeout 15m ./...
 	for module in $(NESTED); do
 		(cd "$$module"
 		go mod edit -dropreplace golang.org/x/sys -dropreplace github.com/ugorji/go/codec # what is newest needs newer ones
 		go mod tidy
-		update "vet of $$module"
+		update "$$module"
 		go vet ./...)
 	done
+	# The tests come last, because those of the examples run programs of other modules.
+	echo "==> newest: all tests of this module"
+	$(WITH_TOOLS) LOCKKIT_LIBRARIES=newest GOGC=400 go test -vet=off -shuffle=on -timeout 15m ./...
 
 .PHONY: vuln
 vuln: ## known vulnerabilities in what the code calls, by govulncheck; skipped without the database, unless VULN=required
