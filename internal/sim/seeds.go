@@ -34,7 +34,8 @@ func (c Counts) String() string {
 }
 
 const (
-	minSeedsToReach = 100 // that many seeds must reach all of mustReach
+	minSeedsToReach = 100 // a run of that many seeds must reach all of mustReach
+	moreToReach     = 10  // it may take that many times its seeds to do so
 	maxFailures     = 3   // that many failures end a simulation
 )
 
@@ -42,7 +43,10 @@ const (
 // -sim.seeds seeds, and continues until -sim.for has passed. If one trial takes as long as asLongAs usual ones, pass
 // that number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up. If SEED=n is set in the environment, it runs
 // only that seed, in the test itself. Trials must not call t.Parallel, and count the events that they reach in reached.
-// If a hundred seeds or more never reach an event of mustReach, the test fails.
+//
+// A run of a hundred seeds or more must reach each event of mustReach. If one is missing at the end, Seeds runs more
+// seeds until it is reached, because the order of goroutines may keep a rare event out of any hundred seeds. If ten times
+// as many seeds do not reach it either, the test fails.
 func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing.T, seed uint64, reached Counts)) {
 	t.Helper()
 	if s := os.Getenv("SEED"); s != "" {
@@ -57,17 +61,17 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 	}
 
 	r := &seedRun{trial: trial, total: Counts{}}
-	r.runAll(t, asLongAs)
-	t.Logf("%d seeds: %v", r.ran, r.total)
+	began := time.Now()
+	r.runWhile(t, func() bool { return r.begun*asLongAs < *seeds || time.Since(began) < *span })
 
-	if r.ran < minSeedsToReach {
-		return
+	var missing []string
+	if r.begun >= minSeedsToReach {
+		missing = r.lookFor(t, mustReach)
 	}
 
-	for _, event := range mustReach {
-		if r.total[event] == 0 {
-			t.Errorf("the simulation has gone blind: no %s", event)
-		}
+	t.Logf("%d seeds: %v", r.begun, r.total)
+	for _, event := range missing {
+		t.Errorf("the simulation has gone blind: no %s", event)
 	}
 }
 
@@ -87,15 +91,16 @@ func CollectLess(t *testing.T) {
 // A seedRun runs the seeds of one test.
 type seedRun struct {
 	trial func(t *testing.T, seed uint64, reached Counts)
+	begun int // seeds that were handed out
 
 	mu     sync.Mutex // guards the fields below
 	total  Counts
-	ran    int
 	failed int
 }
 
-// runAll hands out seeds to the workers, and waits for them.
-func (r *seedRun) runAll(t *testing.T, asLongAs int) {
+// runWhile hands out the next seeds to the workers as long as more reports true, and waits for the workers. It stops
+// early if too many seeds have failed.
+func (r *seedRun) runWhile(t *testing.T, more func() bool) {
 	next := make(chan uint64)
 	var workers sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -106,12 +111,9 @@ func (r *seedRun) runAll(t *testing.T, asLongAs int) {
 		})
 	}
 
-	began := time.Now()
-	for n := 0; n*asLongAs < *seeds || time.Since(began) < *span; n++ {
-		if r.hasFailed() {
-			break
-		}
-		next <- *from + uint64(n)
+	for !r.hasFailed() && more() {
+		next <- *from + uint64(r.begun)
+		r.begun++
 	}
 
 	close(next)
@@ -134,7 +136,6 @@ func (r *seedRun) runSeed(t *testing.T, seed uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	r.ran++
 	if !passed {
 		r.failed++
 	}
@@ -142,6 +143,26 @@ func (r *seedRun) runSeed(t *testing.T, seed uint64) {
 	for event, n := range reached {
 		r.total[event] += n
 	}
+}
+
+// lookFor runs more seeds while some events are missing, up to moreToReach times those begun. It returns the events that
+// are missing then.
+func (r *seedRun) lookFor(t *testing.T, events []string) (missing []string) {
+	most := r.begun * moreToReach
+	r.runWhile(t, func() bool { return r.begun < most && r.missing(events) != nil })
+	return r.missing(events)
+}
+
+// missing returns those of the events that no seed has reached yet.
+func (r *seedRun) missing(events []string) (missing []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, event := range events {
+		if r.total[event] == 0 {
+			missing = append(missing, event)
+		}
+	}
+	return missing
 }
 
 // hasFailed reports whether maxFailures seeds have failed, so that no more are run.

@@ -82,3 +82,29 @@ func TestExclusion(t *testing.T) {
 		t.Error(trial.violations)
 	}
 }
+
+// A rare event may be missing in the first seeds. More seeds are run until it is reached, but not without end.
+func TestRareEventsGetMoreSeeds(t *testing.T) {
+	trial := func(_ *testing.T, seed uint64, reached Counts) {
+		reached["each"]++
+		if seed == *from+170 {
+			reached["rare"]++
+		}
+	}
+	run := func(events ...string) (missing []string, ran int) {
+		r := &seedRun{trial: trial, total: Counts{}}
+		r.runWhile(t, func() bool { return r.begun < 100 })
+		missing = r.lookFor(t, events)
+		return missing, r.total["each"]
+	}
+
+	if missing, ran := run("each"); missing != nil || ran != 100 {
+		t.Errorf("missing %v after %d seeds", missing, ran)
+	}
+	if missing, ran := run("each", "rare"); missing != nil || ran < 171 || ran == 1000 {
+		t.Errorf("missing %v after %d seeds", missing, ran)
+	}
+	if missing, ran := run("rare", "never"); !slices.Equal(missing, []string{"never"}) || ran != 1000 {
+		t.Errorf("missing %v after %d seeds", missing, ran)
+	}
+}
