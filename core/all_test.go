@@ -17,6 +17,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/clock"
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -718,6 +719,7 @@ func (c *panickingOnce) Deadline() (time.Time, bool) { c.count(); return c.Conte
 // Wherever the caller's context panics while keys are acquired, no turn stays taken: a key without a turn would never be
 // granted in this process again. The nodes free the keys within a TTL.
 func TestPanicAnywhereInAnAcquisition(t *testing.T) {
+	race.SkipSweep(t)
 	acquires := map[string]func(p *process, ctx context.Context) error{
 		"a lock": func(p *process, ctx context.Context) error {
 			_, err := p.Acquire(ctx, "b")

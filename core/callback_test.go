@@ -16,6 +16,7 @@ import (
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/internal/logbook"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // These tests make user code misbehave in every way, at every place where it is called. It may spoil its own call, but
@@ -101,6 +102,7 @@ func (h faultyHandler) Handle(context.Context, slog.Record) error {
 }
 
 func TestCallbackMisbehaves(t *testing.T) {
+	race.SkipSweep(t)
 	for where, at := range callbackSites() {
 		for how, misbehave := range misbehaviours {
 			bubbleNamed(t, where+" "+how, 3, func(t *testing.T, w *world) {

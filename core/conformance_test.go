@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -30,6 +31,7 @@ var conformance = slices.Concat(conformanceAcquire, conformanceGuard, conformanc
 
 func TestConformanceEmbedded(t *testing.T) {
 	t.Parallel()
+	race.SkipSweep(t)
 	for _, c := range conformance {
 		for _, way := range []delivery{alone, twice, inBatch} {
 			if way == twice && c.single {

@@ -60,6 +60,7 @@ func wantState(t *testing.T, s KeyState, lease *Lease, want *Record, verdicts ..
 
 // Inspect shows a key that is free, held, waited for, handed over, released and completed.
 func TestInspect(t *testing.T) {
+	race.SkipSweep(t)
 	onNodes(t, []int{1, 3, 5}, func(t *testing.T, w *world) {
 		p, other := w.process(Retention(time.Hour)), w.process()
 		all := func(v Verdict) []Verdict { return slices.Repeat([]Verdict{v}, len(w.nodes)) }

@@ -14,6 +14,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/node"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 const crowd = 1100
@@ -177,6 +178,7 @@ func TestCloseWaitsWhileNodesAnswer(t *testing.T) {
 
 // Requests that end leases do not pile up for a node that hangs. They are dropped when the leases have run out.
 func TestEndsForANodeThatHangs(t *testing.T) {
+	race.SkipSweep(t)
 	bubble(t, 3, func(t *testing.T, w *world) {
 		w.connections, w.heeds = 10, true
 		p := w.process()

@@ -121,6 +121,7 @@ func TestLookLastsAtMostATTL(t *testing.T) {
 // for a record is random, so one poll is sometimes enough. The test then tries again.
 func TestLooksGoOnWhereTheLastOneWas(t *testing.T) {
 	t.Parallel()
+	race.SkipSweep(t)
 	const most = 30
 	for range most {
 		ended := 0

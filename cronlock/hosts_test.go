@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -82,6 +83,7 @@ func TestClaimIsGivenBack(t *testing.T) {
 // A claim in which an observer panics leaves nothing behind: its poll slot and its lease are free, and Close does not
 // wait for it.
 func TestObserverPanicsInAClaim(t *testing.T) {
+	race.SkipSweep(t)
 	for name, kind := range map[string]core.OpKind{"acquire": core.OpAcquire, "hold": core.OpHold, "release": core.OpRelease} {
 		bubbleOf(t, name, 2*time.Minute, func(t *testing.T, w *world) {
 			var left atomic.Int32

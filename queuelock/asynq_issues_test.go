@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/queuelock"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
@@ -126,6 +127,7 @@ func backOff(call func(ctx context.Context) error) asynq.HandlerFunc {
 // again. queuelock looks after that, too. During an outage of the API, a task is dequeued about once a minute, however,
 // and two calls a minute find out whether the API is back. No retry is counted.
 func TestAsynq590OutageBehindASemaphore(t *testing.T) {
+	race.SkipSweep(t)
 	inBubble(t, func(f *fleet) {
 		const tasks, minutes = 40, 5
 		const outage = minutes * time.Minute

@@ -9,6 +9,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/queuelock"
 )
 
@@ -67,6 +68,7 @@ func (f *fleet) outage(away, handlerTakes time.Duration) (starts, retried int) {
 // A handler that runs when asynq's Redis goes away notices nothing, if Redis is back before asynq's own lease on the
 // task (30 s) has run out: the locks are on other nodes.
 func TestAsynqsRedisIsAwayFor15s(t *testing.T) {
+	race.SkipSweep(t)
 	inBubble(t, func(f *fleet) {
 		starts, retried := f.outage(15*time.Second, 20*time.Second)
 		if starts != 1 || retried != 0 {
@@ -77,6 +79,7 @@ func TestAsynqsRedisIsAwayFor15s(t *testing.T) {
 
 // A task that completes while asynq's Redis is away is on record, and does not run again however asynq delivers it.
 func TestTaskCompletesWhileAsynqsRedisIsAway(t *testing.T) {
+	race.SkipSweep(t)
 	inBubble(t, func(f *fleet) {
 		starts, retried := f.outage(3*time.Minute, 10*time.Second)
 		if starts != 1 || retried != 0 {
@@ -88,6 +91,7 @@ func TestTaskCompletesWhileAsynqsRedisIsAway(t *testing.T) {
 // A handler that needs longer than asynq's own lease (30 s) has its context ended by asynq, and its task is delivered
 // again, with a retry.
 func TestHandlerOutlastsAsynqsLease(t *testing.T) {
+	race.SkipSweep(t)
 	inBubble(t, func(f *fleet) {
 		starts, retried := f.outage(time.Minute, 40*time.Second)
 		if starts != 2 || retried != 1 {

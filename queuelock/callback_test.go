@@ -80,6 +80,7 @@ func TestCallbackMisbehaves(t *testing.T) {
 
 // The same rule for panics alone. This test also runs under the race detector.
 func TestCallbackPanics(t *testing.T) {
+	race.SkipSweep(t)
 	for where, at := range callbackSites() {
 		bubbleOf(t, where, func(t *testing.T, r *rig) { r.misbehaves(at, misbehaviours["panics"]) })
 	}

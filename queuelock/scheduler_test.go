@@ -16,6 +16,7 @@ const half = 30 * time.Second
 // Three replicas with different clocks enqueue each tick once, and two servers process it once. A tick is enqueued when
 // the fastest clock shows its time.
 func TestSchedulersEnqueueOnce(t *testing.T) {
+	race.SkipSweep(t)
 	for _, offs := range [][]time.Duration{{350 * time.Millisecond, -350 * time.Millisecond, 5 * time.Second}, {0, 45 * time.Second, -45 * time.Second}} {
 		bubbleOf(t, fmt.Sprint(offs), func(t *testing.T, r *rig) {
 			for range 2 {

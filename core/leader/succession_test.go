@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -120,6 +121,7 @@ func (w *world) requests(over time.Duration) float64 {
 // A leader sends only the renewals of its lease and the requests of the restart guard. A follower sends only a few
 // requests.
 func TestRequests(t *testing.T) {
+	race.SkipSweep(t)
 	for followers, most := range map[int]float64{0: 0.6, 10: 16} {
 		t.Run(fmt.Sprintf("%d followers", followers), func(t *testing.T) {
 			bubble(t, 3, func(w *world) {

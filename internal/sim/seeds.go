@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 var (
@@ -41,7 +43,8 @@ const (
 
 // Seeds runs trial for the seeds that the flags choose, each in a subtest of its own, with a worker per CPU. It runs
 // -sim.seeds seeds, and continues until -sim.for has passed. If one trial takes as long as asLongAs usual ones, pass
-// that number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up. If SEED=n is set in the environment, it runs
+// that number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up, and such trials are left out as sweeps are (see
+// [race.SkipSweep]). If SEED=n is set in the environment, it runs
 // only that seed, in the test itself. Trials must not call t.Parallel, and count the events that they reach in reached.
 //
 // A run of a hundred seeds or more must reach each event of mustReach. If one is missing at the end, Seeds runs more
@@ -49,6 +52,10 @@ const (
 // as many seeds do not reach it either, the test fails.
 func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing.T, seed uint64, reached Counts)) {
 	t.Helper()
+	if asLongAs > 1 {
+		race.SkipSweep(t)
+	}
+
 	if s := os.Getenv("SEED"); s != "" {
 		seed, err := strconv.ParseUint(s, 10, 64)
 		if err != nil {

@@ -25,6 +25,7 @@ import (
 // The costs of an observer: series and allocations.
 
 func TestSeriesDoNotGrowWithKeys(t *testing.T) {
+	race.SkipSweep(t)
 	bubble(t, 1, func(t *testing.T, w *world) {
 		locks := w.locks(w.observer())
 		lock := func(i int) {
