@@ -3,6 +3,7 @@ package minimal
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -281,6 +282,41 @@ func nodes(t *testing.T) (env string) {
 	return "LOCKKIT_NODES=" + strings.Join(ns.URLs(), ",")
 }
 
+// programs is the directory of the programs that built has built.
+var programs string
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "lockkit-minimal")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	programs = dir
+	return m.Run()
+}
+
+// built has, by the name of an example, a function that builds it once, because several tests run it. It returns the path
+// of the program.
+var built = func() map[string]func() (exe string, err error) {
+	all := map[string]func() (string, error){}
+	for _, name := range examples {
+		all[name] = sync.OnceValues(func() (string, error) {
+			exe := filepath.Join(programs, name+".exe")
+			build := exec.Command("go", "build", "-ldflags=-w", "-o", exe, ".")
+			build.Dir = name // once is a module of its own
+			if out, err := build.CombinedOutput(); err != nil {
+				return "", fmt.Errorf("%w\n%s", err, out)
+			}
+			return exe, nil
+		})
+	}
+	return all
+}()
+
 // A program is an example that runs.
 type program struct {
 	cmd   *exec.Cmd
@@ -293,11 +329,9 @@ func start(t *testing.T, command string, env ...string) *program {
 	t.Helper()
 	args := strings.Fields(command)
 	name := args[0]
-	exe := filepath.Join(t.TempDir(), name+".exe")
-	build := exec.Command("go", "build", "-o", exe, ".")
-	build.Dir = name // once is a module of its own
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	exe, err := built[name]()
+	if err != nil {
+		t.Fatal(err)
 	}
 
 	p := &program{exec.Command(exe, args[1:]...), make(chan string, 100), make(chan error, 1)}

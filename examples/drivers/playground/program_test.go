@@ -20,7 +20,7 @@ var built = sync.OnceValues(func() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "playground")
-	build := exec.Command("go", "build", "-o", path, "./examples/playground")
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", path, "./examples/playground")
 	build.Dir = filepath.Join("..", "..", "..")
 	build.Stderr = os.Stderr
 	return path, build.Run()
