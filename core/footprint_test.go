@@ -12,6 +12,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/core/internal/slot"
+	"github.com/lockkit/lockkit/core/internal/wire"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -24,14 +26,18 @@ func TestFootprint(t *testing.T) {
 	}
 	const key = "queue/invoices/0af7651916cd43dd8448eb211c80319c" // 47 bytes
 	trace := strings.Repeat("x", 24)
+	holder := []Option{Note("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices")}
+	holds := func(key string) func(*Locker) { return func(l *Locker) { must(l.TryAcquire(t.Context(), key)) } }
 	for _, c := range []struct {
 		what string
 		opts []Option
 		do   func(l *Locker)
 	}{
-		{"a lock that is held", []Option{Note("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices")}, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
-		{"a lock that is held, without its holder (`Note(\"\")`)", []Option{Note("")}, func(l *Locker) { l.TryAcquire(t.Context(), key) }},
-		{"a lock that is held, with the holder's trace context", []Option{Note("billing-7f9c5d4b8d-x2x7k/1"), Name("invoices"), WithObserver((&bearer{says: trace}).observer())}, func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
+		{"a lock that is held", holder, holds(key)},
+		{"a lock that is held, with a key of 512 bytes, the longest", holder, holds(strings.Repeat("k", wire.MaxKey))},
+		{"a permit of a semaphore that is held (in slot 0, it is the lock of the key)", holder, holds(slot.Name(key, slot.Max-1))},
+		{"a lock that is held, without its holder (`Note(\"\")`)", []Option{Note("")}, holds(key)},
+		{"a lock that is held, with the holder's trace context", append(holder, WithObserver((&bearer{says: trace}).observer())), func(l *Locker) { l.TryAcquire(context.WithValue(t.Context(), opKey{}, OpAcquire), key) }},
 		{"a lock just released", nil, func(l *Locker) { lockAndUnlock(t, l, key) }},
 		{"a completion record, empty", nil, func(l *Locker) { complete(t, l, key, "") }},
 		{"a completion record with a result of 100 bytes", nil, func(l *Locker) { complete(t, l, key, strings.Repeat("r", 100)) }},

@@ -10,6 +10,7 @@ import (
 	"github.com/lockkit/lockkit/core/internal/coretest"
 	"github.com/lockkit/lockkit/core/internal/quorum"
 	"github.com/lockkit/lockkit/core/internal/wire"
+	"github.com/lockkit/lockkit/internal/logbook"
 )
 
 // Votes of nodes that have forgotten the longest lease do not count once one node reports it. The process asks again.
@@ -39,6 +40,67 @@ func TestGrantsBeforeTheLongestLeaseWasHeardOf(t *testing.T) {
 		w.everywhere(short, "k")
 		if asked := asked.Load(); asked != 1 {
 			t.Errorf("asked %d times, with the longest lease known", asked)
+		}
+	})
+}
+
+// While processes with TTLs of 10s and 5s run together, each by its own default of WithMaxTTL, they exclude each other. The
+// process with the shorter one is warned once, and a node that loses its memory does not vote for 10s. If the longer TTL is
+// the newer one, the older process is warned.
+func TestTwoTTLsRunTogether(t *testing.T) {
+	type row struct{ before, after time.Duration }
+	bubbles(t, 3, map[string]row{
+		"a shorter one is rolled out": {10 * time.Second, 5 * time.Second},
+		"a longer one is rolled out":  {5 * time.Second, 10 * time.Second},
+	}, func(t *testing.T, w *world, c row) {
+		var logs [2]logbook.Book
+		old := w.process(TTL(c.before), WithLogger(logs[0].Logger()))
+		w.everywhere(old, "another key")
+		young := w.stranger(TTL(c.after), WithLogger(logs[1].Logger()))
+		for _, pair := range [][2]*process{{old, young}, {young, old}} {
+			lease := w.acquire(pair[0], "k")
+			_, err := pair[1].TryAcquire(t.Context(), "k")
+			wantErr(t, err, ErrHeld)
+			w.release(lease)
+		}
+
+		const warning = "a process uses, or has used, a longer max TTL"
+		shorter, longer := 0, 1
+		if c.after < c.before {
+			shorter, longer = 1, 0
+		}
+		synctest.Wait()
+		logs[shorter].Want(t, 1, warning, "longest=10s", "own=5s")
+		logs[longer].Want(t, 0, warning)
+
+		w.nodes[0].Flush()
+		w.nodes[1].Flush()
+		err := []*process{old, young}[shorter].Ready(t.Context())
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "quarantined for another 10s")
+	})
+}
+
+// A node whose memory is younger than a max TTL that is rolled out stops voting until it is as old as that. Leases go on.
+func TestLongerMaxTTLSoonAfterARestart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		p := w.process()
+		for _, n := range w.nodes {
+			n.RestartEmpty()
+		}
+		wantErr(t, p.Ready(t.Context()), ErrUnavailable) // their memory begins
+		time.Sleep(20 * time.Second)
+		succeeds(t, p.Ready(t.Context()))
+
+		lease := w.acquire(p, "held")
+		raised := w.stranger(WithMaxTTL(time.Minute))
+		err := raised.Ready(t.Context())
+		wantErr(t, err, ErrUnavailable)
+		wantInError(t, err, "quarantined for another 40s")
+		time.Sleep(40 * time.Second)
+		wantValid(t, lease)
+		for _, either := range []*process{p, raised} {
+			w.release(w.acquire(either, "k"))
 		}
 	})
 }

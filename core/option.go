@@ -23,9 +23,9 @@ func WithMaxTTL(d time.Duration) Option {
 }
 
 // WithClockWindow sets how much the wall clocks of a node and this process may differ, request delay included. A node
-// outside of the window does not vote. A lease is trusted for 2.2 windows less than the TTL, so the window is at most
-// a quarter of the TTL, and a TTL below 2.5s needs a smaller one. It must be the same in all processes. If it is 0,
-// clocks are not checked. The default is 500ms.
+// outside of the window does not vote. A lease is trusted for 2.2 windows less than the TTL, and what is left must suffice
+// for a renewal: the default needs a TTL of at least 2.47s, a TTL of 1s a window of at most 188ms. It must be the same in
+// all processes. If it is 0, clocks are not checked. The default is 500ms.
 func WithClockWindow(d time.Duration) Option {
 	return option(func(c *policy) { c.Window = d })
 }

@@ -129,6 +129,41 @@ func TestNodeAwayAtTheStart(t *testing.T) {
 	}
 }
 
+// A process that runs does not notice that a node may evict keys from now on. No process can start any more, though a
+// quorum of nodes is fit. If one node evicts the lease, the next renewal brings it back. If a quorum does, another process
+// is granted the key beside the holder, which learns of it at its next renewal.
+func TestEvictionAfterTheStart(t *testing.T) {
+	bubble(t, 3, func(t *testing.T, w *world) {
+		var log logbook.Book
+		p, other := w.process(WithLogger(log.Logger())), w.process()
+		lease := w.acquire(p, "k")
+		w.nodes[2].SetEvictionPolicy("volatile-lru", 1<<20)
+		time.Sleep(time.Minute)
+		succeeds(t, p.Ready(t.Context()))
+		w.release(w.acquire(p, "another"))
+		log.Want(t, 0, "node")
+		_, err := New(testutil.Clients(w.nodes), quietly)
+		wantInError(t, err, "node 2 (", "maxmemory-policy is volatile-lru")
+
+		evict := func(node int) { w.nodes[node].Exec("DEL", lease.attempt.lock.Resource()) }
+		evict(2)
+		_, err = other.TryAcquire(t.Context(), "k")
+		wantErr(t, err, ErrHeld)
+		time.Sleep(4 * time.Second)
+		w.everywhere(p, "another")
+		wantValid(t, lease)
+
+		evict(1)
+		evict(2)
+		second := w.acquire(other, "k")
+		start := time.Now()
+		testutil.Receive(t, lease.Context().Done())
+		wantReason(t, lease.Lost(), LossTaken)
+		wantBetween(t, "two processes held the key", time.Since(start), 0, 4*time.Second)
+		wantValid(t, second)
+	})
+}
+
 // sameServerTwice makes a process whose nodes 0 and 1 are one server. The server is down while New checks the nodes.
 func (w *world) sameServerTwice() *process {
 	w.t.Helper()

@@ -1,7 +1,9 @@
 package core
 
 import (
+	"os"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -48,6 +50,44 @@ func TestDerivedDurations(t *testing.T) {
 	}
 	if got := tombstoneTTL(0, ms(1000), ms(10_000)); got != ms(40_000) {
 		t.Errorf("tombstone without a window lives %v, want 40s", got)
+	}
+}
+
+// The documents name the shortest TTL of a clock window, and the widest window of a TTL. New accepts them, and refuses
+// a window that is 1ms wider, and a TTL in the steps of its error (10ms) that is shorter.
+func TestShortestTTLOfAWindow(t *testing.T) {
+	t.Parallel()
+	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+	accepts := func(ttl, window time.Duration) bool {
+		_, err := newPolicy([]Option{TTL(ttl), WithClockWindow(window)}, 1)
+		return err == nil
+	}
+
+	for _, c := range []struct{ ttl, window time.Duration }{
+		{ms(1000), ms(188)},
+		{ms(5000), ms(1014)},
+		{ms(10_000), ms(2029)},
+	} {
+		if !accepts(c.ttl, c.window) {
+			t.Errorf("TTL %v with a window of %v is refused", c.ttl, c.window)
+		}
+		if accepts(c.ttl, c.window+ms(1)) {
+			t.Errorf("TTL %v with a window of %v is accepted", c.ttl, c.window+ms(1))
+		}
+	}
+	if !accepts(ms(2470), defaultWindow) || accepts(ms(2460), defaultWindow) {
+		t.Error("the shortest TTL with the default window is not 2.47s")
+	}
+
+	for file, says := range map[string]string{
+		"option.go":             "the default needs a TTL of at least 2.47s, a TTL of 1s a window of at most 188ms",
+		"doc.go":                "at least 2.47s with the default clock window",
+		"../docs/operations.md": "The shortest TTL is 2.47 s with the default clock window, and for 1 s the window is at most 188 ms",
+	} {
+		text := strings.Join(strings.Fields(strings.ReplaceAll(string(must(os.ReadFile(file))), "//", "")), " ")
+		if !strings.Contains(text, says) {
+			t.Errorf("%s does not say %q", file, says)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/semaphore"
 )
 
 // A tally counts the handlers of each key that run at the same time.
@@ -126,6 +127,50 @@ func TestCompletionWithConcurrency(t *testing.T) {
 		lease := must(p.locker.TryAcquire(t.Context(), core.Key("order", "1")))
 		must0(t, lease.Release(t.Context()))
 	})
+}
+
+// With WithConcurrency a key has at most 494 bytes, because the names of the slots are longer than the key. A task with a
+// longer key is not run, and none is lost: it is in asynq's archive, with an error that says why. core.Key hashes what has
+// more than 512 bytes, so ByPayloadField has short keys for it.
+func TestLongKeysWithConcurrency(t *testing.T) {
+	const bareField = len("5:order/") + len("512:")
+	for _, c := range []struct {
+		bytes int // of the key, before it is hashed
+		runs  bool
+	}{
+		{semaphore.MaxKey, true},
+		{semaphore.MaxKey + 1, false},
+		{512, false},
+		{513, true},
+	} {
+		bubbleOf(t, fmt.Sprint(c.bytes, " bytes"), func(t *testing.T, r *rig) {
+			runs := 0
+			p := r.serve(setup{opts: []Option{field("order"), WithConcurrency(2)}}, func(context.Context, *asynq.Task) error {
+				runs++
+				return nil
+			})
+			defer p.Shutdown()
+			payload := fmt.Appendf(nil, `{"order":%q}`, strings.Repeat("k", c.bytes-bareField))
+			info := r.enqueue(asynq.NewTask("task", payload), asynq.MaxRetry(0))
+			r.pass(10 * time.Second)
+
+			if c.runs {
+				if runs != 1 {
+					t.Errorf("ran %d times, and is %s", runs, r.state(info))
+				}
+				return
+			}
+
+			if events := r.count(EventNoKey); runs > 0 || events != 1 {
+				t.Errorf("%d runs, %d events", runs, events)
+			}
+			failed, err := r.inspector.GetTaskInfo("default", info.ID)
+			says := fmt.Sprintf("may have 494 bytes, so that the names of its slots have at most 512; this one has %d", c.bytes)
+			if err != nil || failed.State != asynq.TaskStateArchived || !strings.Contains(failed.LastErr, says) {
+				t.Errorf("%v, %+v", err, failed)
+			}
+		})
+	}
 }
 
 // A bad number is an error of New, or of the task.

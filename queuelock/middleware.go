@@ -113,8 +113,9 @@ type ConcurrencyFunc func(ctx context.Context, t *asynq.Task) (int, error)
 // one: at most two imports per customer, at most five calls to an API. It is a semaphore (package core/semaphore) on the
 // key, and its rules hold: a caller of core.Locker.Do on the key counts as one, and while servers with different k run, as
 // during a release, no more tasks run than the largest k. Redeliveries of a task still exclude each other, and its
-// completion is remembered as without the option. [Cooldown] keeps the slot of the task taken, not the key. The default
-// is 1.
+// completion is remembered as without the option. [Cooldown] keeps the slot of the task taken, not the key. A key has at
+// most 494 bytes ([semaphore.MaxKey]) instead of 512: a task with a longer one is not run, and counts as failed
+// ([EventNoKey]). The default is 1.
 func WithConcurrency(k int) Option {
 	return func(c *config) {
 		c.concurrency = func(context.Context, *asynq.Task) (int, error) { return k, nil }

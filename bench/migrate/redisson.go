@@ -21,7 +21,7 @@ func redissonAfter(ctx context.Context, locker *core.Locker) error {
 func redissonFencedAfter(ctx context.Context, locker *core.Locker, save func(ctx context.Context, token uint64) error) error {
 	return locker.Do(ctx, core.Key("invoice", "42"), func(ctx context.Context) error {
 		lease, _ := core.FromContext(ctx)
-		return save(ctx, lease.FencingToken()) // UPDATE … WHERE token <= $token
+		return save(ctx, lease.FencingToken()) // UPDATE invoice SET paid = true, fence = $1 WHERE id = $2 AND fence <= $1
 	})
 }
 

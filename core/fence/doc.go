@@ -123,7 +123,7 @@
 // # Databases
 //
 // PostgreSQL 12 and MariaDB 10.5 or later, on every isolation level. The tables of MariaDB must have InnoDB, which
-// the Store checks. MySQL 8 is untested, and lacks INSERT … RETURNING, which this dialect uses.
+// the Store checks. MySQL is not supported: it lacks INSERT … RETURNING, which this dialect uses.
 //
 // SQLite 3.35 or later: Check is a write, so a plain BEGIN takes the write lock there. If a transaction reads
 // before, SQLite may refuse its Check (SQLITE_BUSY): let transactions begin with the lock, by _txlock=immediate in

@@ -213,6 +213,17 @@ func TestProvisionAndReady(t *testing.T) {
 		if got := d.ctl("ready"); got.code != exitProblem || got.out != "" {
 			t.Errorf("%+v", got)
 		}
+		d.nodes[1].Up()
+
+		// A service would not start, although the other nodes are a quorum that votes.
+		time.Sleep(10 * time.Second) // node 0 is in quarantine
+		d.well("ready")
+		d.nodes[1].SetEvictionPolicy("volatile-lru", 1<<20)
+		got := d.ctl("ready")
+		if got.code != exitProblem || got.out != "" {
+			t.Errorf("%+v", got)
+		}
+		wantParts(t, got.err, "node 1 (", "maxmemory-policy is volatile-lru", "set it to noeviction")
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/internal/goredis"
 )
 
 // States of a key. They are values of the field state in JSON.
@@ -67,6 +68,39 @@ func (f *fleet) readWaiters(ctx context.Context, node int, key string) (waiters 
 	lock := pipe.Exists(ctx, f.keys.Resource(key))
 	_, _ = pipe.Exec(ctx) // the counts of a node that fails stay 0
 	return int(queue.Val()), queue.Val()+lock.Val() > 0
+}
+
+// readQueues sets the lengths of the queues of some keys, as far as the nodes tell.
+func (f *fleet) readQueues(ctx context.Context, states []*keyState) {
+	var readers sync.WaitGroup
+	for i := range f.clients {
+		readers.Go(func() {
+			for batch := range slices.Chunk(states, scanBatch) {
+				err := f.readQueuesOf(ctx, i, batch)
+				if !goredis.Answered(err) { // the next batch would only take another timeout
+					return
+				}
+			}
+		})
+	}
+	readers.Wait()
+}
+
+// readQueuesOf sets the lengths of the queues on one node. A length that the node does not tell stays 0.
+func (f *fleet) readQueuesOf(ctx context.Context, node int, states []*keyState) error {
+	pipe := f.clients[node].Pipeline()
+	lengths := map[*keyState]*redis.IntCmd{}
+	for _, s := range states {
+		if hasAnswered(&s.Nodes[node]) { // asking a silent node again would only take another timeout
+			lengths[s] = pipe.ZCard(ctx, f.keys.Waiters(s.Key))
+		}
+	}
+
+	_, err := pipe.Exec(ctx)
+	for s, length := range lengths {
+		s.Waiters[node] = int(length.Val())
+	}
+	return err
 }
 
 // newKeyState returns a keyState with State and Left set.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -55,7 +56,7 @@ type lockJSON struct {
 	LeftMS int64       `json:"left_ms,omitempty"`
 	Nodes  []int       `json:"nodes"` // nodes with the holder's lease; without a holder, nodes with any lease
 
-	Waiters int `json:"waiters,omitempty"` // in the output of show: waiting processes, which may wait for other slots, too
+	Waiters int `json:"waiters,omitempty"` // waiting processes; those that wait for a slot may wait for other slots, too
 }
 
 type nodeJSON struct {
@@ -94,9 +95,9 @@ func (a *app) listLocks(ctx context.Context, cmd *cli.Command, f *fleet) error {
 	return errors.Join(err, a.reportUnread(f, unread))
 }
 
-// newLockTable returns an empty table of locks; keyState.row makes its rows.
+// newLockTable returns an empty table of locks. keyState.row makes its rows.
 func newLockTable() table {
-	return table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES"}}
+	return table{head: []string{"KEY", "STATE", "HOLDER", "TOKEN", "HELD FOR", "LEFT", "NODES", "WAITING"}}
 }
 
 // maxLockBytes is the number of bytes of a lock that are read. They include everything but the result of its record.
@@ -107,7 +108,8 @@ func readLock(ctx context.Context, pipe redis.Pipeliner, name string) redis.Cmde
 	return pipe.GetRange(ctx, name, 0, maxLockBytes-1)
 }
 
-// readLeases returns the keys on which any node has a lease, sorted, and the errors of nodes that were not read.
+// readLeases returns the keys on which any node has a lease, sorted, with the lengths of their queues, and the errors of
+// nodes that were not read.
 func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, map[int]error) {
 	parse := inside.Stored.(func(string, time.Time) core.KeyOnNode)
 	combine := inside.Settled.(func([]core.KeyOnNode) core.KeyState)
@@ -145,6 +147,8 @@ func (f *fleet) readLeases(ctx context.Context, pattern string) ([]*keyState, ma
 		}
 		states = append(states, f.newKeyState(key, combine(nodes)))
 	}
+
+	f.readQueues(ctx, states)
 	return states, unread
 }
 
@@ -167,11 +171,11 @@ func (s *keyState) toLockJSON() lockJSON {
 		LeftMS: s.Left.Milliseconds(),
 		Nodes:  s.holderNodes(),
 
-		Waiters: s.maxWaiters(), // ls reads no queues
+		Waiters: s.maxWaiters(),
 	}
 }
 
-// row returns the cells of the key in the table of ls.
+// row returns the cells of the key in a table of newLockTable.
 func (s *keyState) row() []string {
 	holder, token, heldFor, left := "-", "-", "-", "-"
 
@@ -187,7 +191,7 @@ func (s *keyState) row() []string {
 	}
 
 	nodes := fmt.Sprintf("%d/%d", len(s.holderNodes()), len(s.Nodes))
-	return []string{lockName(s.Key), s.State, holder, token, heldFor, left, nodes}
+	return []string{lockName(s.Key), s.State, holder, token, heldFor, left, nodes, strconv.Itoa(s.maxWaiters())}
 }
 
 // reportUnread prints a warning for each node that was not read. It returns an error if there is such a node.

@@ -29,12 +29,14 @@ func TestLs(t *testing.T) {
 		d.acquire(l, "order:6")
 		d.exec(0, "DEL", "lockkit:{0}r:order:6")
 		d.exec(2, "DEL", "lockkit:{0}r:order:6")
+		d.waiting("order:2")
+		d.exec(1, "ZADD", "lockkit:{0}w:order:2", 2, "P lockkit:{0}c:another name") // which the other nodes do not know yet
 
 		wantText(t, d.well("ls", "order:*"), `
-KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  NODES
-order:1  held  web-1/7 (billing)  946684800000000  2s  8s  3/3
-order:2  held  web-1/7  946684800000000  2s  6s  3/3
-order:6  partial  -  -  -  -  1/3`)
+KEY  STATE  HOLDER  TOKEN  HELD FOR  LEFT  NODES  WAITING
+order:1  held  web-1/7 (billing)  946684800000000  2s  8s  3/3  0
+order:2  held  web-1/7  946684800000000  2s  6s  3/3  2
+order:6  partial  -  -  -  -  1/3  0`)
 		if out := d.well("ls"); !strings.Contains(out, "\nother ") || strings.Contains(out, "order:3") || strings.Contains(out, "order:5") {
 			t.Error(out)
 		}
@@ -43,7 +45,7 @@ order:6  partial  -  -  -  -  1/3`)
 		}
 
 		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
-		if len(got.Locks) != 4 || got.Locks[1].Key != "order:2" || got.Locks[1].Holder.Token == 0 || len(got.Locks[2].Nodes) != 1 || got.Silent != nil {
+		if len(got.Locks) != 4 || got.Locks[1].Key != "order:2" || got.Locks[1].Holder.Token == 0 || got.Locks[1].Waiters != 2 || got.Locks[0].Waiters != 0 || len(got.Locks[2].Nodes) != 1 || got.Silent != nil {
 			t.Errorf("%+v", got)
 		}
 		if none := d.well("ls", "x*", "-o", "json"); !strings.Contains(none, `"locks": []`) {
@@ -94,7 +96,8 @@ func TestLsWithoutTheRight(t *testing.T) {
 		d.holds("k")
 		const noRight = "NOPERM this user has no permissions to run the 'scan' command"
 		d.nodes[0].Refuse("SCAN", noRight)
-		if got := d.ctl("ls"); got.code != exitProblem || !strings.Contains(got.out, "2/3") || strings.Count(got.err, "rights of the operator") != 1 {
+		d.waiting("k")
+		if got := d.ctl("ls"); got.code != exitProblem || !strings.Contains(got.out, "2/3    1") || strings.Count(got.err, "rights of the operator") != 1 {
 			t.Errorf("%+v", got)
 		}
 		d.nodes[1].Refuse("SCAN", noRight)
@@ -157,6 +160,9 @@ func TestLsOfManyKeys(t *testing.T) {
 			}
 		}
 
+		last := fmt.Sprint("k-", keys-1)
+		d.waiting(last)
+
 		scans := d.nodes[0].Calls()["SCAN"]
 		var requests atomic.Int32
 		for _, n := range d.nodes {
@@ -171,6 +177,9 @@ func TestLsOfManyKeys(t *testing.T) {
 		got := decoded[lsJSON](t, d.well("ls", "-o", "json"))
 		if len(got.Locks) != keys || got.Locks[0].State != "held" || len(got.Locks[keys-1].Nodes) != 3 {
 			t.Fatalf("%d keys", len(got.Locks))
+		}
+		if k := got.Locks[keys-1]; k.Key != last || k.Waiters != 1 {
+			t.Errorf("%+v, want %s, for which a process waits", k, last)
 		}
 		if most := int32(len(d.nodes) * 2 * (keys/scanBatch + 2)); requests.Load() > most {
 			t.Errorf("%d requests, want %d at most", requests.Load(), most)

@@ -17,8 +17,10 @@ func (a *app) ready() *cli.Command {
 		Name:  "ready",
 		Usage: "whether a lock could be had now: exit status 0 or 1, for probes",
 		Description: "Asks each node whether it would grant a free key; of a Redis Cluster, each of its shards. " +
+			"A node that a service would refuse at its start, such as\n" +
+			"one that may evict keys or is a replica, is an error, also if the others are a quorum. " +
 			"For scripts that wait for nodes to come up. As the liveness\n" +
-			"probe of a service it does harm: restarts mend no node.",
+			"probe of a service it does harm: restarts fix no node.",
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return usagef("ready takes no arguments")

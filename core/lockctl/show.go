@@ -172,9 +172,8 @@ func (a *app) printState(s *keyState) {
 // slotTable returns a table of the other slots that are taken. A process that waits stands in the queues of several slots.
 func (s *keyState) slotTable() table {
 	slots := newLockTable()
-	slots.head = append(slots.head, "WAITING")
 	for _, slot := range s.Slots {
-		slots.add(append(slot.row(), strconv.Itoa(slot.maxWaiters()))...)
+		slots.add(slot.row()...)
 	}
 	return slots
 }

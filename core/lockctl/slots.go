@@ -9,8 +9,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/internal/slot"
 )
@@ -90,28 +88,6 @@ func (f *fleet) readSlots(ctx context.Context, key string) (states []*keyState, 
 	states = slices.Concat(read...)
 	f.readQueues(ctx, states)
 	return states, cmp.Or(errs...)
-}
-
-// readQueues reads the lengths of the queues of some slots, from the nodes that answered before.
-func (f *fleet) readQueues(ctx context.Context, states []*keyState) {
-	var readers sync.WaitGroup
-	for i, client := range f.clients {
-		readers.Go(func() {
-			pipe := client.Pipeline()
-			lengths := map[*keyState]*redis.IntCmd{}
-			for _, s := range states {
-				if hasAnswered(&s.Nodes[i]) { // asking a silent node again would only take another timeout
-					lengths[s] = pipe.ZCard(ctx, f.keys.Waiters(s.Key))
-				}
-			}
-			_, _ = pipe.Exec(ctx) // the counts of a node that fails stay 0
-
-			for s, length := range lengths {
-				s.Waiters[i] = int(length.Val())
-			}
-		})
-	}
-	readers.Wait()
 }
 
 // slotsPerRead is the number of keys for which InspectAll asks a node at once.

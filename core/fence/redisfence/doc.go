@@ -48,8 +48,12 @@
 // # Memory
 //
 // The key of a token expires 31 days after the last script under the lock. If there is none, a token that is older than
-// 30 days is refused with fence.ErrTooOld, as by package fence. A Redis that evicts keys could evict tokens, too: if
-// maxmemory is set, the policy must be noeviction, or the first write under a lock is refused.
+// 30 days is refused with fence.ErrTooOld, as by package fence.
+//
+// A Redis that evicts keys could evict tokens, too: if maxmemory is set, maxmemory-policy must be noeviction. A script
+// checks this when it makes the key of a token, which is at the first write under a lock and tag, and at the first one
+// after the key has expired or was evicted. It is refused with core.ErrInvalid then, and has written nothing. NewScript
+// checks nothing, and neither does a write that finds its token, because a token that is there was not evicted.
 //
 // # Errors
 //
