@@ -20,7 +20,10 @@ import (
 func TestSimulationOfHandOns(t *testing.T) {
 	sim.Seeds(t, 100, nil, func(t *testing.T, seed uint64, _ sim.Counts) {
 		r := rand.New(rand.NewPCG(seed, 77))
-		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], func(t *testing.T, w *world) { handOnUnderFaults(t, w, r) })
+		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], func(t *testing.T, w *world) {
+			sim.ByModel(seed, w.nodes...)
+			handOnUnderFaults(t, w, r)
+		})
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lockkit/lockkit/core/internal/coretest"
+	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -241,6 +242,7 @@ func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
 		return // one at a time
 	}
 	replica := testutil.StartNode()
+	sim.ByModel(m.s.seed, replica)
 	m.s.t.Cleanup(replica.Close)
 	replica.StepClock(m.offset[i])
 	m.s.forget(i, func() {
@@ -275,6 +277,7 @@ func (m *nemesis) move(i int) {
 		return // it is failing over
 	}
 	old, replica := m.s.world.nodes[i], testutil.StartNode()
+	sim.ByModel(m.s.seed, replica)
 	m.s.t.Cleanup(replica.Close)
 	replica.StepClock(m.offset[i])
 	says := []string{"a replica, by the guard", "a replica", "a replica that is cut", "loading", "of a cluster"}[m.r.IntN(5)]

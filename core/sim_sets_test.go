@@ -25,6 +25,7 @@ func TestSimulationOfSets(t *testing.T) {
 	sim.Seeds(t, 60, reached, func(t *testing.T, seed uint64, counts sim.Counts) {
 		r := rand.New(rand.NewPCG(seed, 60))
 		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], func(t *testing.T, w *world) {
+			sim.ByModel(seed, w.nodes...)
 			s := &setSim{world: w, r: r, counts: counts, over: make(chan struct{}), holders: map[string]setHold{}}
 			s.run()
 		})

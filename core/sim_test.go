@@ -19,7 +19,8 @@ import (
 	"github.com/lockkit/lockkit/testutil/history"
 )
 
-// TestSimulation runs the real client and scripts on embedded nodes, in bubbles, under faults drawn from a seed:
+// TestSimulation runs the real client on embedded nodes, in bubbles, under faults drawn from a seed. In every fifth seed
+// the nodes run the real scripts, and otherwise the model of a node. The faults:
 //
 //   - Messages are lost, late or duplicated, or take nine tenths of a node timeout. Greetings and dials hang.
 //   - Processes are paused, die, or reach only some of the nodes.
@@ -181,6 +182,7 @@ func simulate(t *testing.T, seed uint64, total sim.Counts) string {
 		s.promises.served = map[*simProcess]bool{}
 
 		s.world = &world{t: t, nodes: testutil.NewNodes(t, s.mixture.nodes), known: s.pool}
+		sim.ByModel(seed, s.world.nodes...)
 		s.world.adjust = func(o *redis.Options) {
 			if seed%2 == 0 { // these clients repeat dials and requests, as the clients of most users do
 				o.MaxRetries, o.DialerRetries = 10, 5

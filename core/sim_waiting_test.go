@@ -25,7 +25,10 @@ func TestSimulationOfWaiting(t *testing.T) {
 	sim.Seeds(t, 60, nil, func(t *testing.T, seed uint64, _ sim.Counts) {
 		r := rand.New(rand.NewPCG(seed, 13))
 		c := throng{t: t, r: r, size: 2 + r.IntN(12), hold: time.Duration(8+r.IntN(20)) * time.Millisecond, faulty: r.IntN(3) > 0}
-		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], c.run)
+		bubbleNow(t, []int{1, 2, 3, 3, 5}[r.IntN(5)], func(t *testing.T, w *world) {
+			sim.ByModel(seed, w.nodes...)
+			c.run(t, w)
+		})
 	})
 }
 

@@ -53,6 +53,7 @@ func simulate(t *sim.Trial) {
 	w.oracle.others = map[time.Time]int{}
 
 	t.Count("schedule " + string('0'+rune(t.Is("schedule"))))
+	sim.ByModel(t.Seed, w.nodes...)
 	for _, n := range w.nodes {
 		n.StepClock(w.off())
 	}

@@ -191,6 +191,7 @@ func simulate(t *sim.Trial) {
 	s := &simulation{Trial: t, world: &world{T: t.T}, nodes: testutil.NewNodes(t, 1+t.Is("nodes")), host: hosts[t.Is("host")],
 		identities: map[string]*identity{}, waiting: map[string][]*wait{}, tokens: map[string]uint64{}, named: map[string]string{}}
 
+	sim.ByModel(t.Seed, s.nodes...)
 	s.opts = s.options()
 	first := locktest.NewOn(t, s.nodes, core.TTL(s.ttl()), core.WithClockWindow(s.ttl()/10), core.WithRestartGuard(true))
 	s.operator = first.Locker

@@ -139,6 +139,7 @@ func runSim(t *sim.Trial) {
 	s := &simulation{Trial: t, queue: testutil.NewNodes(t, 1)[0]}
 	s.simOracle.begin(s)
 	nodes := testutil.NewNodes(t, 3)
+	sim.ByModel(t.Seed, nodes...)
 	s.locks = locktest.NewOn(t, nodes, core.TTL(simTTL), core.WithClockWindow(simTTL/10))
 
 	c := s.dialQueue()

@@ -82,8 +82,7 @@ func (n *Node) preHook(peer *server.Peer, cmd string, args ...string) bool {
 	switch cmd {
 	case "PUBLISH", "SPUBLISH":
 		if len(args) == 2 {
-			kind := strings.ToLower(strings.Replace(cmd, "PUBLISH", "MESSAGE", 1))
-			peer.WriteInt(n.publish(kind, args[0], args[1]))
+			peer.WriteInt(n.publish(messageKind(cmd), args[0], args[1]))
 			return true
 		}
 	case "INFO":

@@ -63,6 +63,11 @@ func (c *conn) countSubscriptionsLocked(kind string) (count int) {
 	return count
 }
 
+// messageKind returns the kind of the messages that PUBLISH or SPUBLISH sends.
+func messageKind(command string) string {
+	return strings.ToLower(strings.Replace(command, "PUBLISH", "MESSAGE", 1))
+}
+
 // publish sends a message to the subscribers of a channel, and returns their number.
 func (n *Node) publish(kind, channel, message string) (count int) {
 	n.mu.Lock()

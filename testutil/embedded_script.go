@@ -14,6 +14,8 @@ import (
 	"github.com/alicebob/miniredis/v2/server"
 	lua "github.com/yuin/gopher-lua"
 	"github.com/yuin/gopher-lua/parse"
+
+	"github.com/lockkit/lockkit/internal/goscript"
 )
 
 // scripts runs a node's Lua scripts in one interpreter, as Redis does.
@@ -27,6 +29,9 @@ type scripts struct {
 	vm     *lua.LState           // nil until the first script
 
 	matched map[matching][]lua.LValue // results of string.match
+
+	find goscript.Finder            // nil: all scripts run in Lua
+	inGo map[string]goscript.Script // the results of find, by SHA
 
 	// The state of the running script.
 	sha   string
@@ -50,6 +55,7 @@ func newScripts(n *Node) *scripts {
 		loaded:  map[string]script{},
 		multi:   map[*server.Peer]bool{},
 		matched: map[matching][]lua.LValue{},
+		inGo:    map[string]goscript.Script{},
 	}
 	s.peer = server.NewPeer(bufio.NewWriter(&s.out))
 	s.replies = bufio.NewReader(&s.out)
@@ -221,7 +227,11 @@ func (s *scripts) eval(peer *server.Peer, command string, args []string) {
 		return
 	}
 
-	s.run(peer, sha, loaded.code, args[:n], args[n:])
+	keys, args := args[:n], args[n:]
+	answered := s.runInGo(peer, loaded, keys, args)
+	if !answered {
+		s.run(peer, sha, loaded.code, keys, args)
+	}
 }
 
 // run runs a script and answers with its result, or with its error.

@@ -113,6 +113,7 @@ type simulation struct {
 
 func simulate(t *sim.Trial) {
 	s := &simulation{Trial: t, nodes: testutil.NewNodes(t, 1+t.Is("nodes"))}
+	sim.ByModel(t.Seed, s.nodes...)
 	s.oracle.Trial = t
 	s.operator = locktest.NewOn(t, s.nodes, core.TTL(simTTL), core.WithClockWindow(simTTL/10), core.WithRestartGuard(true))
 	for i := range 1 + t.Is("replicas") {

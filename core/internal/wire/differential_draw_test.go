@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/nodemodel"
 )
 
 // What the events of a trial are: drawn so that requests mostly fit what the node remembers, and miss it by little if
@@ -40,7 +42,7 @@ func (t *trial) draw() event {
 		if old.what == "call" {
 			e.command = old.command
 			if t.rarely(2) {
-				e.command.wall, e.command.assumed = e.µs, t.model.guard.memory()
+				e.command.wall, e.command.assumed = e.µs, t.model.Guard.Memory()
 			}
 			return e
 		}
@@ -54,7 +56,7 @@ func (t *trial) draw() event {
 	return e
 }
 
-func writesWithoutTheGuard(q requestModel) bool {
+func writesWithoutTheGuard(q requestOfTrial) bool {
 	return q.op == OpRelease || q.op == OpRevoke || q.op == OpForget || q.op == OpProvision || q.op == OpLower
 }
 
@@ -63,17 +65,17 @@ func (t *trial) nextTime() int64 {
 	now := t.µs
 
 	// A turn of those that wait, of a key that is free.
-	for _, k := range t.model.keys {
-		ended := k.lastHoldEnded() * 1000
-		if k.marked && !k.live(now/1000) && now < ended+3*turnMs*1000 && !t.rarely(4) {
+	for _, k := range t.model.Keys {
+		ended := k.LastHoldEnded() * 1000
+		if k.Marked && !k.Live(now/1000) && now < ended+3*nodemodel.Turn*1000 && !t.rarely(4) {
 			return max(now, ended+one(t.r, int64(0), 49_000, 50_000, 99_000, 100_000, 149_000, 150_000))
 		}
 	}
 
 	// The end of a quarantine, before which little can happen.
-	g := t.model.guard
-	end := (g.since + g.longest + t.lag) * 1000
-	if g.since > 0 && !g.declared && now < end && t.rarely(3) {
+	g := t.model.Guard
+	end := (g.Since + g.Longest + t.lag) * 1000
+	if g.Since > 0 && !g.Declared && now < end && t.rarely(3) {
 		return end + one(t.r, int64(-1000), 0, 1000)
 	}
 
@@ -112,35 +114,35 @@ func (t *trial) nextTime() int64 {
 
 // ends returns what may end next, ms.
 func (t *trial) ends() (all []int64) {
-	g := t.model.guard
-	if g != (guardModel{}) && !g.declared {
-		end := g.since + g.longest + t.lag
-		all = append(all, end, end, end, g.since+t.lag, g.since+t.maxTTLs[0]+t.lag)
+	g := t.model.Guard
+	if g != (nodemodel.Guard{}) && !g.Declared {
+		end := g.Since + g.Longest + t.lag
+		all = append(all, end, end, end, g.Since+t.lag, g.Since+t.maxTTLs[0]+t.lag)
 	}
-	if g.markTo > 0 {
-		all = append(all, (g.markedµ+markLifeµ)/1000)
+	if g.MarkTo > 0 {
+		all = append(all, (g.MarkedAt+nodemodel.MarkLife)/1000)
 	}
-	for _, k := range t.model.keys {
-		all = append(all, k.expiry, k.turnUntil, k.lastHoldEnded(), k.lastHoldEnded()+50, k.lastHoldEnded()+100, k.lastHoldEnded()+150)
-		if k.record != nil {
-			all = append(all, k.record.kept)
+	for _, k := range t.model.Keys {
+		all = append(all, k.Expiry, k.TurnUntil, k.LastHoldEnded(), k.LastHoldEnded()+50, k.LastHoldEnded()+100, k.LastHoldEnded()+150)
+		if k.Record != nil {
+			all = append(all, k.Record.Kept)
 		}
-		for _, e := range k.ends {
-			all = append(all, e.diesµ/1000)
+		for _, e := range k.Ends {
+			all = append(all, e.Dies/1000)
 		}
-		all = append(all, k.queueDiesµ/1000)
+		all = append(all, k.QueueDies/1000)
 		if t.rarely(4) {
-			all = append(all, k.diesµ/1000)
+			all = append(all, k.Dies/1000)
 		}
 	}
 	return all
 }
 
-func (t *trial) drawCommand(µs int64) commandModel {
-	c := commandModel{
+func (t *trial) drawCommand(µs int64) commandOfTrial {
+	c := commandOfTrial{
 		guarded: t.guarded, maxTTL: one(t.r, t.maxTTLs...), window: t.window, lag: t.lag,
 		wall:    µs - one(t.r, int64(0), 0, 0, 300, 300, 300, -400, t.r.Int64N(100_000)),
-		assumed: t.model.guard.memory(),
+		assumed: t.model.Guard.Memory(),
 	}
 	if t.rarely(25) {
 		c.wall = µs + one(t.r, int64(500_000), 500_001, -500_000, -500_001, 60_000_000)
@@ -150,7 +152,7 @@ func (t *trial) drawCommand(µs int64) commandModel {
 	}
 
 	if t.rarely(12) {
-		c.requests = []requestModel{t.drawOperators(c)}
+		c.requests = []requestOfTrial{t.drawOperators(c)}
 		return c
 	}
 	many := 1
@@ -165,51 +167,51 @@ func (t *trial) drawCommand(µs int64) commandModel {
 
 // anyMemory returns the name of a memory that may be another than the node's.
 func (t *trial) anyMemory() string {
-	g := t.model.guard
-	g.since += one(t.r, int64(0), 1)
-	g.declared = t.rarely(2)
-	g.history = fmt.Sprintf("h%d", t.r.IntN(len(t.histories)))
-	return one(t.r, NoMemory, g.memory(), t.model.guard.memory())
+	g := t.model.Guard
+	g.Since += one(t.r, int64(0), 1)
+	g.Declared = t.rarely(2)
+	g.History = fmt.Sprintf("h%d", t.r.IntN(len(t.histories)))
+	return one(t.r, NoMemory, g.Memory(), t.model.Guard.Memory())
 }
 
 // drawOperators returns a request of an operator, which travels alone.
-func (t *trial) drawOperators(c commandModel) requestModel {
+func (t *trial) drawOperators(c commandOfTrial) requestOfTrial {
 	key := one(t.r, trialKeys...)
-	k := t.model.keys[key]
+	k := t.model.Keys[key]
 	switch n := t.r.IntN(10); {
 	case n < 4:
 		attempt := t.attempt(key)
-		if t.rarely(2) && t.attempts[k.owner] != nil {
-			attempt = k.owner
+		if t.rarely(2) && t.attempts[k.Owner] != nil {
+			attempt = k.Owner
 		}
-		return requestModel{op: OpRevoke, key: key, attempt: attempt}
+		return requestOfTrial{op: OpRevoke, key: key, attempt: attempt}
 	case n < 6:
 		token := uint64(t.r.IntN(3))
-		if k.record != nil {
-			token = uint64(k.record.token) + one(t.r, uint64(0), 0, 1)
+		if k.Record != nil {
+			token = uint64(k.Record.Token) + one(t.r, uint64(0), 0, 1)
 		}
-		return requestModel{op: OpForget, key: key, token: token}
+		return requestOfTrial{op: OpForget, key: key, token: token}
 	case n < 8 && c.guarded:
-		found := one(t.r, NoMemory, t.model.guard.claimant, "another")
+		found := one(t.r, NoMemory, t.model.Guard.Claimant, "another")
 		if found == "" {
 			found = NoMemory
 		}
-		return requestModel{op: OpProvision, claim: fmt.Sprint("claim", len(t.events)), found: found}
+		return requestOfTrial{op: OpProvision, claim: fmt.Sprint("claim", len(t.events)), found: found}
 	case c.guarded:
-		q := requestModel{op: OpLower, step: one(t.r, "mark", "mark", "check", "lower", "lower", "unmark")}
-		q.to = one(t.r, 1_800_000, 3_600_000, t.model.guard.markTo)
+		q := requestOfTrial{op: OpLower, step: one(t.r, "mark", "mark", "check", "lower", "lower", "unmark")}
+		q.to = one(t.r, 1_800_000, 3_600_000, t.model.Guard.MarkTo)
 		if q.to == 0 {
 			q.to = 3_600_000
 		}
 		if q.step == "check" || q.step == "lower" {
-			q.mark = t.model.guard.mark()
+			q.mark = t.model.Guard.Mark()
 			if t.rarely(5) {
 				q.mark += "1"
 			}
 		}
 		return q
 	}
-	return requestModel{op: OpTouch}
+	return requestOfTrial{op: OpTouch}
 }
 
 // attempt returns the name of an attempt to get a key: a new one, or one of the latest.
@@ -233,11 +235,11 @@ func (t *trial) newAttempt(key string) string {
 	return name
 }
 
-func (t *trial) drawRequest(c commandModel, µs int64) requestModel {
+func (t *trial) drawRequest(c commandOfTrial, µs int64) requestOfTrial {
 	key := one(t.r, trialKeys...)
-	k := t.model.keys[key]
-	q := requestModel{key: key, attempt: t.attempt(key), lease: one(t.r, int64(3_600_000), 3_600_000, 600_000, c.maxTTL)}
-	owner := strings.TrimPrefix(k.owner, CooldownPrefix)
+	k := t.model.Keys[key]
+	q := requestOfTrial{key: key, attempt: t.attempt(key), lease: one(t.r, int64(3_600_000), 3_600_000, 600_000, c.maxTTL)}
+	owner := strings.TrimPrefix(k.Owner, CooldownPrefix)
 	if t.attempts[owner] != nil && t.rarely(2) {
 		q.attempt = owner
 	}
@@ -252,23 +254,23 @@ func (t *trial) drawRequest(c commandModel, µs int64) requestModel {
 	case n < 19:
 		return t.drawComplete(q, k)
 	}
-	return requestModel{op: OpTouch}
+	return requestOfTrial{op: OpTouch}
 }
 
-func (t *trial) drawAcquire(q requestModel, k keyModel, µs int64) requestModel {
+func (t *trial) drawAcquire(q requestOfTrial, k nodemodel.Key, µs int64) requestOfTrial {
 	q.op = OpAcquire
 	if t.rarely(2) {
 		q.attempt = t.newAttempt(q.key)
 	}
 
 	near := one(t.r, t.maxTTLs...) * 250
-	proposed := µs - one(t.r, int64(300), 300, 300, 300, 0, near, near+1, -near, -near-1, µs-k.counter, µs-k.counter-1)
+	proposed := µs - one(t.r, int64(300), 300, 300, 300, 0, near, near+1, -near, -near-1, µs-k.Counter, µs-k.Counter-1)
 	q.acquire = Acquire{Settle: t.rarely(8), ProposedToken: Stamp{max(1, proposed)}}
 	if t.rarely(5) {
 		q.acquire.Carried = one(t.r, Holder{Hint: "hint"}, Holder{Note: "note", Name: q.attempt, Hint: "other"}).Carried()
 	}
 
-	if t.rarely(3) || k.marked && t.rarely(2) {
+	if t.rarely(3) || k.Marked && t.rarely(2) {
 		q.process = one(t.r, "one", "two")
 		ofKey := slices.DeleteFunc(slices.Clone(t.waiters), func(w waiterOfTrial) bool { return w.key != q.key })
 		if len(ofKey) > 0 && t.rarely(2) {
@@ -285,19 +287,19 @@ func (t *trial) drawAcquire(q requestModel, k keyModel, µs int64) requestModel 
 
 var trialSpace = NewKeyspace("p", 1, true)
 
-func (t *trial) drawRenew(q requestModel, k keyModel, µs int64) requestModel {
+func (t *trial) drawRenew(q requestOfTrial, k nodemodel.Key, µs int64) requestOfTrial {
 	q.op = OpRenew
 	a := t.attempts[q.attempt]
-	now, margin := µs/1000, instant{commandModel: commandModel{window: t.window}}.margin()
+	now, margin := µs/1000, 2*(t.window+t.window/10)
 
-	token := uint64(max(1, one(t.r, a.token, a.token, a.token, k.counter, k.counter+1, k.counter-1)))
-	confirmed := one(t.r, a.expiry, a.expiry, a.expiry, 0, k.expiry, now+margin, now+margin+1, now+600_000)
+	token := uint64(max(1, one(t.r, a.token, a.token, a.token, k.Counter, k.Counter+1, k.Counter-1)))
+	confirmed := one(t.r, a.expiry, a.expiry, a.expiry, 0, k.Expiry, now+margin, now+margin+1, now+600_000)
 	q.renew = Renew{Token: token, Confirmed: nodeMillis(confirmed), Turn: Millis{one(t.r, int64(0), 1000, 100)}}
 	if t.rarely(4) {
 		q.renew.Carried = Holder{Note: "mine"}.Carried()
 	}
 	if t.rarely(4) {
-		q.renew.Granted = uint64(max(1, one(t.r, a.token, a.token, k.counter, k.counter-1)))
+		q.renew.Granted = uint64(max(1, one(t.r, a.token, a.token, k.Counter, k.Counter-1)))
 		q.renew.Token = q.renew.Granted + one(t.r, uint64(1), 5, 1_000_000)
 		q.renew.Memory = one(t.r, a.memory, a.memory, t.anyMemory())
 		if t.rarely(2) {
@@ -307,16 +309,16 @@ func (t *trial) drawRenew(q requestModel, k keyModel, µs int64) requestModel {
 	return q
 }
 
-func (t *trial) drawRelease(q requestModel, k keyModel) requestModel {
+func (t *trial) drawRelease(q requestOfTrial, k nodemodel.Key) requestOfTrial {
 	q.op = OpRelease
 	q.release = Release{TombstoneLife: Millis{one(t.r, int64(3_600_000), 7_200_000)}, Arrived: t.rarely(2), Repeated: t.rarely(4)}
 	switch t.r.IntN(8) {
 	case 0, 1:
 		q.release.RestoreCounter = true
 	case 2, 3, 4, 5:
-		q.release.DropBelow = uint64(max(0, one(t.r, k.counter, k.counter, t.attempts[q.attempt].token)))
-		if k.record != nil && t.rarely(2) {
-			q.release.DropBelow = uint64(k.record.ballot) + one(t.r, uint64(0), 1)
+		q.release.DropBelow = uint64(max(0, one(t.r, k.Counter, k.Counter, t.attempts[q.attempt].token)))
+		if k.Record != nil && t.rarely(2) {
+			q.release.DropBelow = uint64(k.Record.Ballot) + one(t.r, uint64(0), 1)
 		}
 	}
 	if t.rarely(5) {
@@ -338,25 +340,25 @@ func (t *trial) drawRelease(q requestModel, k keyModel) requestModel {
 	return q
 }
 
-func (t *trial) drawComplete(q requestModel, k keyModel) requestModel {
+func (t *trial) drawComplete(q requestOfTrial, k nodemodel.Key) requestOfTrial {
 	q.op = OpComplete
 	a := t.attempts[q.attempt]
-	ballot := one(t.r, a.token, a.token, k.counter, k.counter-1)
-	if k.record != nil {
-		d := k.record
-		ballot = one(t.r, ballot, d.ballot, d.ballot+1, d.ballot-1, d.ballot-1, d.token, d.token)
+	ballot := one(t.r, a.token, a.token, k.Counter, k.Counter-1)
+	if k.Record != nil {
+		d := k.Record
+		ballot = one(t.r, ballot, d.Ballot, d.Ballot+1, d.Ballot-1, d.Ballot-1, d.Token, d.Token)
 	}
 	ballot = max(1, ballot)
 
 	token := ballot
-	if k.record != nil && t.rarely(3) {
-		token = k.record.token
+	if k.Record != nil && t.rarely(3) {
+		token = k.Record.Token
 	} else if t.rarely(4) {
 		token = max(1, ballot-1)
 	}
 	q.complete = Complete{
 		Ballot: uint64(ballot), Token: uint64(token), Decided: t.rarely(4),
-		Memory:        one(t.r, a.memory, t.model.guard.memory(), t.model.guard.memory(), t.anyMemory()),
+		Memory:        one(t.r, a.memory, t.model.Guard.Memory(), t.model.Guard.Memory(), t.anyMemory()),
 		Retention:     one(t.r, time.Second, time.Hour, 24*time.Hour),
 		Result:        []byte(one(t.r, "", "done", " other \x00")),
 		TombstoneLife: Millis{one(t.r, int64(3_600_000), 7_200_000)},
@@ -373,7 +375,7 @@ func (t *trial) drawComplete(q requestModel, k keyModel) requestModel {
 }
 
 // learn notes what a client knows by a reply.
-func (t *trial) learn(q requestModel, v Reply) {
+func (t *trial) learn(q requestOfTrial, v Reply) {
 	a := t.attempts[q.attempt]
 	if a == nil {
 		return

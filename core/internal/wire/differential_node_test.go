@@ -13,11 +13,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/lockkit/lockkit/internal/goscript"
+	"github.com/lockkit/lockkit/internal/nodemodel"
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// The nodes that the scripts run on: an embedded one, whose time is that of a bubble, and a real server, whose scripts
-// are told the time.
+// The nodes that the scripts run on: an embedded one, whose time is that of a bubble, with the scripts or with the model
+// in their place; and a real server, whose scripts are told the time.
 
 // A subject is a node that the scripts run on. It is used from one goroutine.
 type subject struct {
@@ -27,7 +29,8 @@ type subject struct {
 	promote  func() // to a new replication history
 	replica  func(on bool)
 	prelude  string // of each script
-	takeSent func() []noticeModel
+	byModel  bool   // the node answers by the model
+	takeSent func() []nodemodel.Notice
 
 	bonus  int64 // what keys live longer, to outlast the time that the test itself takes; ms
 	loaded map[string]string
@@ -38,6 +41,60 @@ func (s *subject) one(args ...any) any { return s.run(args)[0] }
 
 func newEmbeddedSubject(t *testing.T) *subject {
 	node := testutil.NewNodes(t, 1)[0]
+	s := newSubjectOn(node)
+	var sent []nodemodel.Notice
+	node.OnCall(func(_ int, args []string) string {
+		if args[0] == "PUBLISH" {
+			sent = append(sent, nodemodel.Notice{Channel: args[1], Text: args[2]})
+		}
+		return ""
+	})
+	s.takeSent = func() []nodemodel.Notice {
+		defer func() { sent = nil }()
+		return sent
+	}
+	return s
+}
+
+// newModelSubject returns an embedded node that answers by the model, and counts the calls that it answers so.
+func newModelSubject(t *testing.T, calls *int) *subject {
+	node := testutil.NewNodes(t, 1)[0]
+	s := newSubjectOn(node)
+	s.kind, s.byModel = "embedded, by the model", true
+
+	var sent []nodemodel.Notice
+	goscript.Use(node, func(source string) goscript.Script {
+		script := nodemodel.Find(source)
+		if script == nil || strings.HasPrefix(source, withoutHistory) {
+			return nil
+		}
+		return func(n goscript.Node, keys, args []string) (any, bool) {
+			reply, ok := script(hearing{n, &sent}, keys, args)
+			if ok {
+				*calls++
+			}
+			return reply, ok
+		}
+	})
+	s.takeSent = func() []nodemodel.Notice {
+		defer func() { sent = nil }()
+		return sent
+	}
+	return s
+}
+
+// hearing is a node whose messages are noted.
+type hearing struct {
+	goscript.Node
+	sent *[]nodemodel.Notice
+}
+
+func (h hearing) Publish(_, channel, text string) {
+	*h.sent = append(*h.sent, nodemodel.Notice{Channel: channel, Text: text})
+}
+
+// newSubjectOn returns an embedded node without takeSent.
+func newSubjectOn(node *testutil.Node) *subject {
 	s := &subject{kind: "embedded", promote: node.Promote, loaded: map[string]string{}}
 	s.run = func(commands ...[]any) []any {
 		replies := make([]any, len(commands))
@@ -62,18 +119,6 @@ func newEmbeddedSubject(t *testing.T) *subject {
 		offset += ahead
 	}
 	s.replica = node.SetReplica
-
-	var sent []noticeModel
-	node.OnCall(func(_ int, args []string) string {
-		if args[0] == "PUBLISH" {
-			sent = append(sent, noticeModel{args[1], args[2]})
-		}
-		return ""
-	})
-	s.takeSent = func() []noticeModel {
-		defer func() { sent = nil }()
-		return sent
-	}
 	return s
 }
 
@@ -150,11 +195,11 @@ func newRedisSubject(t *testing.T, client redis.UniversalClient) *subject {
 			s.run([]any{"replicaof", "no", "one"})
 		}
 	}
-	s.takeSent = func() (sent []noticeModel) {
+	s.takeSent = func() (sent []nodemodel.Notice) {
 		replies := s.run([]any{"lrange", "test:sent", 0, -1}, []any{"del", "test:sent"})
 		words, _ := replies[0].([]any)
 		for i := 0; i+1 < len(words); i += 2 {
-			sent = append(sent, noticeModel{words[i].(string), words[i+1].(string)})
+			sent = append(sent, nodemodel.Notice{Channel: words[i].(string), Text: words[i+1].(string)})
 		}
 		return sent
 	}

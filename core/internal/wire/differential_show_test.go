@@ -93,7 +93,7 @@ func (e event) describe(last int64) string {
 }
 
 // describe shows a request in a line.
-func (q requestModel) describe() string {
+func (q requestOfTrial) describe() string {
 	who := strings.TrimSpace(q.attempt + " " + q.op.name() + " " + q.key)
 	switch q.op {
 	case OpAcquire:

@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lockkit/lockkit/internal/nodemodel"
 	"github.com/lockkit/lockkit/internal/race"
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -26,26 +27,38 @@ var (
 // callsOfTrial is how many calls a seed makes.
 const callsOfTrial = 40
 
-// Random calls have the same replies and leave the same store behind on a node and in the model (model_test.go), for
-// the plain code of the scripts (even seeds) and for the complete code (odd seeds). Between the calls, time passes, to
+// Random calls have the same replies and leave the same store behind on a node and in the model (package nodemodel), for
+// the plain code of the scripts (even seeds) and for the complete code (odd seeds). The same holds for nodes that answer
+// by the model, as they do in simulations: so these decode, store and answer what the scripts do. Between the calls, time passes, to
 // the millisecond of what may end next; nodes are flushed, restarted empty, promoted and restored from snapshots; and
 // requests arrive again, late, or never.
 func TestScriptsDoAsTheModel(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		race.SkipSweep(t)
-		scriptsDoAsTheModel(t, *modelCalls, func(play func(*subject)) {
+		scriptsDoAsTheModel(t, *modelCalls, append(mustReachInModel, "plain command"), func(play func(*subject)) {
 			synctest.Test(t, func(t *testing.T) { play(newEmbeddedSubject(t)) })
 		})
+	})
+	t.Run("embedded, by the model", func(t *testing.T) {
+		race.SkipSweep(t)
+		calls := 0
+		scriptsDoAsTheModel(t, *modelCalls, mustReachInModel, func(play func(*subject)) {
+			synctest.Test(t, func(t *testing.T) { play(newModelSubject(t, &calls)) })
+		})
+		if *modelSeed < 0 && calls < *modelCalls/2 {
+			t.Errorf("the node has answered %d calls by the model, too few", calls)
+		}
 	})
 	t.Run("Redis", func(t *testing.T) {
 		race.SkipSweep(t)
 		client := testutil.NewServers(t, 1)[0].Client()
-		scriptsDoAsTheModel(t, *modelCalls/4, func(play func(*subject)) { play(newRedisSubject(t, client)) })
+		scriptsDoAsTheModel(t, *modelCalls/4, nil, func(play func(*subject)) { play(newRedisSubject(t, client)) })
 	})
 }
 
-// scriptsDoAsTheModel tries seeds until it has made that many calls. onNode lets a function play on an empty node.
-func scriptsDoAsTheModel(t *testing.T, calls int, onNode func(func(*subject))) {
+// scriptsDoAsTheModel tries seeds until it has made that many calls. If those are the usual number or more, it must reach
+// each reply of mustReach. onNode lets a function play on an empty node.
+func scriptsDoAsTheModel(t *testing.T, calls int, mustReach []string, onNode func(func(*subject))) {
 	reached := map[string]int{}
 	seeds := (calls + callsOfTrial - 1) / callsOfTrial
 	for seed := range int64(seeds) {
@@ -67,7 +80,7 @@ func scriptsDoAsTheModel(t *testing.T, calls int, onNode func(func(*subject))) {
 
 	t.Logf("reached: %v", reached)
 	if *modelSeed < 0 && calls >= 1600 {
-		for _, what := range mustReachInModel {
+		for _, what := range mustReach {
 			if reached[what] == 0 {
 				t.Errorf("never reached: %s", what)
 			}
@@ -82,14 +95,42 @@ var mustReachInModel = []string{
 	"release granted", "release gone", "release too_late",
 	"complete granted", "complete done", "complete gone", "complete forgotten", "complete unconfirmed",
 	"release gone refused", "release gone revoked", "renew gone revoked", "acquire quarantined record", "acquire held place",
-	"acquire granted longest", "notice", "plain command",
+	"acquire granted longest", "notice",
+}
+
+// A commandOfTrial is a command: the settings of the client, and requests that the node executes at one instant. Times
+// are in ms.
+type commandOfTrial struct {
+	guarded             bool
+	maxTTL, window, lag int64
+	wall                int64  // the client's clock, µs
+	assumed             string // the node's memory, as the client knows it: plain code or not depends on it
+	requests            []requestOfTrial
+}
+
+// A requestOfTrial is a request, with the arguments of its operation.
+type requestOfTrial struct {
+	op           Op
+	key, attempt string
+	process      string // whose channel notifies the call; "" if it does not wait
+	lease        int64
+
+	acquire  Acquire
+	renew    Renew
+	complete Complete
+	release  Release
+
+	claim, found string // of Provision
+	step, mark   string // of an operator's step to lower the longest lease
+	to           int64
+	token        uint64 // of Forget
 }
 
 // An event is what happens at a time: a call, or something to the node.
 type event struct {
 	µs      int64
 	what    string // "call", "flush", "restart", "promote", "snapshot", "restore"
-	command commandModel
+	command commandOfTrial
 	replica bool // the node is a replica during the call,
 	hidden  bool // or hides its history
 }
@@ -105,8 +146,8 @@ type trial struct {
 	events    []event
 	failure   string
 	stalled   bool // no more is played: the test was too slow for the server's own clock
-	model     nodeModel
-	snapshot  nodeModel
+	model     nodemodel.Node
+	snapshot  nodemodel.Node
 	µs        int64
 	histories []string // the real ones; the model calls them h0, h1, …
 
@@ -133,13 +174,13 @@ const trialStart = 1_790_000_000_123_456
 
 func newTrial(s *subject, seed int64, reached map[string]int) *trial {
 	t := &trial{
-		subject: s, seed: seed, reached: reached, complete: seed%2 == 1, µs: trialStart,
+		subject: s, seed: seed, reached: reached, complete: seed%2 == 1 && !s.byModel, µs: trialStart,
 		r: rand.New(rand.NewPCG(uint64(seed), 0)), attempts: map[string]*attemptOfTrial{},
 	}
 	s.one("flushall")
 	s.promote()
 	t.histories = []string{s.history()}
-	t.model = nodeModel{history: "h0", keys: map[string]keyModel{}}
+	t.model = nodemodel.Node{History: "h0", Keys: map[string]nodemodel.Key{}}
 	t.snapshot = t.model
 
 	t.guarded = t.r.IntN(4) > 0
@@ -175,7 +216,7 @@ func (t *trial) play(e event) string {
 	began := time.Now()
 	t.µs = e.µs
 	t.subject.setTime(e.µs, t.dies())
-	t.model = t.model.forget(e.µs)
+	t.model = t.model.Forget(e.µs)
 
 	switch e.what {
 	case "flush":
@@ -198,7 +239,7 @@ func (t *trial) play(e event) string {
 func (t *trial) flush() {
 	t.subject.one("flushall")
 	t.subject.setTime(t.µs, nil)
-	t.model = nodeModel{history: t.model.history, keys: map[string]keyModel{}}
+	t.model = nodemodel.Node{History: t.model.History, Keys: map[string]nodemodel.Key{}}
 }
 
 // newHistory gives the node a new replication history.
@@ -208,22 +249,22 @@ func (t *trial) newHistory() {
 }
 
 func (t *trial) nameHistory() {
-	t.model.history = fmt.Sprintf("h%d", len(t.histories))
+	t.model.History = fmt.Sprintf("h%d", len(t.histories))
 	t.histories = append(t.histories, t.subject.history())
 }
 
 // restore brings back what was stored at the time of the snapshot, with a new history.
 func (t *trial) restore() {
 	t.flush()
-	history := t.model.history
-	t.model = t.snapshot.forget(t.µs)
-	t.model.history = history
-	for name, k := range t.model.keys {
-		k.diesµ, k.queueDiesµ = t.toMillis(k.diesµ), t.toMillis(k.queueDiesµ)
-		for attempt, e := range k.ends {
-			k.ends[attempt] = endModel{e.how, t.toMillis(e.diesµ)}
+	history := t.model.History
+	t.model = t.snapshot.Forget(t.µs)
+	t.model.History = history
+	for name, k := range t.model.Keys {
+		k.Dies, k.QueueDies = t.toMillis(k.Dies), t.toMillis(k.QueueDies)
+		for attempt, e := range k.Ends {
+			k.Ends[attempt] = nodemodel.End{How: e.How, Dies: t.toMillis(e.Dies)}
 		}
-		t.model.keys[name] = k
+		t.model.Keys[name] = k
 	}
 	t.newHistory()
 
@@ -231,7 +272,7 @@ func (t *trial) restore() {
 	for name, e := range t.store() {
 		if e.zset != nil {
 			for _, w := range e.zset {
-				commands = append(commands, []any{"zadd", name, w.ticket, w.member})
+				commands = append(commands, []any{"zadd", name, w.Ticket, w.Member})
 			}
 		} else {
 			commands = append(commands, []any{"set", name, t.real(e.value)})
@@ -271,9 +312,9 @@ func (t *trial) named(text string) string {
 // call lets both execute a command.
 func (t *trial) call(e event, began time.Time) string {
 	before := t.dies()
-	t.model.replica, t.model.hidden = e.replica, e.hidden
-	model, want, wantSent := t.model.step(e.command, e.µs)
-	model.replica, model.hidden = false, false
+	t.model.Replica, t.model.Hidden = e.replica, e.hidden
+	model, replies, wantSent := t.model.Step(e.command.model(), e.µs)
+	model.Replica, model.Hidden = false, false
 	t.model = model
 
 	call, requests := t.encode(e.command)
@@ -291,7 +332,7 @@ func (t *trial) call(e event, began time.Time) string {
 	reply := t.subject.eval(t.subject.prelude+source, call.args[2:])
 	if e.replica {
 		t.subject.replica(false)
-		if t.subject.kind == "embedded" {
+		if t.subject.bonus == 0 {
 			t.subject.promote()
 		}
 		t.nameHistory()
@@ -306,21 +347,22 @@ func (t *trial) call(e event, began time.Time) string {
 	}
 	var differences []string
 	for i, r := range requests {
+		want := ofModel(replies[i])
 		got, err := answers.Next(r)
 		got.Memory = t.named(got.Memory)
 		t.count(r.op, got)
-		if err != nil || !reflect.DeepEqual(got, want[i]) {
+		if err != nil || !reflect.DeepEqual(got, want) {
 			said := showReply(got)
 			if err != nil {
 				said = err.Error()
 			}
-			differences = append(differences, fmt.Sprintf("request %d is answered\n  %s, in the model\n  %s", i+1, said, showReply(want[i])))
+			differences = append(differences, fmt.Sprintf("request %d is answered\n  %s, in the model\n  %s", i+1, said, showReply(want)))
 		}
-		t.learn(e.command.requests[i], want[i])
+		t.learn(e.command.requests[i], want)
 	}
 	sent := t.subject.takeSent()
-	slices.SortFunc(sent, noticeModel.compare)
-	slices.SortFunc(wantSent, noticeModel.compare)
+	slices.SortFunc(sent, compareNotices)
+	slices.SortFunc(wantSent, compareNotices)
 	for range sent {
 		t.reached["notice"]++
 	}
@@ -346,12 +388,12 @@ func (t *trial) count(op Op, v Reply) {
 	}
 }
 
-func (n noticeModel) compare(m noticeModel) int {
-	return cmp.Or(strings.Compare(n.channel, m.channel), strings.Compare(n.text, m.text))
+func compareNotices(a, b nodemodel.Notice) int {
+	return cmp.Or(strings.Compare(a.Channel, b.Channel), strings.Compare(a.Text, b.Text))
 }
 
 // encode makes the command as a client does.
-func (t *trial) encode(c commandModel) (Call, []Request) {
+func (t *trial) encode(c commandOfTrial) (Call, []Request) {
 	k := NewKeyspace("p", 1, c.guarded)
 	ms := func(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 	h := NewPreamble(ms(c.window), ms(c.maxTTL), ms(c.lag))
@@ -391,43 +433,31 @@ func (t *trial) encode(c commandModel) (Call, []Request) {
 // A storedModel is what Redis must have under a name.
 type storedModel struct {
 	value string
-	zset  []waitModel
+	zset  []nodemodel.Wait
 	diesµ int64 // 0 = never
 }
 
 // store returns what Redis must have.
 func (t *trial) store() map[string]storedModel {
 	all := map[string]storedModel{}
-	if text := t.model.guard.String(); text != "" {
+	if text := t.model.Guard.String(); text != "" {
 		all["p{0}g"] = storedModel{value: text}
 	}
-	if note := t.model.note; note != (noteModel{}) {
-		all["p{0}m"] = storedModel{value: fmt.Sprintf("%d %d", note.longest, note.since)}
+	if note := t.model.Note; note != (nodemodel.Note{}) {
+		all["p{0}m"] = storedModel{value: fmt.Sprintf("%d %d", note.Longest, note.Since)}
 	}
-	for key, k := range t.model.keys {
-		if k.diesµ > 0 {
-			all["p{0}r:"+key] = storedModel{value: k.stored().String(), diesµ: k.diesµ}
+	for key, k := range t.model.Keys {
+		if k.Dies > 0 {
+			all["p{0}r:"+key] = storedModel{value: k.Stored().String(), diesµ: k.Dies}
 		}
-		if len(k.queue) > 0 {
-			all["p{0}w:"+key] = storedModel{zset: k.queue, diesµ: k.queueDiesµ}
+		if len(k.Queue) > 0 {
+			all["p{0}w:"+key] = storedModel{zset: k.Queue, diesµ: k.QueueDies}
 		}
-		for attempt, e := range k.ends {
-			all["p{0}x:"+attempt] = storedModel{value: e.how, diesµ: e.diesµ}
+		for attempt, e := range k.Ends {
+			all["p{0}x:"+attempt] = storedModel{value: e.How, diesµ: e.Dies}
 		}
 	}
 	return all
-}
-
-// stored returns the resource in the form in which it is stored.
-func (k keyModel) stored() testutil.Resource {
-	r := testutil.Resource{
-		Expiry: k.expiry, Counter: k.counter, Before: k.before, Owner: k.owner, Metadata: k.carried,
-		Next: k.turn, TurnUntil: k.turnUntil, MayHaveWaiter: k.marked, Ended: k.holdEnded,
-	}
-	if d := k.record; d != nil {
-		r.Record = &testutil.ResourceRecord{Ballot: d.ballot, KeptUntil: d.kept, Origin: d.token, Result: d.result}
-	}
-	return r
 }
 
 // dies returns when Redis drops each key that has an end, µs.
@@ -466,7 +496,7 @@ func (t *trial) compareStore(began time.Time, before map[string]int64) string {
 	}
 	replies := t.subject.run(commands...)
 	took := time.Since(began).Milliseconds()
-	if t.subject.bonus > 0 && took > rejoinedMs/2 {
+	if t.subject.bonus > 0 && took > nodemodel.Rejoined/2 {
 		// The machine stood still for so long that the server may have dropped a key.
 		t.stalled = true
 		return ""
@@ -513,7 +543,7 @@ func (t *trial) compareStore(began time.Time, before map[string]int64) string {
 }
 
 // waits reads the reply to ZRANGE.
-func (t *trial) waits(reply any) (all []waitModel) {
+func (t *trial) waits(reply any) (all []nodemodel.Wait) {
 	words, _ := reply.([]any)
 	for len(words) > 0 {
 		var member, score any
@@ -525,7 +555,7 @@ func (t *trial) waits(reply any) (all []waitModel) {
 			words = words[2:]
 		}
 		ticket, _ := strconv.ParseFloat(fmt.Sprint(score), 64)
-		all = append(all, waitModel{fmt.Sprint(member), int64(ticket)})
+		all = append(all, nodemodel.Wait{Member: fmt.Sprint(member), Ticket: int64(ticket)})
 	}
 	return all
 }

@@ -1,0 +1,20 @@
+package sim
+
+import (
+	"github.com/lockkit/lockkit/internal/nodemodel"
+	"github.com/lockkit/lockkit/testutil"
+)
+
+// byScripts is the share of seeds whose nodes run the scripts: one of so many.
+const byScripts = 5
+
+// ByModel makes nodes answer by the model of a node, which costs a fraction of the scripts. In every fifth seed it does
+// nothing, so that the scripts are simulated, too.
+func ByModel(seed uint64, nodes ...*testutil.Node) {
+	if seed%byScripts == 0 {
+		return
+	}
+	for _, n := range nodes {
+		nodemodel.Run(n)
+	}
+}
