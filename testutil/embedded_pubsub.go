@@ -12,13 +12,13 @@ type subscription struct{ kind, channel string }
 // subscribe answers SUBSCRIBE, UNSUBSCRIBE and their sharded forms, and reports
 // whether the request was one of these. node.exec must be held.
 func (c *conn) subscribe(args []string) bool {
-	command := strings.ToLower(args[0])
-	switch command {
-	case "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe":
+	switch args[0] {
+	case "SUBSCRIBE", "SSUBSCRIBE", "UNSUBSCRIBE", "SUNSUBSCRIBE":
 	default:
 		return false
 	}
 
+	command := strings.ToLower(args[0])
 	n := c.node
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -212,8 +212,10 @@ func (s *scripts) eval(peer *server.Peer, command string, args []string) {
 		return
 	}
 
-	sha := strings.ToLower(text)
-	if command == "EVAL" {
+	var sha string
+	if command == "EVALSHA" {
+		sha = strings.ToLower(text)
+	} else {
 		sha, err = s.load(text)
 		if err != nil {
 			peer.WriteError(err.Error())

@@ -62,8 +62,9 @@ func (in *unpacker) request(kind byte) (q Request) {
 		a := &q.Acquire
 		a.Proposed = in.number()
 		q.Attempt = in.text()
-		if behind := in.take(int(in.number())); behind != "" {
-			a.Carried = behind[10:] // after an empty turn, and the length
+		if in.number() > 0 {
+			in.take(9) // an empty turn
+			a.Carried = in.text()
 		}
 		if in.number() > 0 {
 			channel := in.text()
@@ -172,7 +173,8 @@ func keyOf(resource string) string {
 	return key
 }
 
-// An unpacker reads values that Lua's struct.pack wrote. A value that cannot be read is zero, and sets failed.
+// An unpacker reads values in the formats of Lua's struct.pack. A value that cannot be read is made of zeros, and sets
+// failed.
 type unpacker struct {
 	rest   string
 	failed bool
@@ -183,7 +185,7 @@ func (in *unpacker) take(n int) string {
 	if n < 0 || n > len(in.rest) {
 		in.failed = true
 		in.rest = ""
-		return strings.Repeat("\x00", max(n, 0))
+		return "\x00\x00\x00\x00\x00\x00\x00\x00"
 	}
 
 	taken := in.rest[:n]

@@ -3,9 +3,9 @@ package nodemodel
 import (
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/alicebob/miniredis/v2"
@@ -192,21 +192,21 @@ func (k Key) Stored() testutil.Resource {
 	return r
 }
 
-var guardRecord = regexp.MustCompile(`^([0-9a-f]+)\.(\d+)(!?) (\d+)(?:>(\d+)@(\d+))?(?: (\S+))?$`)
-
-// parseGuard parses a guard record. It returns the zero Guard for another text.
+// parseGuard parses a guard record. Of a text that is none, it returns a Guard whose text is another.
 func parseGuard(text string) Guard {
-	m := guardRecord.FindStringSubmatch(text)
-	if m == nil {
-		return Guard{}
-	}
+	memory, rest, _ := strings.Cut(text, " ")
+	history, began, _ := strings.Cut(memory, ".")
+	since, declared := strings.CutSuffix(began, "!")
+	marked, claimant, _ := strings.Cut(rest, " ")
+	longest, mark, _ := strings.Cut(marked, ">")
+	to, at, _ := strings.Cut(mark, "@")
 
-	number := func(i int) int64 {
-		n, _ := strconv.ParseInt(m[i], 10, 64)
+	number := func(text string) int64 {
+		n, _ := strconv.ParseInt(text, 10, 64)
 		return n
 	}
 	return Guard{
-		History: m[1], Since: number(2), Declared: m[3] != "",
-		Longest: number(4), MarkTo: number(5), MarkedAt: number(6), Claimant: m[7],
+		History: history, Since: number(since), Declared: declared,
+		Longest: number(longest), MarkTo: number(to), MarkedAt: number(at), Claimant: claimant,
 	}
 }

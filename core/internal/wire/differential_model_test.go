@@ -2,6 +2,7 @@ package wire
 
 import (
 	"slices"
+	"testing"
 	"time"
 
 	"github.com/lockkit/lockkit/internal/nodemodel"
@@ -75,4 +76,18 @@ func ofModel(m nodemodel.Reply) Reply {
 		}
 	}
 	return v
+}
+
+// The model stands in for every script, except the one that tries the rights of a user.
+func TestModelKnowsScripts(t *testing.T) {
+	for _, s := range []*script{
+		runScript, acquireScript, guardedScript, releaseScript, revokeScript, forgetScript, provisionScript, lowerScript,
+	} {
+		if nodemodel.Find(s.source) == nil {
+			t.Errorf("the model does not know the script that begins with\n%.200s", s.source)
+		}
+	}
+	if nodemodel.Find(probeScript.source) != nil {
+		t.Error("the model claims to know the probe")
+	}
 }
