@@ -137,8 +137,8 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 		// Tests dial many connections for a few requests each, and clearing the default buffers (32 KiB, and 128 KiB
 		// for pipelines) takes longer than the requests. Pipelines share the pool, because their own would have ten
 		// connections.
-		ReadBufferSize:   4096,
-		WriteBufferSize:  4096,
+		ReadBufferSize:   1024,
+		WriteBufferSize:  1024,
 		PipelinePoolSize: -1,
 
 		// go-redis dials in the background, and would retry after the call has ended. A bubble that ends before the

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -27,9 +28,10 @@ type conn struct {
 	partial  []byte // the beginning of a request
 	requests [][]string
 	replies  []reply
-	wake     chan struct{} // closed and replaced when something changes
-	closed   bool          // by the client
-	broken   bool          // by the node
+	work     bell // rings when the worker must look again
+	arrival  bell // rings when a Read must look again
+	closed   bool // by the client
+	broken   bool // by the node
 
 	losesRequests bool // no further request executes
 	losesReplies  bool // no further reply is sent
@@ -55,14 +57,13 @@ func newConn(n *Node) *conn {
 		node: n,
 		peer: server.NewPeer(bufio.NewWriter(out)),
 		out:  out,
-		wake: make(chan struct{}),
 	}
 }
 
 // wakeLocked wakes the goroutines that wait for a change of the connection.
 func (c *conn) wakeLocked() {
-	close(c.wake)
-	c.wake = make(chan struct{})
+	c.work.ring()
+	c.arrival.ring()
 }
 
 // breakLocked ends the connection from the node's side. Requests that were not
@@ -107,7 +108,7 @@ func (c *conn) nextRequest() (args []string, hook func([]string) Action) {
 		n.mu.Lock()
 		if len(c.requests) > 0 && !c.losesRequests {
 			args = c.requests[0]
-			c.requests = c.requests[1:]
+			c.requests = slices.Delete(c.requests, 0, 1)
 			hook = n.faults.onRequest
 			n.mu.Unlock()
 			return args, hook
@@ -117,7 +118,7 @@ func (c *conn) nextRequest() (args []string, hook func([]string) Action) {
 			n.mu.Unlock()
 			return nil, nil
 		}
-		wake := c.wake
+		wake := c.work.next()
 		n.mu.Unlock()
 
 		<-wake
@@ -174,7 +175,7 @@ func (c *conn) answer(args []string, data []byte, action Action) bool {
 	}
 	if !c.losesReplies {
 		c.replies = append(c.replies, reply{data, time.Now(), action.ReplyDelay})
-		c.wakeLocked()
+		c.arrival.ring()
 	}
 
 	if c.peer.Closed() { // QUIT
@@ -206,7 +207,7 @@ func (c *conn) lockExec(delay time.Duration) bool {
 			return true
 		}
 
-		wake := c.wake
+		wake := c.work.next()
 		if n.faults.hung {
 			wait = 0 // only a change of the faults ends the wait
 		}
@@ -254,25 +255,29 @@ func (c *conn) Write(p []byte) (int, error) {
 		return 0, c.opError("write", os.ErrDeadlineExceeded)
 	}
 
-	c.partial = append(c.partial, p...)
-	if err := c.parseLocked(); err != nil {
+	if err := c.parseLocked(p); err != nil {
 		c.breakLocked()
 		return 0, c.opError("write", err)
 	}
 
-	c.wakeLocked()
+	c.work.ring()
 	return len(p), nil
 }
 
-// parseLocked moves complete requests from partial to requests, and counts them.
-func (c *conn) parseLocked() error {
+// parseLocked adds the complete requests in partial and p to requests, and counts them. It keeps the rest in partial.
+func (c *conn) parseLocked(p []byte) error {
+	if len(c.partial) > 0 {
+		p = append(c.partial, p...)
+	}
+
 	for {
-		args, size, err := parseRequest(c.partial)
+		args, size, err := parseRequest(p)
 		if size == 0 || err != nil {
+			c.partial = bytes.Clone(p)
 			return err
 		}
 
-		c.partial = c.partial[size:]
+		p = p[size:]
 		if len(args) == 0 {
 			continue
 		}
@@ -318,7 +323,7 @@ func (c *conn) tryRead(p []byte) (size int, wake <-chan struct{}, wait time.Dura
 			size = copy(p, first.data)
 			first.data = first.data[size:]
 			if len(first.data) == 0 {
-				c.replies = c.replies[1:]
+				c.replies = slices.Delete(c.replies, 0, 1)
 			}
 			return size, nil, 0, nil
 		}
@@ -336,7 +341,7 @@ func (c *conn) tryRead(p []byte) (size int, wake <-chan struct{}, wait time.Dura
 		wait = max(time.Until(next), 1)
 	}
 
-	return 0, c.wake, wait, nil
+	return 0, c.arrival.next(), wait, nil
 }
 
 // Close closes the client's end. Requests written before still execute, like
@@ -372,7 +377,7 @@ func (c *conn) setDeadlines(read, write *time.Time) error {
 	}
 	if read != nil {
 		c.readDeadline = *read
-		c.wakeLocked() // a pending Read must look at its deadline again
+		c.arrival.ring() // a pending Read must look at its deadline again
 	}
 	if write != nil {
 		c.writeDeadline = *write

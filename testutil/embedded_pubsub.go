@@ -84,7 +84,7 @@ func (n *Node) publish(kind, channel, message string) (count int) {
 
 		data := []byte("*3\r\n" + bulk(kind) + bulk(channel) + bulk(message))
 		c.replies = append(c.replies, reply{data, time.Now(), 0})
-		c.wakeLocked()
+		c.arrival.ring()
 	}
 
 	return count

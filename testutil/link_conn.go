@@ -17,7 +17,7 @@ type linkConn struct {
 	cut          bool // nothing passes any more
 	isReset      bool
 	closed       bool
-	wake         chan struct{} // closed and replaced when a Read must look again
+	wake         bell // rings when a Read must look again
 	readDeadline time.Time
 }
 
@@ -34,7 +34,6 @@ func (k *Link) connect(inner net.Conn, addr string) *linkConn {
 		inner: inner,
 		addr:  nodeAddr(addr),
 		cut:   k.cut || k.killed,
-		wake:  make(chan struct{}),
 	}
 	if k.killed {
 		c.resetLocked()
@@ -53,16 +52,10 @@ func (k *Link) connect(inner net.Conn, addr string) *linkConn {
 func (c *linkConn) resetLocked() {
 	c.isReset = true
 	delete(c.link.conns, c)
-	c.wakeLocked()
+	c.wake.ring()
 	if c.inner != nil {
 		_ = c.inner.Close()
 	}
-}
-
-// wakeLocked wakes the Read that waits, if any.
-func (c *linkConn) wakeLocked() {
-	close(c.wake)
-	c.wake = make(chan struct{})
 }
 
 // Read reads from the server. Once the connection is cut, it discards bytes and errors of the server, including the end
@@ -110,7 +103,10 @@ func (c *linkConn) state() (silent bool, wake <-chan struct{}, deadline time.Tim
 		over = resetError("read", c.addr)
 	}
 
-	return c.cut, c.wake, c.readDeadline, over
+	if c.cut {
+		wake = c.wake.next()
+	}
+	return c.cut, wake, c.readDeadline, over
 }
 
 // Write holds link.mu while it writes, so that nothing is sent after a switch that forbids it has returned.
@@ -145,7 +141,7 @@ func (c *linkConn) Close() error {
 
 	c.closed = true
 	delete(c.link.conns, c)
-	c.wakeLocked()
+	c.wake.ring()
 	if c.inner == nil || c.isReset {
 		return nil
 	}
@@ -165,7 +161,7 @@ func (c *linkConn) SetReadDeadline(t time.Time) error {
 	defer c.link.mu.Unlock()
 
 	c.readDeadline = t
-	c.wakeLocked()
+	c.wake.ring()
 	if c.inner == nil || c.isReset {
 		return nil
 	}

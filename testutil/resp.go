@@ -16,6 +16,7 @@ func parseRequest(b []byte) (args []string, size int, err error) {
 		return nil, 0, err
 	}
 
+	args = make([]string, 0, min(count, 64))
 	for range count {
 		length, start, err := parseHeader(b, pos, '$')
 		if start == 0 || err != nil {
