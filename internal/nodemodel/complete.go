@@ -1,7 +1,7 @@
 package nodemodel
 
 // doComplete stores a completion record and ends the attempt.
-func (k Key) doComplete(q Request, at instant) (Key, Reply, []Notice) { //nolint:gocognit // the cases of the protocol, in its order
+func (k Key) doComplete(q Request, at instant) (Key, Reply, []Notice) { //nolint:funlen,gocognit // the cases of the protocol, in its order
 	a := q.Complete
 	ballot, by := a.Ballot, a.Token
 	kept := at.ms + a.Retention

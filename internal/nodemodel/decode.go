@@ -58,71 +58,90 @@ func decodePacked(keys, args []string) (Command, bool) {
 func (in *unpacker) request(kind byte) (q Request) {
 	switch kind {
 	case 'A', 'a':
-		q.Op = OpAcquire
-		a := &q.Acquire
-		a.Proposed = in.number()
-		q.Attempt = in.text()
-		if in.number() > 0 {
-			in.take(9) // an empty turn
-			a.Carried = in.text()
-		}
-		if in.number() > 0 {
-			channel := in.text()
-			a.Wait = Wait{in.text(), in.number()}
-			if a.Wait.Member == "" {
-				a.Wait = Wait{q.Attempt, a.Proposed} // the call began with this attempt
-			}
-			a.Wait.Member = channel + " " + a.Wait.Member
-		}
-		if kind == 'a' {
-			a.Settle = true
-			q.Lease = in.number()
-		}
-
+		return in.acquire(kind == 'a')
 	case 'R', 'r':
-		q.Op = OpRenew
-		a := &q.Renew
-		a.Token = in.number()
-		q.Attempt = in.text()
-		a.Confirmed, a.Turn, a.Carried = in.number(), in.number(), in.text()
-		if kind == 'r' {
-			q.Lease = in.number()
-			a.Granted, a.Memory = in.number(), in.text()
-		}
-
+		return in.renew(kind == 'r')
 	case 'E', 'e':
-		q.Op = OpRelease
-		a := &q.Release
-		q.Attempt = in.text()
-		a.DropBelow = in.number()
-		a.TombstoneLife = in.number()
-		if a.TombstoneLife <= 0 {
-			a.Arrived = true
-			a.TombstoneLife = -a.TombstoneLife
-		}
-		if kind == 'e' {
-			a.Cooldown = in.number()
-			how := in.take(1)[0]
-			a.RestoreCounter, a.Repeated = how&1 != 0, how&2 != 0
-			a.Wait = Wait{in.text(), in.number()}
-		}
-
+		return in.release(kind == 'e')
 	case 'c':
-		q.Op = OpComplete
-		a := &q.Complete
-		a.Ballot = in.number()
-		q.Attempt = in.text()
-		a.Memory, a.Retention, a.Token, a.TombstoneLife = in.text(), in.number(), in.number(), in.number()
-		a.Decided = in.bool()
-		a.Leaving = in.text()
-		a.Result = in.take(int(in.number()))
-
+		return in.complete()
 	case 't':
-		q.Op = OpTouch
-
-	default:
-		in.failed = true
+		return Request{Op: OpTouch}
 	}
+
+	in.failed = true
+	return Request{}
+}
+
+// acquire reads an acquisition.
+func (in *unpacker) acquire(settle bool) Request {
+	q := Request{Op: OpAcquire}
+	a := &q.Acquire
+	a.Proposed = in.number()
+	q.Attempt = in.text()
+	if in.number() > 0 {
+		in.take(9) // an empty turn
+		a.Carried = in.text()
+	}
+
+	if in.number() > 0 {
+		channel, name, ticket := in.text(), in.text(), in.number()
+		if name == "" {
+			name, ticket = q.Attempt, a.Proposed // the call began with this attempt
+		}
+		a.Wait = Wait{channel + " " + name, ticket}
+	}
+
+	if settle {
+		a.Settle = true
+		q.Lease = in.number()
+	}
+	return q
+}
+
+// renew reads a renewal, or a write-back.
+func (in *unpacker) renew(writeBack bool) Request {
+	q := Request{Op: OpRenew}
+	a := &q.Renew
+	a.Token = in.number()
+	q.Attempt = in.text()
+	a.Confirmed, a.Turn, a.Carried = in.number(), in.number(), in.text()
+	if writeBack {
+		q.Lease, a.Granted, a.Memory = in.number(), in.number(), in.text()
+	}
+	return q
+}
+
+// release reads a release, which has more arguments if it is not plain.
+func (in *unpacker) release(more bool) Request {
+	q := Request{Op: OpRelease}
+	a := &q.Release
+	q.Attempt = in.text()
+	a.DropBelow, a.TombstoneLife = in.number(), in.number()
+	if a.TombstoneLife <= 0 {
+		a.Arrived = true
+		a.TombstoneLife = -a.TombstoneLife
+	}
+
+	if more {
+		a.Cooldown = in.number()
+		how := in.take(1)[0]
+		a.RestoreCounter, a.Repeated = how&1 != 0, how&2 != 0
+		a.Wait = Wait{in.text(), in.number()}
+	}
+	return q
+}
+
+// complete reads a completion.
+func (in *unpacker) complete() Request {
+	q := Request{Op: OpComplete}
+	a := &q.Complete
+	a.Ballot = in.number()
+	q.Attempt = in.text()
+	a.Memory, a.Retention, a.Token, a.TombstoneLife = in.text(), in.number(), in.number(), in.number()
+	a.Decided = in.bool()
+	a.Leaving = in.text()
+	a.Result = in.take(int(in.number()))
 	return q
 }
 

@@ -1,7 +1,7 @@
 package nodemodel
 
 // doRenew extends the attempt's lease, or brings it back. A write-back raises the counter of a grant.
-func (k Key) doRenew(q Request, at instant) (Key, Reply) {
+func (k Key) doRenew(q Request, at instant) (Key, Reply) { //nolint:gocognit // the cases of the protocol, in its order
 	a := q.Renew
 	token := a.Token
 	isWriteBack := a.Granted > 0

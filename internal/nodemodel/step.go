@@ -169,8 +169,13 @@ func (n Node) answer(q Request, at instant) (Node, Reply, []Notice) {
 	case OpLower:
 		n, v = n.lower(q, at)
 		return n, v, nil
+	default:
+		return n.answerOfKey(q, at)
 	}
+}
 
+// answerOfKey is answer for a request about a key.
+func (n Node) answerOfKey(q Request, at instant) (Node, Reply, []Notice) {
 	k, known := n.Keys[q.Key]
 	if !known {
 		k.Before = -1
@@ -180,6 +185,7 @@ func (n Node) answer(q Request, at instant) (Node, Reply, []Notice) {
 		k.Ends = map[string]End{}
 	}
 
+	var v Reply
 	var notices []Notice
 	switch q.Op {
 	case OpAcquire:
@@ -194,6 +200,8 @@ func (n Node) answer(q Request, at instant) (Node, Reply, []Notice) {
 		k, v, notices = k.doRevoke(q, at)
 	case OpForget:
 		k, v = k.doForget(q, at)
+	default:
+		panic("nodemodel: an unknown operation: " + q.Op)
 	}
 
 	// A node that has granted something is not new any more.

@@ -1,155 +1,111 @@
 package nodemodel
 
-import "fmt"
+import (
+	"strconv"
+	"strings"
+)
 
-// text returns the reply to a request as a script words it. Where scripts have several words for one answer, it is one of
-// them.
+// forms lists the replies of the scripts: by operation and answer, the first word and the fields that follow. The answer
+// is the verdict; "revoked" and "refused" if the reply says so; and it ends with " claim" if the reply has one. Where
+// scripts have several words for an answer, the form has one of them.
+var forms = map[Op]map[string]string{
+	OpAcquire: {
+		"granted": "OK now token expiry memory record", "held": "HELD now rest owner place carried",
+		"reserved": "RESERVED now rest place", "done": "DONE now record", "gone": "LOST now",
+		"quarantined": "QUARANTINED now rest record",
+	},
+	OpRenew: {
+		"granted": "OK now expiry memory", "healed": "HEALED now expiry memory", "passed": "PASSED now expiry memory",
+		"unconfirmed": "WAIT now", "gone": "LOST now", "revoked": "REVOKED now", "quarantined": "QUARANTINED now rest",
+	},
+	OpComplete: {
+		"granted": "OK now", "done": "DONE now ballot", "gone": "LOST now", "revoked": "REVOKED now",
+		"forgotten": "FORGOT now", "unconfirmed": "WAIT now",
+	},
+	OpTouch:   {"granted": "OK now memory", "quarantined": "QUARANTINED now rest"},
+	OpRelease: {"granted": "OK", "gone": "GONE", "refused": "REFUSED", "revoked": "REVOKED", "too_late": "LATE"},
+	OpRevoke:  {"granted": "ENDED rest", "gone": "GONE"},
+	OpForget:  {"granted": "OK", "gone": "NONE", "done": "OTHER"},
+	OpProvision: {
+		"granted": "OK memory", "granted claim": "UNUSED memory claim", "quarantined claim": "NEW claim",
+		"quarantined": "QUARANTINED now rest",
+	},
+	OpLower: {
+		"granted": "OK now", "granted claim": "MARKED now claim", "gone": "GONE now", "quarantined": "QUARANTINED now rest",
+	},
+}
+
+// checks lists the replies by which clock and guard refuse any request.
+var checks = map[string]string{"clock_skewed": "CLOCK us", "replica": "REPLICA now", "unguarded": "NOGUARD now"}
+
+// text returns the reply to a request as a script words it.
 func (v Reply) text(op Op) string {
-	now := fmt.Sprint(v.Clock / 1000)
-	if v.Longest > 0 {
-		now += fmt.Sprint(":", v.Longest)
+	answer := string(v.Verdict)
+	if v.Revoked {
+		answer = "revoked"
+	}
+	if v.Refused {
+		answer = "refused"
+	}
+	if v.Claim != "" {
+		answer += " claim"
 	}
 
-	switch v.Verdict {
-	case ClockSkewed:
-		return fmt.Sprint("CLOCK ", v.Clock)
-	case Replica:
-		return "REPLICA " + now
-	case Unguarded:
-		return "NOGUARD " + now
+	form, isCheck := checks[answer]
+	if !isCheck {
+		form = forms[op][answer]
 	}
-
-	switch op {
-	case OpAcquire:
-		return v.textOfAcquire(now)
-	case OpRenew:
-		return v.textOfRenew(now)
-	case OpComplete:
-		return v.textOfComplete(now)
-	case OpTouch:
-		if v.Verdict == Granted {
-			return "OK " + now + " " + v.Memory
-		}
-		return v.textOfQuarantine(now)
-	case OpRelease:
-		return v.textOfRelease()
-	case OpProvision:
-		return v.textOfProvision(now)
-	case OpLower:
-		return v.textOfLower(now)
-	case OpRevoke:
-		if v.Verdict == Granted {
-			return fmt.Sprint("ENDED ", v.Remaining)
-		}
-		return "GONE"
+	word, fields, _ := strings.Cut(form, " ")
+	text := []byte(word)
+	for field := range strings.FieldsSeq(fields) {
+		text = v.appendField(text, field)
 	}
-	return map[Verdict]string{Granted: "OK", Gone: "NONE", Done: "OTHER"}[v.Verdict] // of OpForget
+	return string(text)
 }
 
-func (v Reply) textOfAcquire(now string) string {
-	switch v.Verdict {
-	case Granted:
-		return fmt.Sprintf("OK %s %d %d %s%s", now, v.Token, v.Expiry, v.Memory, v.Record.text())
-	case Done:
-		return "DONE " + now + v.Record.text()
-	case Quarantined:
-		return v.textOfQuarantine(now)
-	case Reserved:
-		return fmt.Sprintf("RESERVED %s %d %d", now, v.Remaining, v.Place)
-	case Held:
-		text := fmt.Sprintf("HELD %s %d %s %d", now, v.Remaining, v.Owner, v.Place)
+// appendField appends a field of the reply and the space before it. A record or texts of a holder that the reply lacks
+// are left out.
+func (v Reply) appendField(text []byte, field string) []byte {
+	number := func(n int64) { text = strconv.AppendInt(append(text, ' '), n, 10) }
+	word := func(s string) { text = append(append(text, ' '), s...) }
+
+	switch field {
+	case "us":
+		number(v.Clock)
+	case "now":
+		number(v.Clock / 1000)
+		if v.Longest > 0 {
+			text = strconv.AppendInt(append(text, ':'), v.Longest, 10)
+		}
+	case "token":
+		number(v.Token)
+	case "expiry":
+		number(v.Expiry)
+	case "rest":
+		number(v.Remaining)
+	case "place":
+		number(int64(v.Place))
+	case "memory":
+		word(v.Memory)
+	case "owner":
+		word(v.Owner)
+	case "claim":
+		word(v.Claim)
+	case "carried":
 		if v.Carried != "" {
-			text += " " + v.Carried
+			word(v.Carried)
 		}
-		return text
-	}
-	return "LOST " + now
-}
-
-func (v Reply) textOfRenew(now string) string {
-	switch v.Verdict {
-	case Granted:
-		return fmt.Sprintf("OK %s %d %s", now, v.Expiry, v.Memory)
-	case Healed:
-		return fmt.Sprintf("HEALED %s %d %s", now, v.Expiry, v.Memory)
-	case Passed:
-		return fmt.Sprintf("PASSED %s %d %s", now, v.Expiry, v.Memory)
-	case Unconfirmed:
-		return "WAIT " + now
-	case Quarantined:
-		return v.textOfQuarantine(now)
-	}
-	return v.textOfGone("LOST") + " " + now
-}
-
-func (v Reply) textOfComplete(now string) string {
-	switch v.Verdict {
-	case Granted:
-		return "OK " + now
-	case Done:
+	case "ballot", "record":
 		d := v.Record
-		return fmt.Sprintf("DONE %s %d %d %d", now, d.Ballot, d.Retention, d.Token)
-	case Forgotten:
-		return "FORGOT " + now
-	case Unconfirmed:
-		return "WAIT " + now
+		if d == nil {
+			break
+		}
+		number(d.Ballot)
+		number(d.Retention)
+		number(d.Token)
+		if field == "record" {
+			word(d.Result)
+		}
 	}
-	return v.textOfGone("LOST") + " " + now
-}
-
-func (v Reply) textOfRelease() string {
-	switch v.Verdict {
-	case Granted:
-		return "OK"
-	case TooLate:
-		return "LATE"
-	}
-	return v.textOfGone("GONE")
-}
-
-func (v Reply) textOfProvision(now string) string {
-	switch {
-	case v.Verdict == Granted && v.Claim == "":
-		return "OK " + v.Memory
-	case v.Verdict == Granted:
-		return "UNUSED " + v.Memory + " " + v.Claim
-	case v.Claim != "":
-		return "NEW " + v.Claim
-	}
-	return v.textOfQuarantine(now)
-}
-
-func (v Reply) textOfLower(now string) string {
-	switch {
-	case v.Verdict == Granted && v.Claim != "":
-		return "MARKED " + now + " " + v.Claim
-	case v.Verdict == Granted:
-		return "OK " + now
-	case v.Verdict == Quarantined:
-		return v.textOfQuarantine(now)
-	}
-	return "GONE " + now
-}
-
-func (v Reply) textOfQuarantine(now string) string {
-	return fmt.Sprintf("QUARANTINED %s %d%s", now, v.Remaining, v.Record.text())
-}
-
-// textOfGone returns the word for an attempt that is over: usually this one.
-func (v Reply) textOfGone(usually string) string {
-	switch {
-	case v.Revoked:
-		return "REVOKED"
-	case v.Refused:
-		return "REFUSED"
-	}
-	return usually
-}
-
-// text returns the record behind a space, or "" if there is none.
-func (r *ShownRecord) text() string {
-	if r == nil {
-		return ""
-	}
-	return fmt.Sprintf(" %d %d %d %s", r.Ballot, r.Retention, r.Token, r.Result)
+	return text
 }
