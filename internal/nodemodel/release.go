@@ -1,7 +1,7 @@
 package nodemodel
 
 // doRelease ends an attempt.
-func (k Key) doRelease(q Request, at instant) (Key, Reply, []Notice) { //nolint:gocognit // the cases of the protocol, in its order
+func (k Key) doRelease(q Request, at instant) (Key, Reply, []Notice) { //nolint:funlen,gocognit // the cases of the protocol, in its order
 	a, old := q.Release, k
 	how := k.end(q.Attempt)
 	owns := k.Owner == q.Attempt && k.Expiry > 0
