@@ -25,7 +25,7 @@ type simProcess struct {
 
 func (s *simulation) newProcess(i int, p *process) *simProcess {
 	sp := &simProcess{process: p, cut: make([]time.Time, s.mixture.nodes)}
-	random := rand.New(rand.NewPCG(s.seed, uint64(1000+i)))
+	random := s.Random(uint64(1000 + i))
 	var mu sync.Mutex
 	p.e.jitter = func(n int64) int64 {
 		mu.Lock()
@@ -37,8 +37,8 @@ func (s *simulation) newProcess(i int, p *process) *simProcess {
 	}
 
 	for j, k := range p.links {
-		k.Together = func() { s.count("sent together") }
-		r := rand.New(rand.NewPCG(s.seed, uint64(100*(i+1)+j)))
+		k.Together = func() { s.Count("sent together") }
+		r := s.Random(uint64(100*(i+1) + j))
 		k.Decide(func(wire.Op, coretest.Sent) coretest.Fate { // called with the link's lock
 			if s.isCalm() {
 				return coretest.Fate{}
@@ -93,32 +93,32 @@ func (p *simProcess) pause(d time.Duration) {
 }
 
 // cutOff keeps the process from some nodes for a time of d. It calls from once per node to select them.
-func (p *simProcess) cutOff(d time.Duration, from func() bool) {
+func (p *simProcess) cutOff(d time.Duration, from func(i int) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i := range p.cut {
-		if from() {
+		if from(i) {
 			p.cut[i] = time.Now().Add(d)
 		}
 	}
 }
 
-func always() bool { return true }
+func always(int) bool { return true }
 
 const simJobs = 6 // number of keys that are completed, one after the other
 
 // client is one goroutine of a process. It locks, works and writes until the end.
 func (s *simulation) client(p *simProcess, i, line int) {
-	r := rand.New(rand.NewPCG(s.seed, uint64(10*(i+1)+line)))
+	r := s.Random(uint64(10*(i+1) + line))
 	for n := 0; time.Now().Before(s.end); n++ {
 		time.Sleep(exponential(r, s.think) + s.lullLeft())
 		key, job := fmt.Sprintf("key-%d", r.IntN(2)), false
 		if r.Float64() < s.jobs {
-			turn := simJobs - int(float64(s.left())/float64(simTime)*simJobs)
-			key, job = jobKey(max(0, min(turn, simJobs)-1-r.IntN(2))), true // the current job or the one before
+			turn := int(float64(s.elapsed()) / float64(simTime) * simJobs)
+			key, job = jobKey(max(0, min(turn, simJobs-1)-r.IntN(2))), true // the current job or the one before
 		}
 
-		if !job && r.IntN(5) == 0 {
+		if !job && r.Float64() < s.sets {
 			s.both(p, r, fmt.Sprintf("%d.%d.%d", i, line, n))
 			continue
 		}
@@ -126,7 +126,7 @@ func (s *simulation) client(p *simProcess, i, line int) {
 		w := &work{s: s, p: p, r: r, key: key, job: job, holder: fmt.Sprintf("%d.%d.%d", i, line, n)}
 		ctx, cancel := context.WithCancel(context.Background())
 		patience := time.AfterFunc(exponential(r, s.ttl()), cancel)
-		s.history.Attempt(key, w.holder, time.Now())
+		s.history.attempt(key, w.holder)
 		near := p.isNear()
 
 		acquire := p.Acquire
@@ -135,7 +135,7 @@ func (s *simulation) client(p *simProcess, i, line int) {
 		}
 		lease, err := acquire(ctx, key)
 		if err == nil && near && p.isNear() {
-			s.count("granted nearly late")
+			s.Count("granted nearly late")
 		}
 
 		switch intime := patience.Stop(); {
@@ -148,8 +148,8 @@ func (s *simulation) client(p *simProcess, i, line int) {
 			lease.Release(context.Background())
 		case !intime: // the grant came at the moment when the caller gave up
 			s.operators.reported(key, lease)
-			s.history.Granted(key, w.holder, lease.FencingToken(), time.Now())
-			s.history.Ended(key, w.holder, lease.FencingToken(), time.Now())
+			s.history.granted(lease, w.holder)
+			s.history.ended(lease, w.holder)
 			lease.Release(context.Background())
 		default:
 			w.under(lease)
@@ -164,9 +164,9 @@ func (s *simulation) refused(key string, err error) {
 	op, ok := errors.AsType[*OpError](err)
 	switch {
 	case !ok:
-		s.t.Errorf("untyped error: %v", err)
+		s.Violation("untyped error: %v", err)
 	case errors.Is(err, ErrDone):
-		s.count("done")
+		s.Count("done")
 		s.records.seen(s, key, op.Record)
 	}
 }
@@ -186,16 +186,16 @@ func (w *work) under(lease *Lease) {
 	s, r := w.s, w.r
 	token, ctx := lease.FencingToken(), lease.Context()
 	s.operators.reported(w.key, lease)
-	s.history.Granted(w.key, w.holder, token, time.Now())
-	s.count("grants")
+	s.history.granted(lease, w.holder)
+	s.Count("grants")
 	hold := min(exponential(r, s.hold), time.Until(s.end)+s.ttl())
 	back := time.Now()
 	if s.isLong(lease) {
-		s.count("lease of hours")
-		if time.Since(s.began) > s.lull+simTime/2 {
-			s.count("granted after hours")
+		s.Count("lease of hours")
+		if time.Since(s.Began) > s.lull+simTime/2 {
+			s.Count("granted after hours")
 		}
-	} else if r.IntN(5) == 0 {
+	} else if r.Float64() < s.strays {
 		// The holder is cut off until its lease has run out. Another client may get the key meanwhile.
 		away := s.ttl()*3/4 + exponential(r, s.ttl()*3/4)
 		w.p.cutOff(away, always)
@@ -203,14 +203,15 @@ func (w *work) under(lease *Lease) {
 			w.p.cutOff(away*2/3, always)
 			w.p.pause(away)
 		}
-		s.nemesis.haunts(away)
+		s.Tracef("%s is cut off for %v", w.holder, away)
+		s.nemesis.haunts(away, r)
 		hold, back = away+exponential(r, s.ttl()/4), back.Add(away+exponential(r, s.ttl()/8))
 	}
 
 	until := time.After(hold)
 	for working := true; working; {
 		if ctx.Err() == nil {
-			s.history.Wrote(w.key, token, time.Now(), s.fences.write(w.key, token))
+			s.history.wrote(w.key, token, s.fences.write(w.key, token))
 		}
 		select {
 		case <-ctx.Done():
@@ -221,12 +222,12 @@ func (w *work) under(lease *Lease) {
 		}
 	}
 
-	s.history.Ended(w.key, w.holder, token, time.Now())
+	s.history.ended(lease, w.holder)
 	switch {
 	case w.job:
 		time.Sleep(time.Until(back))
 		w.complete(lease)
-	case r.IntN(8) > 0: // otherwise the holder dies, and the context of its acquisition ends
+	case r.Float64() >= s.deaths: // otherwise the holder dies, and the context of its acquisition ends
 		lease.Release(context.Background())
 	}
 }
@@ -243,18 +244,18 @@ func (w *work) complete(lease *Lease) {
 		err := lease.Complete(ctx, []byte(w.holder))
 		switch {
 		case err == nil:
-			s.count("completed")
+			s.Count("completed")
 			if done {
-				s.count("completed again")
+				s.Count("completed again")
 			} else if late {
-				s.count("completed late")
+				s.Count("completed late")
 			}
 			done = true
 			s.records.completed(s, w.key, w.holder, lease.FencingToken())
 		case done:
-			s.t.Errorf("completed %s before, and now: %v", w.key, err)
+			s.Violation("completed %s before, and now: %v", w.key, err)
 		case errors.Is(err, ErrLost):
-			s.count("refused completion")
+			s.Count("refused completion")
 		}
 
 		switch r.IntN(4) {
@@ -278,10 +279,10 @@ func (s *simulation) recovers() {
 		lease, err := p.Acquire(ctx, key)
 		cancel()
 		if err != nil {
-			s.t.Errorf("%+v\nnever free again: %v", s.mixture, err)
+			s.Violation("%s is never free again: %v", key, err)
 			continue
 		}
-		s.history.Granted(key, "last", lease.FencingToken(), time.Now())
+		s.history.granted(lease, "last")
 	}
 
 	for i := range simJobs {
@@ -290,7 +291,7 @@ func (s *simulation) recovers() {
 			s.refused(jobKey(i), err)
 			continue
 		}
-		s.history.Granted(jobKey(i), "last", lease.FencingToken(), time.Now())
+		s.history.granted(lease, "last")
 	}
 }
 

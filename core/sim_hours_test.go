@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -12,14 +11,14 @@ import (
 // simSteward is a key that the first process holds during the whole run.
 const simSteward = "steward"
 
-// drawHours gives the leases of the first process a TTL of hours. The second part of the run begins shortly before the
-// first renewal of such a lease, or when every such lease that was not renewed has run out.
-func (m *mixture) drawHours(r *rand.Rand) {
-	m.ttls[0] = time.Hour + time.Duration(r.Int64N(int64(2*time.Hour))).Truncate(time.Second)
+// addHours gives the leases of the first process a TTL of hours. The second part of the run begins shortly before the
+// first renewal of such a lease, or, if leases expire, when every such lease that was not renewed has run out.
+func (m *mixture) addHours(ttl time.Duration, expire bool) {
+	m.ttls[0] = ttl
 	m.retention = 24 * time.Hour
-	m.lull = m.ttls[0]/3 - simTime*3/4
-	if r.IntN(3) == 0 {
-		m.lull = m.ttls[0] * 11 / 10
+	m.lull = ttl/3 - simTime*3/4
+	if expire {
+		m.lull = ttl * 11 / 10
 	}
 }
 
@@ -34,25 +33,21 @@ func (s *simulation) quiet(i int) Option {
 // isLong reports whether a lease has a TTL of hours.
 func (s *simulation) isLong(lease *Lease) bool { return lease.attempt.p.ttl >= time.Hour }
 
-// lullAt returns the rest of the lull at a time, or 0 if the time is outside of the lull.
-func (s *simulation) lullAt(at time.Time) time.Duration {
-	begins := s.began.Add(simTime / 2)
-	ends := begins.Add(s.lull)
-	if at.Before(begins) || !at.Before(ends) {
+// lullAt returns the rest of the lull at a time since the beginning, or 0 if the time is outside of the lull.
+func (m *mixture) lullAt(at time.Duration) time.Duration {
+	begins, ends := simTime/2, simTime/2+m.lull
+	if at < begins || at >= ends {
 		return 0
 	}
-	return ends.Sub(at)
+	return ends - at
 }
 
-func (s *simulation) lullLeft() time.Duration { return s.lullAt(time.Now()) }
+func (s *simulation) lullLeft() time.Duration { return s.lullAt(time.Since(s.Began)) }
 
-// left returns the rest of the run without the lull.
-func (s *simulation) left() time.Duration {
-	left := time.Until(s.end)
-	if time.Since(s.began) < simTime/2 {
-		left -= s.lull
-	}
-	return min(left, simTime)
+// elapsed returns the time since the beginning without the lull.
+func (s *simulation) elapsed() time.Duration {
+	elapsed := time.Since(s.Began)
+	return max(min(elapsed, simTime/2), elapsed-s.lull)
 }
 
 // steward holds a key of its own during the whole run. Faults last seconds, so none of them may cost a lease of hours.
@@ -60,15 +55,15 @@ func (s *simulation) steward() {
 	p := s.processes[0]
 	lease, err := p.TryAcquire(context.Background(), simSteward)
 	if err != nil || lease.Context().Err() != nil {
-		s.count("no steward")
+		s.Count("no steward")
 		return
 	}
 	s.promises.steward = lease
 	select {
 	case <-lease.Context().Done():
-		s.t.Errorf("%+v\na lease of %v was lost after %v: %v", s.mixture, s.longest(), time.Since(s.began), context.Cause(lease.Context()))
+		s.Violation("a lease of %v was lost after %v: %v", s.longest(), time.Since(s.Began), context.Cause(lease.Context()))
 	case <-time.After(time.Until(s.end) + simFound):
-		s.count("kept through trouble")
+		s.Count("kept through trouble")
 	}
 	lease.Release(context.Background())
 }
@@ -89,6 +84,6 @@ func (s *simulation) stewardRenewed() (ago time.Duration, held bool) {
 func (s *simulation) stewardIsFine() {
 	ago, held := s.stewardRenewed()
 	if held && ago > s.promises.steward.attempt.p.renewEvery*11/10+simBack {
-		s.t.Errorf("%+v\na lease of %v was last renewed %v ago", s.mixture, s.longest(), ago)
+		s.Violation("a lease of %v was last renewed %v ago", s.longest(), ago)
 	}
 }

@@ -48,10 +48,10 @@ func (s *simulation) observer() Observer {
 
 func (s *simulation) ended(op Op, out Outcome) {
 	if op.Kind == OpHold && errors.Is(out.Err, ErrLost) {
-		s.count("lost")
+		s.Count("lost")
 	}
 	for _, n := range out.Nodes {
-		s.count(n.Verdict.String())
+		s.Count(n.Verdict.String())
 	}
 }
 
@@ -72,13 +72,13 @@ func (s *simulation) misbehave(who string, oneIn int) {
 
 	switch {
 	case s.callbacks == panicking:
-		s.count(who + " panics")
+		s.Count(who + " panics")
 		panic(who)
 	case s.callbacks == slow:
-		s.count(who + " is slow")
+		s.Count(who + " is slow")
 		time.Sleep(time.Duration(part * float64(s.ttl()/20)))
 	case s.callbacks == blocking && long:
-		s.count(who + " blocks")
+		s.Count(who + " blocks")
 		time.Sleep(time.Duration((1 + part) * float64(s.ttl())))
 	}
 }
@@ -102,7 +102,7 @@ func silenceStderr(t *testing.T) {
 func (s *simulation) hookPanics(r *rand.Rand) bool {
 	panics := r.Float64() < s.panics
 	if panics {
-		s.count("hook panics")
+		s.Count("hook panics")
 	}
 	return panics
 }

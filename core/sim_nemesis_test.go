@@ -2,6 +2,8 @@ package core
 
 import (
 	"context"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -16,7 +18,6 @@ import (
 // each fault sees the effects of the faults before it.
 type nemesis struct {
 	s       *simulation
-	r       *rand.Rand
 	plan    []planned            // sorted by time
 	wishes  chan planned         // faults that holders ask for
 	saved   []*testutil.Snapshot // by node
@@ -39,82 +40,158 @@ type faultKind struct {
 	steps  bool // needs the clock window
 	splits bool // needs the replica lag
 	rare   bool // takes a node out for a while; with many of these faults no key would ever be granted
-	do     func(m *nemesis, i int, n *testutil.Node, long time.Duration)
+	// draw changes the fields of a fault, which has a random node as Who and a random time as For. It may be nil.
+	draw func(r *rand.Rand, m *mixture, f *sim.Step)
+	do   func(m *nemesis, f sim.Step, i int, n *testutil.Node) // i is the number of n
+}
+
+// isIn reports whether a fault of that kind is covered by the promises to the processes.
+func (k faultKind) isIn(m *mixture) bool {
+	return !(k.steps && m.window == 0 || k.splits && m.lag == 0)
 }
 
 var faultKinds = map[string]faultKind{
-	"down": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Down(); m.mends(long, n) }},
-	"hang": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Hang(); m.mends(long, n) }},
+	"down": {do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { n.Down(); m.mends(f.For, n) }},
+	"hang": {do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { n.Hang(); m.mends(f.For, n) }},
 	// New connections are made, but get no answer.
-	"hung greeting": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"hung greeting": {do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		m.breaks(n)
 		n.Hang()
-		m.mends(long, n)
+		m.mends(f.For, n)
 	}},
 	// No new connection is made.
-	"hung dial": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"hung dial": {do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		m.mu.Lock()
-		m.dialled[i] = time.Now().Add(min(2*long, time.Until(m.s.end)))
+		m.dialled[i] = time.Now().Add(min(2*f.For, time.Until(m.s.end)))
 		m.mu.Unlock()
 		m.breaks(n)
 	}},
-	"move":        {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.move(i) }},
-	"nearly late": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.process().slowDown(2 * long) }},
-	"slow": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
-		n.Slow(exponential(m.r, m.s.ttl()/10))
-		m.mends(long, n)
-	}},
-	"restart": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Restart() }},
-	"empty":   {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.s.forget(i, n.RestartEmpty) }},
-	"flush":   {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.s.forget(i, n.Flush) }},
-	"promote": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { n.Promote() }},
+	"move": {
+		rare: true,
+		draw: func(r *rand.Rand, _ *mixture, f *sim.Step) { f.For, f.N = 0, r.IntN(len(movedNodes)) },
+		do:   func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.move(i, movedNodes[f.N]) },
+	},
+	"nearly late": {draw: ofProcess, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.process(f).slowDown(2 * f.For) }},
+	"slow": {
+		draw: func(r *rand.Rand, m *mixture, f *sim.Step) { f.N = int(exponential(r, m.ttl()/10) / time.Millisecond) },
+		do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
+			n.Slow(time.Duration(f.N) * time.Millisecond)
+			m.mends(f.For, n)
+		},
+	},
+	"restart": {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { n.Restart() }},
+	"empty":   {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.s.forget(i, n.RestartEmpty) }},
+	"flush":   {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.s.forget(i, n.Flush) }},
+	"promote": {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { n.Promote() }},
 	// The snapshot is taken now and restored later. An "old snapshot" may restore it again.
-	"snapshot": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"snapshot": {rare: true, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		saved := n.Snapshot()
 		m.saved[i] = saved
-		m.after(long, func() { m.restore(i, saved) })
+		m.after(f.For, func() { m.restore(i, saved) })
 	}},
-	"old snapshot": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.restore(i, m.saved[i]) }},
-	"lossy promote": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"old snapshot": {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.restore(i, m.saved[i]) }},
+	"lossy promote": {rare: true, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		saved := n.Snapshot()
-		m.after(long/4, func() { m.s.forget(i, func() { m.s.world.nodes[i].PromoteFrom(saved) }) })
+		m.after(f.For/4, func() { m.s.forget(i, func() { m.s.world.nodes[i].PromoteFrom(saved) }) })
 	}},
-	"failover": {splits: true, rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"failover": {splits: true, rare: true, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		saved := n.Snapshot()
-		m.after(min(long/4, m.s.lag), func() { m.failover(i, saved) })
+		m.after(min(f.For/4, m.s.lag), func() { m.failover(i, saved) })
 	}},
-	"rolling": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"rolling": {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		for i := range m.s.world.nodes {
 			m.after(time.Duration(i)*m.s.ttl()/2, func() { m.s.forget(i, m.s.world.nodes[i].RestartEmpty) })
 		}
 	}},
-	"rolling snapshots": {rare: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
+	"rolling snapshots": {rare: true, draw: instant, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
 		for i, n := range m.s.world.nodes {
 			saved := n.Snapshot()
 			m.after(time.Duration(i)*m.s.ttl()/2, func() { m.restore(i, saved) })
 		}
 	}},
-	"step": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
-		m.step(i, time.Duration((m.r.Float64()-0.3)*4*float64(m.s.ttl())), long)
-	}},
+	"step": {
+		steps: true,
+		draw:  func(r *rand.Rand, m *mixture, f *sim.Step) { f.N = millis((r.Float64() - 0.3) * 4 * float64(m.ttl())) },
+		do:    func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.step(i, f) },
+	},
 	// The step is close to the window: up to 1.1 windows.
-	"shift": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
-		m.step(i, time.Duration((m.r.Float64()-0.5)*2.2*float64(m.s.window)), long)
-	}},
-	"jump": {steps: true, do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
-		if m.offset[i].Abs() < time.Minute { // the promise covers offsets up to 2h, so jumps must not add up
-			m.step(i, time.Duration((m.r.Float64()-0.5)*float64(4*time.Hour)), long)
-		}
-	}},
-	"pause": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) { m.process().pause(long) }},
-	"cut": {do: func(m *nemesis, i int, n *testutil.Node, long time.Duration) {
-		m.process().cutOff(long, func() bool { return m.r.IntN(2) == 0 })
-	}},
+	"shift": {
+		steps: true,
+		draw: func(r *rand.Rand, m *mixture, f *sim.Step) {
+			f.N = millis((r.Float64() - 0.5) * 2.2 * float64(m.window))
+		},
+		do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.step(i, f) },
+	},
+	"jump": {
+		steps: true,
+		draw: func(r *rand.Rand, _ *mixture, f *sim.Step) {
+			f.N = millis((r.Float64() - 0.5) * float64(4*time.Hour))
+		},
+		do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
+			if m.offset[i].Abs() < time.Minute { // the promise covers offsets up to 2h, so jumps must not add up
+				m.step(i, f)
+			}
+		},
+	},
+	"pause": {draw: ofProcess, do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) { m.process(f).pause(f.For) }},
+	"cut": {
+		draw: func(r *rand.Rand, m *mixture, f *sim.Step) {
+			ofProcess(r, m, f)
+			f.With = map[string]int{}
+			for i := range m.nodes {
+				f.With[fmt.Sprint("node ", i)] = r.IntN(2)
+			}
+		},
+		do: func(m *nemesis, f sim.Step, i int, n *testutil.Node) {
+			m.process(f).cutOff(f.For, func(i int) bool { return f.With[fmt.Sprint("node ", i)] > 0 })
+		},
+	},
 }
 
-func (m *nemesis) prepare(s *simulation, r *rand.Rand) {
-	m.s, m.r = s, r
-	m.dials = rand.New(rand.NewPCG(s.seed, 1))
+// movedNodes are the keys of notTheOne that a move draws.
+var movedNodes = []string{"a replica, by the guard", "a replica", "a replica that is cut", "loading", "of a cluster"}
+
+func instant(_ *rand.Rand, _ *mixture, f *sim.Step)    { f.For = 0 }
+func ofProcess(r *rand.Rand, m *mixture, f *sim.Step) { f.Who = r.IntN(len(m.ttls)) }
+
+// millis returns a number of nanoseconds in whole milliseconds.
+func millis(ns float64) int { return int(ns / float64(time.Millisecond)) }
+
+// drawFaults draws the faults of a run, and whether there are haunts.
+func drawFaults(r *rand.Rand, plan map[string]int) (faults []sim.Step) {
+	m := mixtureOf(plan)
+	every := logUniform(r, 500*time.Millisecond, 6*time.Second)
+	var kinds []string
+	for _, k := range slices.Sorted(maps.Keys(faultKinds)) {
+		f := faultKinds[k]
+		if r.IntN(2) == 0 || f.rare && r.IntN(2) == 0 || !f.isIn(&m) {
+			continue
+		}
+		kinds = append(kinds, k)
+	}
+	if len(kinds) == 0 {
+		return nil
+	}
+
+	if slices.Contains(kinds, "old snapshot") {
+		plan["haunts"] = 1
+	}
+	for at := exponential(r, every); ; at += exponential(r, every) {
+		at += m.lullAt(at)
+		if at > m.length+m.lull {
+			return faults
+		}
+		f := sim.Step{At: at, Do: sim.Pick(r, kinds...), Who: r.IntN(m.nodes), For: exponential(r, m.ttl()/2)}
+		if draw := faultKinds[f.Do].draw; draw != nil {
+			draw(r, &m, &f)
+		}
+		faults = append(faults, f)
+	}
+}
+
+func (m *nemesis) prepare(s *simulation) {
+	m.s = s
+	m.dials = s.Random(0)
 	m.wishes = make(chan planned, 100)
 	m.former = make([][]*testutil.Node, len(s.world.nodes))
 	m.offset = make([]time.Duration, len(s.world.nodes))
@@ -124,29 +201,23 @@ func (m *nemesis) prepare(s *simulation, r *rand.Rand) {
 		m.saved = append(m.saved, n.Snapshot())
 	}
 	s.world.serving, s.world.dialling = m.serving, m.dialling
+
+	for _, f := range s.Steps {
+		if at := s.Began.Add(f.At); !at.After(s.end) {
+			m.plan = append(m.plan, planned{at, func() { m.strike(f) }})
+		}
+	}
 }
 
-func (m *nemesis) process() *simProcess { return m.s.processes[m.r.IntN(len(m.s.processes))] }
+// process returns the process that a fault happens to.
+func (m *nemesis) process(f sim.Step) *simProcess { return m.s.processes[f.Who%len(m.s.processes)] }
 
 // run causes the faults. It returns at the end of the simulation, when every planned step has been done.
 func (m *nemesis) run() {
-	s := m.s
-	next := s.end.Add(time.Hour)
-	if len(s.faults) > 0 {
-		next = time.Now().Add(exponential(m.r, s.every))
-	}
-
 	for {
-		next = next.Add(s.lullAt(next))
-		if next.After(s.end) {
-			next = s.end.Add(time.Hour)
-		}
-		wake := next
-		if len(m.plan) > 0 && m.plan[0].at.Before(wake) {
+		wake := m.s.end
+		if len(m.plan) > 0 {
 			wake = m.plan[0].at
-		}
-		if wake.After(s.end) && len(m.plan) == 0 {
-			wake = s.end
 		}
 
 		select {
@@ -156,26 +227,24 @@ func (m *nemesis) run() {
 		case <-time.After(time.Until(wake)):
 		}
 
-		switch {
-		case len(m.plan) > 0 && !m.plan[0].at.After(time.Now()):
-			do := m.plan[0].do
-			m.plan = m.plan[1:]
-			do()
-		case !next.After(time.Now()):
-			m.strike()
-			next = time.Now().Add(exponential(m.r, s.every))
-		default:
+		if len(m.plan) == 0 {
 			m.rest()
 			return
 		}
+		do := m.plan[0].do
+		m.plan = m.plan[1:]
+		do()
 	}
 }
 
-func (m *nemesis) strike() {
-	kind := m.s.faults[m.r.IntN(len(m.s.faults))]
-	m.s.count(kind)
-	i := m.r.IntN(len(m.s.world.nodes))
-	faultKinds[kind].do(m, i, m.s.world.nodes[i], exponential(m.r, m.s.ttl()/2))
+func (m *nemesis) strike(f sim.Step) {
+	kind := faultKinds[f.Do]
+	if !kind.isIn(&m.s.mixture) {
+		return // of a smaller program, in which processes are promised less
+	}
+	m.s.Note(f)
+	i := f.Who % len(m.s.world.nodes)
+	kind.do(m, f, i, m.s.world.nodes[i])
 }
 
 // after plans a step in d, but no later than the end of the simulation.
@@ -202,20 +271,22 @@ func (m *nemesis) mends(d time.Duration, n *testutil.Node) {
 }
 
 func (m *nemesis) restore(i int, saved *testutil.Snapshot) {
-	m.s.count("restored")
+	m.s.Count("restored")
+	m.s.Tracef("a snapshot of node %d is restored", i)
 	m.s.forget(i, func() { m.s.world.nodes[i].RestartFrom(saved) })
 }
 
 // haunts makes some nodes return to their present state after away, when a holder that was cut off comes back. These
 // nodes then forget all that happened in between.
-func (m *nemesis) haunts(away time.Duration) {
-	if !slices.Contains(m.s.faults, "old snapshot") {
+func (m *nemesis) haunts(away time.Duration, r *rand.Rand) {
+	which := r.Uint64()
+	if !m.s.haunts {
 		return
 	}
 	select {
 	case m.wishes <- planned{time.Now(), func() {
 		for i, n := range m.s.world.nodes {
-			if saved := n.Snapshot(); m.r.IntN(2) == 0 {
+			if saved := n.Snapshot(); which>>i&1 == 0 {
 				m.after(away, func() { m.restore(i, saved) })
 			}
 		}
@@ -224,11 +295,11 @@ func (m *nemesis) haunts(away time.Duration) {
 	}
 }
 
-func (m *nemesis) step(i int, d, long time.Duration) {
-	n := m.s.world.nodes[i]
+func (m *nemesis) step(i int, f sim.Step) {
+	d := time.Duration(f.N) * time.Millisecond
 	m.offset[i] += d
-	n.StepClock(d)
-	m.after(long, func() {
+	m.s.world.nodes[i].StepClock(d)
+	m.after(f.For, func() {
 		m.offset[i] -= d
 		m.s.world.nodes[i].StepClock(-d)
 	})
@@ -242,7 +313,7 @@ func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
 		return // one at a time
 	}
 	replica := testutil.StartNode()
-	sim.ByModel(m.s.seed, replica)
+	sim.ByModel(m.s.Seed, replica)
 	m.s.t.Cleanup(replica.Close)
 	replica.StepClock(m.offset[i])
 	m.s.forget(i, func() {
@@ -252,7 +323,8 @@ func (m *nemesis) failover(i int, saved *testutil.Snapshot) {
 		m.s.world.nodes[i] = replica
 		m.mu.Unlock()
 	})
-	m.s.count("failed over")
+	m.s.Count("failed over")
+	m.s.Tracef("node %d has failed over", i)
 	m.after(m.s.lag, func() {
 		m.s.forget(i, func() {
 			m.retired[old] = true
@@ -271,16 +343,15 @@ func (m *nemesis) breaks(n *testutil.Node) {
 }
 
 // move makes the name of a node lead to its replica, which was promoted and does not lag. The old server lives on as a
-// replica of the new one, keeps its connections, and refuses requests in one of several ways.
-func (m *nemesis) move(i int) {
+// replica of the new one, keeps its connections, and refuses requests as one of notTheOne.
+func (m *nemesis) move(i int, says string) {
 	if len(m.former[i]) > 0 {
 		return // it is failing over
 	}
 	old, replica := m.s.world.nodes[i], testutil.StartNode()
-	sim.ByModel(m.s.seed, replica)
+	sim.ByModel(m.s.Seed, replica)
 	m.s.t.Cleanup(replica.Close)
 	replica.StepClock(m.offset[i])
-	says := []string{"a replica, by the guard", "a replica", "a replica that is cut", "loading", "of a cluster"}[m.r.IntN(5)]
 	m.s.forget(i, func() {
 		notTheOne[says](old)
 		replica.RestartFrom(old.Snapshot())
@@ -290,7 +361,7 @@ func (m *nemesis) move(i int) {
 		m.mu.Unlock()
 	})
 	old.Up() // it must answer that it is not the node any more
-	m.s.count("moved")
+	m.s.Count("moved")
 }
 
 // dialling blocks a dial of node i if dials hang. Like a lost packet, such a dial never succeeds later: it ends with
@@ -302,7 +373,7 @@ func (m *nemesis) dialling(ctx context.Context, i int) error {
 	if rest <= 0 {
 		return nil
 	}
-	m.s.count("dial hung")
+	m.s.Count("dial hung")
 	select {
 	case <-time.After(coretest.Patience):
 		return coretest.ErrLost

@@ -3,10 +3,12 @@ package core
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lockkit/lockkit/internal/sim"
 )
 
 // simOperators end leases and drop records in the simulation, and check their results against the state of the holders.
@@ -36,9 +38,9 @@ func (o *simOperators) lease(hold simHold) *Lease {
 	return o.holds[hold]
 }
 
-// operator inspects keys now and then, and revokes the lease or drops the record that it finds.
-func (s *simulation) operator(p *simProcess) {
-	r := rand.New(rand.NewPCG(s.seed, 5))
+// operate inspects keys now and then, and revokes the lease or drops the record that it finds.
+func (s *simulation) operate(p *simProcess) {
+	r := s.Random(5)
 	keys := []string{"key-0", "key-1"}
 	for i := range simJobs {
 		keys = append(keys, jobKey(i))
@@ -74,12 +76,13 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 	r, err := p.Revoke(context.Background(), hold.key, hold.token)
 	if err != nil {
 		if !errors.Is(err, ErrUnavailable) && !errors.Is(err, Operators.TokenMismatch) {
-			s.t.Errorf("revoke: %v", err)
+			s.Violation("revoke: %v", err)
 		}
-		s.count("not revoked")
+		s.Count("not revoked")
 		return
 	}
-	s.count("revoked")
+	s.Count("revoked")
+	s.Tracef("%s: token %d is revoked", hold.key, hold.token)
 	if r.Remaining > 2*s.longest() && s.steps() { // the node's clock is wrong
 		return
 	}
@@ -90,20 +93,15 @@ func (s *simulation) revokes(p *simProcess, hold simHold) {
 	switch {
 	case lease == nil: // the holder got no answer, or died
 	case lease.Context().Err() == nil && s.operators.forgot.Load() == forgot && !s.steps():
-		s.t.Errorf("%+v\n%s is held with token %d although it was revoked %v ago", s.mixture, hold.key, hold.token, r.Remaining)
+		s.Violation("%s is held with token %d although it was revoked %v ago", hold.key, hold.token, r.Remaining)
 	case lost != nil && lost.Reason == LossRevoked:
-		s.count("told of revocation")
+		s.Count("told of revocation")
 	}
 }
 
 // steps reports whether clocks of nodes step by more than the window. Then the rest of a lease is unknown.
 func (s *simulation) steps() bool {
-	for _, k := range s.faults {
-		if k == "step" || k == "jump" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.Steps, func(f sim.Step) bool { return f.Do == "step" || f.Do == "jump" })
 }
 
 // forgets drops a record. It does not check that the record stays away, because other clients may be about to write it
@@ -113,8 +111,8 @@ func (s *simulation) forgets(p *simProcess, key string, token uint64) {
 	err := p.ForgetRecord(context.Background(), key, token)
 	switch {
 	case err == nil:
-		s.count("record dropped")
+		s.Count("record dropped")
 	case !errors.Is(err, ErrUnavailable) && !errors.Is(err, Operators.TokenMismatch):
-		s.t.Errorf("forget: %v", err)
+		s.Violation("forget: %v", err)
 	}
 }

@@ -2,7 +2,6 @@ package core
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -35,7 +34,7 @@ type simPromises struct {
 // expects makes a process wait for a key that no other process asks for. The wait begins shortly before the last fault
 // ends, and lasts until simBack after it at most.
 func (s *simulation) expects(p *simProcess, i int) {
-	r := rand.New(rand.NewPCG(s.seed, uint64(50+i)))
+	r := s.Random(uint64(50 + i))
 	time.Sleep(time.Until(s.end) - exponential(r, s.ttl()))
 	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), punctual{}, true), time.Until(s.end)+simBack)
 	defer cancel()
@@ -54,6 +53,7 @@ func (s *simulation) expects(p *simProcess, i int) {
 
 // mended records that the last fault has ended. Messages that are under way keep their fates.
 func (s *simulation) mended() {
+	s.Tracef("the last fault has ended")
 	s.mu.Lock()
 	s.calm = true
 	s.mu.Unlock()
@@ -86,8 +86,8 @@ func (s *simulation) keepsPromises() {
 		s.servesAgain()
 		s.stewardIsFine()
 	}
-	if since, is := s.stewardRenewed(); is && since < time.Since(s.began)-s.lull-simTime/2 {
-		s.count("renewed after hours")
+	if since, is := s.stewardRenewed(); is && since < time.Since(s.Began)-s.lull-simTime/2 {
+		s.Count("renewed after hours")
 	}
 
 	time.Sleep(simFound - simBack)
@@ -112,10 +112,10 @@ func (s *simulation) servesAgain() {
 	for i, p := range s.processes {
 		served := s.promises.served[p]
 		if !served {
-			s.t.Errorf("%+v\nprocess %d waits for a free key although a quorum of nodes has voted for %v", s.mixture, i, simBack)
+			s.Violation("process %d waits for a free key although a quorum of nodes has voted for %v", i, simBack)
 			continue
 		}
-		s.count("served again")
+		s.Count("served again")
 	}
 }
 
@@ -123,15 +123,15 @@ func (s *simulation) servesAgain() {
 func (s *simulation) reachesAll(p *simProcess, i int) {
 	state, err := p.Inspect(context.Background(), "nobody's")
 	if err != nil {
-		s.t.Errorf("%+v\nprocess %d reaches no quorum %v after the last fault: %v", s.mixture, i, simFound, err)
+		s.Violation("process %d reaches no quorum %v after the last fault: %v", i, simFound, err)
 		return
 	}
 	for _, n := range state.Nodes {
 		if !n.isReadable() {
-			s.t.Errorf("%+v\nprocess %d does not reach node %d %v after the last fault: %v %v", s.mixture, i, n.Node, simFound, n.Verdict, n.Err)
+			s.Violation("process %d does not reach node %d %v after the last fault: %v %v", i, n.Node, simFound, n.Verdict, n.Err)
 		}
 	}
-	s.count("reached again")
+	s.Count("reached again")
 }
 
 // mend ends the faults of the process's network.

@@ -3,7 +3,6 @@ package core
 import (
 	"sync"
 	"testing/synctest"
-	"time"
 
 	"github.com/lockkit/lockkit/testutil"
 )
@@ -42,15 +41,15 @@ func (c *simRecords) tell(s *simulation, rec simRecord, holder bool) {
 	c.told[rec] = c.told[rec] || holder
 	for other := range c.told {
 		if other.key == rec.key && other.token == rec.token && other.result != rec.result {
-			s.t.Errorf("%s: token %d completed with %q and with %q", rec.key, rec.token, rec.result, other.result)
+			s.Violation("%s: token %d completed with %q and with %q", rec.key, rec.token, rec.result, other.result)
 		}
 	}
 	switch {
 	case c.excused[rec.key]:
 	case holder:
-		s.history.Completed(rec.key, rec.result, rec.token, time.Now())
+		s.history.completed(rec.key, rec.result, rec.token)
 	default:
-		s.history.SeenDone(rec.key, rec.token, time.Now())
+		s.history.seenDone(rec.key, rec.token)
 	}
 }
 
@@ -58,7 +57,7 @@ func (c *simRecords) tell(s *simulation, rec simRecord, holder bool) {
 func (s *simulation) settled() {
 	for _, told := range s.records.told {
 		if !told {
-			s.count("settled")
+			s.Count("settled")
 		}
 	}
 }
@@ -80,9 +79,9 @@ func (s *simulation) forget(i int, lose func()) {
 		case c.excused[key]:
 		case !covered(before[j], after[j]):
 			c.excuseLocked(s, key)
-			s.count("record excused")
+			s.Count("record excused")
 		case before[j][i] != after[j][i]:
-			s.count("record kept")
+			s.Count("record kept")
 		}
 	}
 }
@@ -99,7 +98,7 @@ func (c *simRecords) excuseLocked(s *simulation, key string) {
 		c.excused = map[string]bool{}
 	}
 	c.excused[key] = true
-	s.history.Forget(key, time.Now())
+	s.history.forget(key)
 }
 
 // covered reports whether the promise about a key's record holds despite a loss of memory. It does if no node has a

@@ -14,7 +14,7 @@ func (s *simulation) both(p *simProcess, r *rand.Rand, holder string) {
 	defer cancel() // a holder that does not release them dies
 	patience := time.AfterFunc(exponential(r, s.ttl()), cancel)
 	for _, key := range keys {
-		s.history.Attempt(key, holder, time.Now())
+		s.history.attempt(key, holder)
 	}
 
 	acquire := p.AcquireAll
@@ -32,10 +32,10 @@ func (s *simulation) both(p *simProcess, r *rand.Rand, holder string) {
 		return
 	}
 
-	s.count("sets")
+	s.Count("sets")
 	for _, lease := range set.leases {
 		s.operators.reported(lease.Key(), lease)
-		s.history.Granted(lease.Key(), holder, lease.FencingToken(), time.Now())
+		s.history.granted(lease, holder)
 	}
 
 	until := time.After(min(exponential(r, s.hold), time.Until(s.end)+s.ttl()))
@@ -43,7 +43,7 @@ func (s *simulation) both(p *simProcess, r *rand.Rand, holder string) {
 		for _, lease := range set.leases {
 			if set.Context().Err() == nil {
 				token := lease.FencingToken()
-				s.history.Wrote(lease.Key(), token, time.Now(), s.fences.write(lease.Key(), token))
+				s.history.wrote(lease.Key(), token, s.fences.write(lease.Key(), token))
 			}
 		}
 		select {
@@ -56,12 +56,12 @@ func (s *simulation) both(p *simProcess, r *rand.Rand, holder string) {
 	}
 
 	for _, lease := range set.leases {
-		s.history.Ended(lease.Key(), holder, lease.FencingToken(), time.Now())
+		s.history.ended(lease, holder)
 	}
 	if set.Lost() != nil {
-		s.count("set lost")
+		s.Count("set lost")
 	}
-	if r.IntN(8) > 0 {
+	if r.Float64() >= s.deaths {
 		set.Release(context.Background())
 	}
 }

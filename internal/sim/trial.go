@@ -3,6 +3,7 @@ package sim
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,8 +27,18 @@ type Trial struct {
 	mu         sync.Mutex // guards the fields below
 	violations []string
 	reached    Counts
-	trace      []string
+	trace      []traced // in the order of time
 }
+
+const violationMark = "VIOLATION "
+
+// A traced is a line of a trace.
+type traced struct {
+	at   time.Duration // since the beginning
+	text string
+}
+
+func (l traced) String() string { return fmt.Sprintf("%9.3fs  %s", l.at.Seconds(), l.text) }
 
 // Test runs the campaign for the seeds that [Seeds] chooses.
 func (c Campaign) Test(t *testing.T) {
@@ -110,23 +121,33 @@ func (t *Trial) Follow(end time.Duration, do func(Step)) {
 			break
 		}
 		time.Sleep(time.Until(t.Began.Add(s.At)))
-
-		_, text, _ := strings.Cut(strings.TrimSpace(s.String()), "  ") // without the time
-		t.Tracef("%s", text)
-		t.Count(s.Do)
+		t.Note(s)
 		do(s)
 	}
 
 	time.Sleep(time.Until(t.Began.Add(end)))
 }
 
+// Note traces and counts a step that happens now.
+func (t *Trial) Note(s Step) {
+	_, text, _ := strings.Cut(strings.TrimSpace(s.String()), "  ") // without the time
+	t.Tracef("%s", text)
+	t.Count(s.Do)
+}
+
 // Violation reports that a rule is broken.
 func (t *Trial) Violation(format string, args ...any) {
-	t.Tracef("VIOLATION "+format, args...)
+	t.ViolationAt(time.Now(), format, args...)
+}
+
+// ViolationAt reports that a rule was broken at a time, of which the trial learned later.
+func (t *Trial) ViolationAt(at time.Time, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.violations = append(t.violations, fmt.Sprintf(format, args...))
+	t.violations = append(t.violations, text)
+	t.addLine(traced{at.Sub(t.Began), violationMark + text})
 }
 
 // Count counts an event that the trial reached.
@@ -138,22 +159,33 @@ func (t *Trial) Count(what string) {
 
 // Tracef adds a line to the trace, with the present time.
 func (t *Trial) Tracef(format string, args ...any) {
-	line := fmt.Sprintf("%9.3fs  ", time.Since(t.Began).Seconds()) + fmt.Sprintf(format, args...)
+	text := fmt.Sprintf(format, args...)
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.trace = append(t.trace, line)
+	t.addLine(traced{time.Since(t.Began), text})
+}
+
+// addLine adds a line to the trace, after those of the same time. t.mu must be held.
+func (t *Trial) addLine(l traced) {
+	i := len(t.trace)
+	for i > 0 && t.trace[i-1].at > l.at {
+		i--
+	}
+	t.trace = slices.Insert(t.trace, i, l)
 }
 
 // story returns the trace. If there is a violation, it returns only the last lines, up to shortly after the first one.
 func (t *Trial) story() string {
 	const most = 30
-	lines := t.trace
-	for i, l := range lines {
-		if strings.Contains(l, "VIOLATION") {
-			lines = lines[:min(i+3, len(lines))]
-			break
-		}
+	var lines []string
+	for _, l := range t.trace {
+		lines = append(lines, l.String())
+	}
+
+	first := slices.IndexFunc(t.trace, func(l traced) bool { return strings.HasPrefix(l.text, violationMark) })
+	if first >= 0 {
+		lines = lines[:min(first+3, len(lines))]
 	}
 
 	isTooLong := len(lines) > most
