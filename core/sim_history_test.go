@@ -92,6 +92,7 @@ func (h *simHistory) partTo(i int) *history.History {
 // until returns the history of the first n events.
 func (h *simHistory) until(n int) *history.History {
 	var to history.History
+	to.Wrote("", 0, h.Began, true) // errors give times since the first event
 	for _, e := range h.events[:n] {
 		e.record(&to, e.at)
 	}

@@ -151,7 +151,7 @@ var faultKinds = map[string]faultKind{
 // movedNodes are the keys of notTheOne that a move draws.
 var movedNodes = []string{"a replica, by the guard", "a replica", "a replica that is cut", "loading", "of a cluster"}
 
-func instant(_ *rand.Rand, _ *mixture, f *sim.Step)    { f.For = 0 }
+func instant(_ *rand.Rand, _ *mixture, f *sim.Step)   { f.For = 0 }
 func ofProcess(r *rand.Rand, m *mixture, f *sim.Step) { f.Who = r.IntN(len(m.ttls)) }
 
 // millis returns a number of nanoseconds in whole milliseconds.

@@ -27,11 +27,11 @@ import (
 //   - Names of nodes move to another server while the old one lives on as its replica.
 //   - Clocks step within the window, and by hours.
 //   - Observers and loggers panic, are slow, or block for a time. Hooks of clients panic.
-//   - In every third seed, an operator ends leases and drops records.
-//   - In every tenth seed or so, one process has leases of hours, and the others have leases of seconds.
+//   - In a third of the seeds, an operator ends leases and drops records.
+//   - In a tenth of the seeds, one process has leases of hours, and the others have leases of seconds.
 //
 // Each seed draws its own mixture of faults, because a run with all of them never reaches some states. [draw] has the
-// numbers of a mixture; the steps of the program are the faults.
+// numbers of a mixture, and the steps of the program are the faults.
 //
 // When the last fault has ended, every process reaches every node again within simFound. If a quorum of nodes votes,
 // every process is served within simBack.
@@ -71,7 +71,7 @@ var outcomes = []string{
 //	loss, twin      the number of messages in a thousand that are lost, and that arrive twice
 //	panics          the number of messages in a thousand at which a hook panics
 //	hold            the mean time for which a lease is held, in ms
-//	think           the mean pause of a client, in ms beyond 40
+//	hurry           by how much the mean pause of a client is shorter than a second, in ms
 //	jobs            the number of acquisitions in a thousand that end in a completion
 //	sets            the number of other acquisitions in a thousand that take both keys
 //	strays          the number of holders in a thousand that are cut off until their leases have run out
@@ -97,7 +97,7 @@ func draw(r *rand.Rand) sim.Program {
 		"twin":    int(50 * r.Float64() * coin()),
 		"panics":  int(50 * r.Float64() * coin()),
 		"hold":    int(logUniform(r, 30*time.Millisecond, 15*time.Second) / time.Millisecond),
-		"think":   int((logUniform(r, leastThink, time.Second) - leastThink) / time.Millisecond),
+		"hurry":   int((time.Second - logUniform(r, 40*time.Millisecond, time.Second)) / time.Millisecond),
 		"sets":    200,
 		"strays":  200,
 		"deaths":  125,
@@ -164,10 +164,7 @@ type mixture struct {
 	retries              bool
 }
 
-const (
-	simTime    = 20 * time.Second
-	leastThink = 40 * time.Millisecond
-)
+const simTime = 20 * time.Second
 
 // mixtureOf returns the configuration that the numbers of a plan describe.
 func mixtureOf(plan map[string]int) mixture {
@@ -185,7 +182,7 @@ func mixtureOf(plan map[string]int) mixture {
 		twin:      share("twin"),
 		panics:    share("panics"),
 		hold:      in("hold", time.Millisecond),
-		think:     leastThink + in("think", time.Millisecond),
+		think:     time.Second - in("hurry", time.Millisecond),
 		jobs:      share("jobs"),
 		sets:      share("sets"),
 		strays:    share("strays"),

@@ -6,5 +6,5 @@
 // it are run, as long as they still break a rule; the smallest is printed.
 //
 // Goroutines that are ready at the same instant run in any order. So a seed determines the program and the fates of
-// messages, but not every step: a program that fails does so again in nearly every run.
+// messages, but not every step: a program that fails does so again in most runs, but not in all.
 package sim

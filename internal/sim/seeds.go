@@ -20,7 +20,7 @@ import (
 var (
 	seeds   = flag.Int("sim.seeds", 2, "how many seeds each simulation runs at least")
 	from    = flag.Uint64("sim.from", 0, "the first seed of each simulation")
-	shrinks = flag.Int("sim.shrink", 150, "how many programs are tried to make one that fails smaller")
+	shrinks = flag.Int("sim.shrink", 150, "how many runs are made to find a smaller program that fails")
 	span    = flag.Duration("sim.for", 0, "how long each simulation goes on with more seeds")
 )
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -79,6 +80,26 @@ func TestExclusion(t *testing.T) {
 	}
 	e.Enter(trial, t.Context(), "key", "third")
 	if !slices.Equal(trial.violations, []string{"key: second and third at once"}) {
+		t.Error(trial.violations)
+	}
+}
+
+// A violation that is found later stands in the trace where it happened, and the story ends shortly after it.
+func TestViolationInThePast(t *testing.T) {
+	trial := &Trial{T: t, Began: time.Now().Add(-time.Hour)}
+	for i := range 40 {
+		trial.addLine(traced{time.Duration(i) * time.Second, fmt.Sprint("line ", i)})
+	}
+	trial.ViolationAt(trial.Began.Add(35*time.Second), "two holders of %q", "key")
+
+	lines := strings.Split(trial.story(), "\n")
+	if len(lines) != 31 || lines[0] != "… 9 lines" {
+		t.Errorf("%d lines, the first is %q", len(lines), lines[0])
+	}
+	if !slices.Equal(lines[27:], []string{"   35.000s  line 35", `   35.000s  VIOLATION two holders of "key"`, "   36.000s  line 36", "   37.000s  line 37"}) {
+		t.Error(lines[27:])
+	}
+	if !slices.Equal(trial.violations, []string{`two holders of "key"`}) {
 		t.Error(trial.violations)
 	}
 }

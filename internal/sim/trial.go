@@ -40,6 +40,8 @@ type traced struct {
 
 func (l traced) String() string { return fmt.Sprintf("%9.3fs  %s", l.at.Seconds(), l.text) }
 
+const maxViolations = 5 // that many violations of a run are reported
+
 // Test runs the campaign for the seeds that [Seeds] chooses.
 func (c Campaign) Test(t *testing.T) {
 	Seeds(t, 1, c.MustReach, c.test)
@@ -63,16 +65,21 @@ func (c Campaign) test(t *testing.T, seed uint64, reached Counts) {
 	t.Logf("seed %d: %s", seed, first.violations[0])
 	last := c.shrink(t, first)
 	t.Errorf("%s\n\n%v\n\n%s\n\nfirst, with %d steps: %s",
-		strings.Join(last.violations, "\n"), last.Program, last.story(),
+		strings.Join(last.violations[:min(len(last.violations), maxViolations)], "\n"), last.Program, last.story(),
 		len(first.Steps), first.violations[0])
 }
 
 // shrink returns the run of the smallest program that fails.
 func (c Campaign) shrink(t *testing.T, first *Trial) (last *Trial) {
 	last = first
+	runs := 0
 	Shrink(first.Program, *shrinks, func(p Program) bool {
-		// A program that fails does so in nearly every run, so two runs are enough.
+		// A program that fails does so in most runs, so two runs are enough.
 		for range 2 {
+			if runs == *shrinks {
+				return false
+			}
+			runs++
 			again := c.run(t, p, Counts{})
 			if again.violations != nil {
 				last = again
