@@ -7,7 +7,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A Script does what a call of a Lua script would do, and returns its reply: an int, a string, or a []any of these. If
+// A Script has the effect of a call of a Lua script, and returns its reply: an int, a string, or a []any of these. If
 // it returns false, it has done nothing, and the node runs the Lua script.
 type Script func(n Node, keys, args []string) (reply any, ok bool)
 
@@ -22,6 +22,6 @@ type Node interface {
 // A Finder returns the Script to run in place of a Lua script, or nil if there is none.
 type Finder func(source string) Script
 
-// Use makes node, a *testutil.Node, run what find returns, for clients of database 0. A node that refuses commands, or
-// whose scripts' commands are observed, runs all scripts in Lua. Testutil sets Use.
+// Use makes node, a *testutil.Node, run the results of find, for clients of database 0. While a node refuses commands, or
+// a test observes the commands of its scripts, the node runs all scripts in Lua. Testutil sets Use.
 var Use func(node any, find Finder)

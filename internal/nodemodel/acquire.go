@@ -46,6 +46,7 @@ func (k Key) doAcquire(q Request, at instant) (Key, Reply, []Notice) {
 	if _, over := k.Ends[q.Attempt]; over {
 		return k, at.reply(Gone), nil
 	}
+
 	return k.grant(q, at, before)
 }
 
@@ -69,10 +70,11 @@ func (k Key) awaitTurn(q Request, at instant) (_ Key, before int, refusal *Reply
 		v.Place = place
 		return k, before, &v
 	}
+
 	return k, before, nil
 }
 
-// grant grants the key. So many calls that wait come before the attempt.
+// grant grants the key to an attempt that stands behind before calls in the queue.
 func (k Key) grant(q Request, at instant, before int) (Key, Reply, []Notice) {
 	var notices []Notice
 	if k.Marked {
@@ -98,7 +100,7 @@ func (k Key) grant(q Request, at instant, before int) (Key, Reply, []Notice) {
 	k.Owner = q.Attempt
 	k.Expiry = at.ms + q.Lease
 	k.Carried = q.Acquire.Carried
-	k.Turn, k.TurnUntil = "", 0
+	k = k.withoutTurn()
 	k = k.keep(at)
 	return k, k.granted(at), notices
 }

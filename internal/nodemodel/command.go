@@ -118,7 +118,7 @@ type ShownRecord struct {
 	Result                   string
 }
 
-// A Verdict is what a node says to a request.
+// A Verdict is the first word of a node's reply to a request.
 type Verdict string
 
 // The verdicts.

@@ -25,10 +25,13 @@ func (k Key) doComplete(q Request, at instant) (Key, Reply, []Notice) { //nolint
 
 		endsLease := k.Owner == q.Attempt || v.Verdict == Granted && !othersLive
 		if endsLease {
-			k.Owner, k.Expiry, k.Before, k.Carried = "", 0, -1, ""
+			k.Owner = ""
+			k.Expiry = 0
+			k.Before = -1
+			k.Carried = ""
 		}
 		if k.Turn == q.Attempt {
-			k.Turn, k.TurnUntil = "", 0
+			k = k.withoutTurn()
 		}
 
 		leaves := a.Leaving != ""

@@ -12,10 +12,13 @@ import (
 func decodePacked(keys, args []string) (Command, bool) {
 	in := &unpacker{rest: args[0]}
 	c := Command{Guarded: in.bool()}
-	c.Wall, c.Window, c.MaxTTL, c.Lag = in.number(), in.number(), in.number(), in.number()
+	c.Wall = in.number()
+	c.Window = in.number()
+	c.MaxTTL = in.number()
+	c.Lag = in.number()
 	in.number() // the life of an idle counter follows from MaxTTL
 	if c.Guarded {
-		// What the client expects decides only how fast a script runs.
+		// The memory that the client expects decides only how fast a script runs.
 		in.text()
 		in.text()
 		in.number()
@@ -28,15 +31,16 @@ func decodePacked(keys, args []string) (Command, bool) {
 		if kind < 'a' {
 			count = int(in.take(1)[0])
 			if kind != 'E' {
-				in.take(3 * 8) // the range of the clock, and that of a token
+				in.take(3 * 8) // the ranges of the clock and of a token
 				lease = in.number()
 			}
 			in.text() // the life of the resource
 		}
 
 		names := count
-		if hasTombstone := kind != 'R' && kind != 'E' && kind != 't'; hasTombstone {
-			names = 2 * count // tombstones follow the resources
+		hasTombstones := !strings.ContainsRune("REt", rune(kind))
+		if hasTombstones {
+			names = 2 * count // they follow the resources
 		}
 		if names > len(keys) {
 			return Command{}, false
@@ -51,6 +55,7 @@ func decodePacked(keys, args []string) (Command, bool) {
 		}
 		keys = keys[names:]
 	}
+
 	return c, !in.failed
 }
 
@@ -96,6 +101,7 @@ func (in *unpacker) acquire(settle bool) Request {
 		a.Settle = true
 		q.Lease = in.number()
 	}
+
 	return q
 }
 
@@ -105,10 +111,15 @@ func (in *unpacker) renew(writeBack bool) Request {
 	a := &q.Renew
 	a.Token = in.number()
 	q.Attempt = in.text()
-	a.Confirmed, a.Turn, a.Carried = in.number(), in.number(), in.text()
+	a.Confirmed = in.number()
+	a.Turn = in.number()
+	a.Carried = in.text()
 	if writeBack {
-		q.Lease, a.Granted, a.Memory = in.number(), in.number(), in.text()
+		q.Lease = in.number()
+		a.Granted = in.number()
+		a.Memory = in.text()
 	}
+
 	return q
 }
 
@@ -117,7 +128,8 @@ func (in *unpacker) release(more bool) Request {
 	q := Request{Op: OpRelease}
 	a := &q.Release
 	q.Attempt = in.text()
-	a.DropBelow, a.TombstoneLife = in.number(), in.number()
+	a.DropBelow = in.number()
+	a.TombstoneLife = in.number()
 	if a.TombstoneLife <= 0 {
 		a.Arrived = true
 		a.TombstoneLife = -a.TombstoneLife
@@ -126,9 +138,11 @@ func (in *unpacker) release(more bool) Request {
 	if more {
 		a.Cooldown = in.number()
 		how := in.take(1)[0]
-		a.RestoreCounter, a.Repeated = how&1 != 0, how&2 != 0
+		a.RestoreCounter = how&1 != 0
+		a.Repeated = how&2 != 0
 		a.Wait = Wait{in.text(), in.number()}
 	}
+
 	return q
 }
 
@@ -138,7 +152,10 @@ func (in *unpacker) complete() Request {
 	a := &q.Complete
 	a.Ballot = in.number()
 	q.Attempt = in.text()
-	a.Memory, a.Retention, a.Token, a.TombstoneLife = in.text(), in.number(), in.number(), in.number()
+	a.Memory = in.text()
+	a.Retention = in.number()
+	a.Token = in.number()
+	a.TombstoneLife = in.number()
 	a.Decided = in.bool()
 	a.Leaving = in.text()
 	a.Result = in.take(int(in.number()))
@@ -183,6 +200,7 @@ func decodeClient(args []string) (c Command, err error) {
 			return c, err
 		}
 	}
+
 	return c, nil
 }
 

@@ -1,5 +1,4 @@
-// Package nodemodel is a model of a node: what a node remembers, and how each request changes that and is answered. It
-// is written from the documents (the contracts at the heads of the .lua files, docs/guarantees.md, docs/models) and
+// Package nodemodel is a model of a node: its memory, and the effect and the reply of each request. It is written from the documents (the contracts at the heads of the .lua files, docs/guarantees.md, docs/models) and
 // shares no code with the scripts. It is as plain as possible and knows nothing of speed: there is one form of each
 // request. TestScriptsDoAsTheModel compares the scripts with it.
 //

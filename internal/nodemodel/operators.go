@@ -11,7 +11,7 @@ func (k Key) doRevoke(q Request, at instant) (Key, Reply, []Notice) {
 	delete(k.Ends, q.Attempt)
 	k = k.bury(q.Attempt, how, 2*slack, at.µs)
 	if k.Turn == q.Attempt {
-		k.Turn, k.TurnUntil = "", 0
+		k = k.withoutTurn()
 	}
 	if !owns {
 		return k, Reply{Verdict: Gone}, nil
@@ -27,10 +27,11 @@ func (k Key) doRevoke(q Request, at instant) (Key, Reply, []Notice) {
 		notices = k.wake()
 		k = k.remark()
 	}
+
 	return k.keep(at), v, notices
 }
 
-// doForget drops a completion record, also one that looks over.
+// doForget drops a completion record, even if its retention has ended by the node's clock.
 func (k Key) doForget(q Request, at instant) (Key, Reply) {
 	switch {
 	case k.Record != nil && k.Record.Token == q.Token:
@@ -39,6 +40,7 @@ func (k Key) doForget(q Request, at instant) (Key, Reply) {
 	case k.shownRecord(at.ms) != nil:
 		return k, Reply{Verdict: Done}
 	}
+
 	return k, Reply{Verdict: Gone}
 }
 
@@ -74,8 +76,9 @@ func (n Node) provision(q Request, at instant) (Node, Reply) {
 	case !votes:
 		n.Guard.Declared = true
 		n.Guard.Longest = max(at.MaxTTL, n.Guard.Longest)
-		n.Guard.MarkTo, n.Guard.MarkedAt = 0, 0
+		n.Guard = n.Guard.withoutMark()
 	}
+
 	return n, Reply{Verdict: Granted, Memory: n.Guard.Memory(), Claim: n.Guard.Claimant}
 }
 
@@ -99,7 +102,7 @@ func (n Node) lower(q Request, at instant) (Node, Reply) {
 
 	case "unmark":
 		if isCurrent {
-			n.Guard.MarkTo, n.Guard.MarkedAt = 0, 0
+			n.Guard = n.Guard.withoutMark()
 		}
 		return n, at.reply(Granted)
 
@@ -109,13 +112,14 @@ func (n Node) lower(q Request, at instant) (Node, Reply) {
 				n.Note = Note{q.To, at.ms}
 			}
 			n.Guard.Longest = q.To
-			n.Guard.MarkTo, n.Guard.MarkedAt = 0, 0
+			n.Guard = n.Guard.withoutMark()
 		}
 	}
 
 	if !stands {
 		return n, at.reply(Gone)
 	}
+
 	return n, silent
 }
 
@@ -127,13 +131,14 @@ func (n Node) markFor(q Request, at instant) (Node, Reply) {
 	}
 
 	n = n.remember(at)
-	n.Guard.MarkTo, n.Guard.MarkedAt = 0, 0
+	n.Guard = n.Guard.withoutMark()
 	at.quarantineUntil = n.Guard.Since + n.Guard.Longest + at.Lag
 	if !n.Guard.Declared && at.quarantined() {
 		return n, at.inQuarantine()
 	}
 
-	n.Guard.MarkTo, n.Guard.MarkedAt = q.To, at.µs
+	n.Guard.MarkTo = q.To
+	n.Guard.MarkedAt = at.µs
 	v := at.reply(Granted)
 	v.Claim = n.Guard.Mark()
 	return n, v

@@ -18,11 +18,12 @@ func (k Key) remark() Key {
 		k.Marked = false
 		k.HoldEnded = 0
 	}
+
 	return k
 }
 
-// join adds the call to the queue, if it waits, and returns its place, from 1. A call whose attempt is over is not
-// added.
+// join adds the call to the queue, if it waits, and returns its place, from 1. If its attempt has ended, the
+// call is not added.
 func (k Key) join(q Request, at instant) (Key, int) {
 	w := q.Acquire.Wait
 	if w.Member == "" {
@@ -65,6 +66,7 @@ func (k Key) wake() (notices []Notice) {
 	for i, w := range k.Queue[:min(2, len(k.Queue))] {
 		notices = append(notices, w.notice(i+1))
 	}
+
 	return notices
 }
 

@@ -12,7 +12,7 @@ func (k Key) doRelease(q Request, at instant) (Key, Reply, []Notice) { //nolint:
 		k.Record = nil
 	}
 	if k.Turn == q.Attempt {
-		k.Turn, k.TurnUntil = "", 0
+		k = k.withoutTurn()
 	}
 
 	v := Reply{Verdict: Granted}
@@ -80,10 +80,11 @@ func (k Key) doRelease(q Request, at instant) (Key, Reply, []Notice) { //nolint:
 	case owns && k.Record == nil:
 		k.Dies = at.µs + at.idle()*1000
 	}
+
 	return k, v, notices
 }
 
-// isUnused reports whether nothing is to be remembered of a key that is free.
+// isUnused reports whether the node need not remember anything of the key.
 func (k Key) isUnused() bool {
 	return k.Expiry == 0 && k.Counter == 0 && k.Turn == "" && k.Record == nil && !k.Marked
 }
@@ -113,5 +114,6 @@ func (k Key) waitersAfterRelease(q Request, owned bool, old Key, at instant) (Ke
 	if endsAHold || leaves && free {
 		return k, k.wake()
 	}
+
 	return k, nil
 }

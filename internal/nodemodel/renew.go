@@ -1,14 +1,14 @@
 package nodemodel
 
 // doRenew extends the attempt's lease, or brings it back. A write-back raises the counter of a grant.
-func (k Key) doRenew(q Request, at instant) (Key, Reply) { //nolint:gocognit // the cases of the protocol, in its order
+func (k Key) doRenew(q Request, at instant) (Key, Reply) { //nolint:funlen,gocognit // the cases of the protocol, in its order
 	a := q.Renew
 	token := a.Token
 	isWriteBack := a.Granted > 0
 	sure := at.ms+at.margin() < a.Confirmed // the lease cannot have run out here yet
 	owns := k.Owner == q.Attempt && k.Expiry > 0
 
-	// What a node in quarantine remembers may come from a snapshot.
+	// In quarantine, the node's memory may come from a snapshot.
 	if at.quarantined() && !sure {
 		return k, at.inQuarantine()
 	}
@@ -30,7 +30,8 @@ func (k Key) doRenew(q Request, at instant) (Key, Reply) { //nolint:gocognit // 
 		// Another's live lease is believed outside of quarantine, and the next turn is the attempt's.
 		if k.Live(at.ms) && !at.quarantined() {
 			if !isWriteBack {
-				k.Turn, k.TurnUntil = q.Attempt, at.ms+a.Turn
+				k.Turn = q.Attempt
+				k.TurnUntil = at.ms + a.Turn
 			}
 			return k, gone
 		}
@@ -55,7 +56,7 @@ func (k Key) doRenew(q Request, at instant) (Key, Reply) { //nolint:gocognit // 
 		k.Owner = q.Attempt
 		k.Before = -1
 		k.Carried = a.Carried
-		k.Turn, k.TurnUntil = "", 0
+		k = k.withoutTurn()
 	}
 	k.Expiry = max(k.Expiry, at.ms+q.Lease)
 	k.Counter = max(k.Counter, token)

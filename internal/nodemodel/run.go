@@ -54,6 +54,7 @@ func Find(source string) goscript.Script {
 			return all, true
 		}
 	}
+
 	return nil
 }
 
@@ -81,5 +82,6 @@ func execute(n goscript.Node, tag string, c Command) (replies []Reply, ok bool) 
 		}
 		n.Publish(command, notice.Channel, notice.Text)
 	}
+
 	return replies, true
 }

@@ -5,7 +5,7 @@ import (
 	"maps"
 )
 
-// How long Redis keeps what a node remembers, beyond the time by which scripts judge.
+// How much longer Redis keeps the parts of a node's memory than scripts heed them.
 const (
 	slack   = 24 * 60 * 60 * 1000 // of a lease
 	jump    = 2 * 60 * 60 * 1000  // of a record and of a counter
@@ -26,7 +26,7 @@ const noMemory = "-"
 // cooldownPrefix stands before the owner of a key in a cooldown.
 const cooldownPrefix = "~"
 
-// A Node is what one node remembers.
+// A Node is the memory of one node.
 type Node struct {
 	History string // the replication history of the server
 	Replica bool
@@ -58,7 +58,15 @@ func (g Guard) Memory() string {
 	if g.Declared {
 		name += "!"
 	}
+
 	return name
+}
+
+// withoutMark returns the guard record without an operator's mark.
+func (g Guard) withoutMark() Guard {
+	g.MarkTo = 0
+	g.MarkedAt = 0
+	return g
 }
 
 // Mark returns the mark as the record has it.
@@ -66,6 +74,7 @@ func (g Guard) Mark() string {
 	if g.MarkTo == 0 {
 		return ""
 	}
+
 	return fmt.Sprintf(">%d@%d", g.MarkTo, g.MarkedAt)
 }
 
@@ -78,13 +87,14 @@ func (g Guard) String() string {
 	if g.Claimant != "" {
 		text += " " + g.Claimant
 	}
+
 	return text
 }
 
 // A Note says since when the guard record has its longest lease, if that has changed.
 type Note struct{ Longest, Since int64 }
 
-// A Key is what a node remembers of one key.
+// A Key is the memory that a node has of one key.
 type Key struct {
 	// The lease.
 	Owner   string // the attempt that has the key, or had it last; "~" and its name in a cooldown
@@ -93,7 +103,7 @@ type Key struct {
 	Before  int64  // the counter before the owner's grant; -1 if the owner was not granted the key, or has ended
 	Carried string
 
-	// The turn of an attempt whose renewal was refused.
+	// The turn of an attempt after its renewal was refused.
 	Turn      string
 	TurnUntil int64
 
@@ -135,7 +145,14 @@ const (
 	revoked   = "4"
 )
 
-// withoutResource returns the key without what one Redis key has of it. The queue and the tombstones have others.
+// withoutTurn returns the key without the turn of an attempt.
+func (k Key) withoutTurn() Key {
+	k.Turn = ""
+	k.TurnUntil = 0
+	return k
+}
+
+// withoutResource returns the key without its resource. The queue and the tombstones stand under other Redis keys.
 func (k Key) withoutResource() Key {
 	return Key{Before: -1, Ends: k.Ends, Queue: k.Queue, QueueDies: k.QueueDies}
 }
@@ -143,7 +160,7 @@ func (k Key) withoutResource() Key {
 // Live reports whether the key is taken.
 func (k Key) Live(ms int64) bool { return ms <= k.Expiry }
 
-// end returns how an attempt has ended here: its tombstone says so, or its name, where it was the last to have the key.
+// end returns how an attempt has ended on this node. Its tombstone says so, or the name of the last owner.
 func (k Key) end(attempt string) string {
 	if e, ok := k.Ends[attempt]; ok {
 		return e.How
@@ -152,6 +169,7 @@ func (k Key) end(attempt string) string {
 	if byName {
 		return released
 	}
+
 	return ""
 }
 
@@ -189,5 +207,6 @@ func (k Key) shownRecord(ms int64) *ShownRecord {
 	if d == nil || d.Kept <= ms {
 		return nil
 	}
+
 	return &ShownRecord{Ballot: d.Ballot, Retention: d.Kept - ms, Token: d.Token, Result: d.Result}
 }

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// instant is what a command is judged by: its clock, its guard, and the settings of its client.
+// An instant has the facts by which a command is judged: clock, guard, and the settings of its client.
 type instant struct {
 	Command
 	µs, ms          int64
@@ -15,7 +15,7 @@ type instant struct {
 	told            int64  // the longest lease, if the client does not know it
 }
 
-// Step returns what a node does with a command at µs.
+// Step executes a command at µs. It returns the new state, a reply for each request, and the notices.
 func (n Node) Step(c Command, µs int64) (after Node, replies []Reply, notices []Notice) {
 	n = n.Forget(µs)
 
@@ -51,10 +51,11 @@ func (n Node) Step(c Command, µs int64) (after Node, replies []Reply, notices [
 	for _, key := range slices.Sorted(maps.Keys(due)) {
 		notices = append(notices, due[key]...)
 	}
+
 	return n, replies, notices
 }
 
-// Forget drops what Redis has dropped by now.
+// Forget drops everything that Redis has dropped by now.
 func (n Node) Forget(µs int64) Node {
 	n.Keys = maps.Clone(n.Keys)
 	for name, k := range n.Keys {
@@ -68,6 +69,7 @@ func (n Node) Forget(µs int64) Node {
 		maps.DeleteFunc(k.Ends, func(_ string, e End) bool { return e.Dies <= µs })
 		n.Keys[name] = k
 	}
+
 	return n
 }
 
@@ -94,8 +96,9 @@ func (n Node) head(at instant) (Node, instant, *Reply) {
 	// A mark ends with the first request that names more, and after ten minutes.
 	age := max(at.µs-g.MarkedAt, g.MarkedAt-at.µs) // the clock may have been set back
 	if g.MarkTo > 0 && (at.MaxTTL > g.MarkTo || age > MarkLife) {
-		n.Guard.MarkTo, n.Guard.MarkedAt = 0, 0
+		n.Guard = n.Guard.withoutMark()
 	}
+
 	return n, at, nil
 }
 
@@ -111,10 +114,11 @@ func (n Node) checkServer(at instant) (Node, *Reply) {
 	case at.Window > 0 && apart > at.Window*1000:
 		return n, &Reply{Verdict: ClockSkewed, Clock: at.µs}
 	}
+
 	return n, nil
 }
 
-// remember begins a new memory if the record is not that of this history, and learns of a longer lease. The note says
+// remember begins a new memory if the record has another history, and learns of a longer lease. The note says
 // since when it is known, unless the first record brought it.
 func (n Node) remember(at instant) Node {
 	before := n.Guard.Longest
@@ -129,6 +133,7 @@ func (n Node) remember(at instant) Node {
 	if before > 0 && longest != before {
 		n.Note = Note{longest, at.ms}
 	}
+
 	return n
 }
 
@@ -152,7 +157,7 @@ func (at instant) inQuarantine() Reply {
 	return v
 }
 
-// answer returns what the node does with one request, and which waiting calls are notified.
+// answer executes one request, and returns the notices to waiting calls.
 func (n Node) answer(q Request, at instant) (Node, Reply, []Notice) {
 	var v Reply
 	switch q.Op {
@@ -214,5 +219,5 @@ func (n Node) answerOfKey(q Request, at instant) (Node, Reply, []Notice) {
 	return n, v, notices
 }
 
-// idle is how long Redis keeps a counter that nobody uses.
+// idle is how long Redis keeps an unused counter.
 func (at instant) idle() int64 { return max(minIdle, at.MaxTTL) + jump }

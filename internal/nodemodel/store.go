@@ -31,11 +31,13 @@ func (s store) tombstone(attempt string) string { return s.tag + "x:" + attempt 
 // maxWaits is the greatest length of a queue that the model knows. A script bounds it.
 const maxWaits = 1000
 
-// load reads what a command is about. It returns false if the model does not know what is stored.
+// load reads the guard, the note and the keys that a command names. It returns false if a stored text has an unknown form.
 func (s store) load(c Command) (n Node, ok bool) {
 	if c.Guarded {
 		text, _, ok := s.text(s.guard())
-		if n.Guard = parseGuard(text); !ok || n.Guard.String() != text {
+		n.Guard = parseGuard(text)
+		isKnown := ok && n.Guard.String() == text
+		if !isKnown {
 			return n, false
 		}
 	}
@@ -62,6 +64,7 @@ func (s store) load(c Command) (n Node, ok bool) {
 		}
 		n.Keys[q.Key] = k
 	}
+
 	return n, true
 }
 
@@ -78,11 +81,13 @@ func (s store) loadKey(key string) (k Key, ok bool) {
 		Turn: r.Next, TurnUntil: r.TurnUntil, Marked: r.MayHaveWaiter, HoldEnded: r.Ended,
 		Ends: map[string]End{}, Dies: dies,
 	}
-	if d := r.Record; d != nil {
+	d := r.Record
+	if d != nil {
 		k.Record = &Record{d.Ballot, d.KeptUntil, d.Origin, d.Result}
 	}
 
-	if queue := s.queue(key); s.db.Exists(queue) {
+	queue := s.queue(key)
+	if s.db.Exists(queue) {
 		waits, err := s.db.SortedSet(queue)
 		if err != nil || len(waits) > maxWaits {
 			return k, false
@@ -92,6 +97,7 @@ func (s store) loadKey(key string) (k Key, ok bool) {
 		}
 		k.QueueDies = s.dies(queue)
 	}
+
 	return k, true
 }
 
@@ -115,10 +121,11 @@ func (s store) dies(name string) int64 {
 	if ttl == 0 {
 		return never
 	}
+
 	return s.µs + int64((ttl+time.Microsecond-1)/time.Microsecond)
 }
 
-// save writes what a command has changed.
+// save writes the differences.
 func (s store) save(before, after Node) {
 	if after.Guard != before.Guard {
 		_ = s.db.Set(s.guard(), after.Guard.String())
@@ -157,7 +164,8 @@ func (s store) saveKey(name string, before, after Key) {
 	}
 
 	for attempt, e := range after.Ends {
-		if old := before.Ends[attempt]; e != old {
+		old := before.Ends[attempt]
+		if e != old {
 			s.set(s.tombstone(attempt), e.How, old.Dies, e.Dies)
 		}
 	}
@@ -189,10 +197,11 @@ func (k Key) Stored() testutil.Resource {
 	if d := k.Record; d != nil {
 		r.Record = &testutil.ResourceRecord{Ballot: d.Ballot, KeptUntil: d.Kept, Origin: d.Token, Result: d.Result}
 	}
+
 	return r
 }
 
-// parseGuard parses a guard record. Of a text that is none, it returns a Guard whose text is another.
+// parseGuard parses a guard record. If text is no guard record, the result has another String.
 func parseGuard(text string) Guard {
 	memory, rest, _ := strings.Cut(text, " ")
 	history, began, _ := strings.Cut(memory, ".")
@@ -205,6 +214,7 @@ func parseGuard(text string) Guard {
 		n, _ := strconv.ParseInt(text, 10, 64)
 		return n
 	}
+
 	return Guard{
 		History: history, Since: number(since), Declared: declared,
 		Longest: number(longest), MarkTo: number(to), MarkedAt: number(at), Claimant: claimant,

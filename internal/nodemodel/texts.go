@@ -60,6 +60,7 @@ func (v Reply) text(op Op) string {
 	for field := range strings.FieldsSeq(fields) {
 		text = v.appendField(text, field)
 	}
+
 	return string(text)
 }
 
@@ -107,5 +108,6 @@ func (v Reply) appendField(text []byte, field string) []byte {
 			word(d.Result)
 		}
 	}
+
 	return text
 }

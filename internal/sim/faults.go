@@ -15,8 +15,8 @@ import (
 // A Fault does something to a node. If heal is not nil, it ends the fault.
 type Fault func(n *testutil.Node, s Step) (heal func())
 
-// Faults are the faults of nodes, by the name that [Step] gives them. [Trial.Strike] does such steps; their field Who
-// is the number of the node.
+// Faults has the faults of nodes, by the names that steps give them. [Trial.Strike] carries out such steps. The field
+// [Step.Who] has the number of the node.
 var Faults = map[string]Fault{
 	"down": func(n *testutil.Node, _ Step) func() {
 		n.Down()

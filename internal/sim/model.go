@@ -5,7 +5,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// byScripts is the share of seeds whose nodes run the scripts: one of so many.
+// byScripts is 5 if the nodes run the scripts in every fifth seed.
 const byScripts = 5
 
 // ByModel makes nodes answer by the model of a node, which costs a fraction of the scripts. In every fifth seed it does

@@ -83,8 +83,8 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 }
 
 // CollectLess makes the garbage collector wait until the heap is five times the memory in use, until the test ends. If
-// the environment sets GOGC, that value counts. It suits trials that use little memory and allocate a lot, as those of
-// core do. It does not suit the adapters' programs: their pools keep memory from one collection to the next, so a
+// the environment sets GOGC, that value counts. It suits trials that use little memory and allocate a lot, as in
+// core. It does not suit the adapters' programs: their pools keep memory from one collection to the next, so a
 // campaign would use ever more of it.
 func CollectLess(t *testing.T) {
 	if os.Getenv("GOGC") != "" {
@@ -160,7 +160,7 @@ func (r *seedRun) lookFor(t *testing.T, events []string) (missing []string) {
 	return r.missing(events)
 }
 
-// missing returns those of the events that no seed has reached yet.
+// missing returns the events that no seed has reached yet.
 func (r *seedRun) missing(events []string) (missing []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -173,7 +173,7 @@ func (t *Trial) Tracef(format string, args ...any) {
 	t.addLine(traced{time.Since(t.Began), text})
 }
 
-// addLine adds a line to the trace, after those of the same time. t.mu must be held.
+// addLine adds a line to the trace, after all lines of the same time. t.mu must be held.
 func (t *Trial) addLine(l traced) {
 	i := len(t.trace)
 	for i > 0 && t.trace[i-1].at > l.at {
