@@ -144,10 +144,11 @@ test: tools vet bin/gotest ## everything a change must pass; installs what it ne
 	@failed=$$(mktemp)
 	trap 'rm -f "$$failed"' EXIT
 	export LOCKKIT_FAILED="$$failed"
-	$(MAKE) programs demos &
+	# Programs wait for real leases of seconds, and so come before tests that need no more than a processor.
+	($(MAKE) programs demos && nice -n 3 $(MAKE) sweeps) &
 	beside=$$!
 	passed=yes
-	nice -n 3 $(MAKE) libraries sweeps sim-short || passed=
+	nice -n 3 $(MAKE) libraries sim-short || passed=
 	wait "$$beside" || passed=
 	cat "$$failed" >&2
 	if [ -z "$$passed" ]; then
@@ -282,7 +283,7 @@ libraries: tools bin/gotest ## the tests of all libraries on real Redis, with th
 	shared=$$(go list ./... | grep -v /examples/ | grep -vxFf <(go list $(SEQUENTIAL)))
 	$(WITH_TOOLS) GOGC=400 GORACE=$(NO_WAIT) $(GOTEST) $(RACE) -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) ./core ./queuelock ./cronlock $$shared
 	echo "==> libraries: the tests of commands and of packages with few goroutines"
-	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(PLAIN) -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) $(SEQUENTIAL)
+	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(PLAIN) -short -shuffle=on -timeout 45m -p $(AT_ONCE) -parallel $(IN_PARALLEL) $(SEQUENTIAL)
 
 .PHONY: programs
 programs: tools bin/gotest ## the tests of the examples and of the other modules, without the race detector, which `soak` has for the examples
@@ -339,7 +340,8 @@ screenshots: tools ## the playground's page on a desktop and on a phone, light a
 .PHONY: sweeps
 sweeps: tools ## the tests of a great many cases, which `unit` leaves out, without the race detector; soak tries more cases
 	@echo "==> sweeps: the tests of a great many cases, without the race detector"
-	files=$$(grep -rl --include='*_test.go' --exclude-dir=examples 'race\.SkipSweep(t)' .) # the examples have run without it
+	# Not those of the examples and of SEQUENTIAL, which run without the race detector anyway.
+	files=$$(grep -rl --include='*_test.go' --exclude-dir=examples 'race\.SkipSweep(t)' . | grep -vf <(printf '^%s/\n' $(SEQUENTIAL)))
 	names=$$(awk '/^func Test/ { split($$2, name, "("); test = name[1] } /race\.SkipSweep\(t\)/ { print test }' $$files)
 	ran=$$(GOGC=400 go test $(PLAIN) -short -p $(AT_ONCE) $$(xargs -n 1 dirname <<< "$$files" | sort -u) -run "^($$(paste -sd '|' <<< "$$names"))\$$" -count=1 -timeout 10m -v) || { $(quiet) <<< "$$ran" >&2; exit 1; }
 	for name in $$names; do
@@ -408,7 +410,7 @@ stalls: tools bin/gotest ## core, the adapters and testutil, while a thread stan
 		point=$${stall%%:*}
 		node=$${stall#"$$point"}
 		echo "==> stalls: $$point, node $${node#:}"
-		$(WITH_TOOLS) GOGC=400 LOCKKIT_STALL="$$point" LOCKKIT_STALL_NODE="$${node#:}" $(GOTEST) $(PLAIN) -tags stalls -count=1 -shuffle=on -timeout 20m \
+		$(WITH_TOOLS) GOGC=400 LOCKKIT_STALL="$$point" LOCKKIT_STALL_NODE="$${node#:}" $(GOTEST) $(PLAIN) -tags stalls -short -count=1 -shuffle=on -timeout 20m \
 			-p $(AT_ONCE) -parallel $$(($(IN_PARALLEL) * 2)) ./core/... ./queuelock ./cronlock/... ./httplock ./otel/otellock ./testutil/... ./internal/stall
 	done
 

@@ -139,7 +139,10 @@ func (p *process) cutOff(from func(i int) bool) {
 func TestNodesChangeUnderLoad(t *testing.T) {
 	race.SkipSweep(t)
 	bubble(t, 5, func(t *testing.T, w *world) {
-		m := &moving{w: w, random: rand.New(rand.NewPCG(7, 7))}
+		m := &moving{w: w, random: rand.New(rand.NewPCG(7, 7)), hold: 200 * time.Millisecond}
+		if testing.Short() {
+			m.hold = 600 * time.Millisecond
+		}
 		w.on(0, 1, 2).process()
 		const fleet = 4
 		for range fleet {
@@ -176,6 +179,7 @@ type moving struct {
 	w       *world
 	random  *rand.Rand
 	history history.History
+	hold    time.Duration
 	members []*member // the oldest first
 	started int
 	granted atomic.Int64
@@ -222,7 +226,7 @@ func (m *moving) lock(ctx context.Context, p *member, key string) {
 		m.granted.Add(1)
 		select {
 		case <-lease.Context().Done():
-		case <-time.After(200 * time.Millisecond):
+		case <-time.After(m.hold):
 		}
 		m.history.Ended(key, holder, lease.FencingToken(), time.Now())
 		lease.Release(context.Background())

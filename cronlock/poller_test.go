@@ -113,6 +113,10 @@ func bubbleAlone(t *testing.T, name string, after time.Duration, f func(t *testi
 // bounded, and the requests stay within the bound of the package documentation.
 func TestLooksAreBounded(t *testing.T) {
 	race.SkipSweep(t)
+	jobs := 100
+	if testing.Short() {
+		jobs = 50
+	}
 	for name, c := range map[string]struct {
 		slow, observer time.Duration
 		hosts          bool
@@ -122,7 +126,6 @@ func TestLooksAreBounded(t *testing.T) {
 		"quick nodes, slow observers": {0, 20 * time.Millisecond, false},
 	} {
 		bubbleAlone(t, name, 30*time.Second, func(t *testing.T, w *world) {
-			const jobs = 100
 			locks := w.first.Replica(core.WithObserver(core.Observer{Event: func(context.Context, core.Event) { time.Sleep(c.observer) }}))
 			s, err := New(locks.Locker, "service")
 			if err != nil {

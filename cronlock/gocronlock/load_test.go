@@ -48,6 +48,10 @@ func (r *replica) add(t *testing.T, jobs int, schedule cronlock.Schedule, opts .
 func TestSchedulerStandsStill(t *testing.T) {
 	race.SkipSweep(t)
 	const jobs = 10
+	still := 3 * time.Hour
+	if testing.Short() {
+		still = time.Hour
+	}
 	for name, started := range map[string]bool{"never started": false, "stopped": true} {
 		bubbleAlone(t, name, time.Second, func(t *testing.T, w *world) {
 			r := w.idleReplica()
@@ -63,7 +67,7 @@ func TestSchedulerStandsStill(t *testing.T) {
 
 			till(20 * time.Minute)
 			goroutines := runtime.NumGoroutine()
-			till(3 * time.Hour)
+			till(still)
 			if n := len(r.scheduler.Jobs()); n > 2*jobs {
 				t.Errorf("gocron has %d jobs, for %d", n, jobs)
 			}
@@ -157,6 +161,10 @@ func TestRunsByHandThatWait(t *testing.T) {
 // Jobs that wait for hours because of the scheduler's limit do not accumulate goroutines.
 func TestGoroutinesOfJobsThatWait(t *testing.T) {
 	race.SkipSweep(t)
+	waiting := 2 * time.Hour
+	if testing.Short() {
+		waiting = time.Hour
+	}
 	for name, schedule := range map[string]cronlock.Schedule{"once": cronlock.At(at(2 * time.Minute)), "every minute": cronlock.Every(time.Minute)} {
 		bubbleAlone(t, name, 61*time.Second, func(t *testing.T, w *world) {
 			r := w.idleReplica(gocron.WithLimitConcurrentJobs(1, gocron.LimitModeWait))
@@ -177,7 +185,7 @@ func TestGoroutinesOfJobsThatWait(t *testing.T) {
 			till(3*time.Minute + 30*time.Second)
 			goroutines := runtime.NumGoroutine()
 
-			till(2*time.Hour + 30*time.Second)
+			till(waiting + 30*time.Second)
 			if n := runtime.NumGoroutine(); n > 2*goroutines || ran.Load() > 0 {
 				t.Errorf("%d goroutines, %d before; %d runs", n, goroutines, ran.Load())
 			}

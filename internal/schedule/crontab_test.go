@@ -70,7 +70,7 @@ func TestNamesWhatClocksShowAnywhere(t *testing.T) {
 		t.Fatalf("%d zones", len(all))
 	}
 
-	// One leap year, or more years in soak.
+	// Three leap years and the years between them, or one leap year in short runs.
 	first, last := 2024, 2032
 	if testing.Short() {
 		first, last = 2027, 2028
