@@ -4,11 +4,15 @@
 // It prints a line for each package that passed, and the whole output of each test that failed. With -v it prints the
 // output of all tests, except for the lines that only name a test that runs or passed. If the environment variable
 // LOCKKIT_FAILED names a file, the list of failures is also appended to it.
+//
+// If the race detector itself crashes, gotest says so and tests the package once more. The timers of synctest bubbles
+// lead to such crashes now and then: https://go.dev/issue/78156.
 package main
 
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -26,6 +30,25 @@ func main() {
 
 // run runs go test, and returns its error if a test failed.
 func run(args []string, out io.Writer) error {
+	r := newReport(out, slices.Contains(args, "-v"))
+	err := r.goTest(args)
+
+	crashed := r.takeCrashed()
+	if len(crashed) > 0 && len(r.failed) == 0 {
+		err = nil
+	}
+	for _, f := range crashed {
+		fmt.Fprintf(out, "%s: the race detector crashed (https://go.dev/issue/78156); once more:\n", f.Package)
+		err = errors.Join(err, r.goTest(f.command(args)))
+	}
+
+	failures := r.failures(args)
+	fmt.Fprint(out, failures)
+	return errors.Join(err, appendTo(os.Getenv("LOCKKIT_FAILED"), failures))
+}
+
+// goTest runs go test, and adds what it reports to r. It returns its error if a test failed.
+func (r *report) goTest(args []string) error {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
 	events, err := cmd.StdoutPipe()
@@ -36,20 +59,9 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 
-	r := newReport(out, slices.Contains(args, "-v"))
 	readErr := r.read(events)
 	testErr := cmd.Wait()
-
-	failures := r.failures(args)
-	fmt.Fprint(out, failures)
-	if err := appendTo(os.Getenv("LOCKKIT_FAILED"), failures); err != nil {
-		return err
-	}
-	if readErr != nil {
-		return readErr
-	}
-
-	return testErr
+	return errors.Join(readErr, testErr)
 }
 
 // read reads the output of go test -json to its end.

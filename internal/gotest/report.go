@@ -39,6 +39,7 @@ type testedPackage struct {
 type failure struct {
 	Package, Test, shuffle string
 	reason                 string // of a package
+	detectorCrashed        bool   // the race detector ended the process of a package
 }
 
 func newReport(out io.Writer, verbose bool) *report {
@@ -57,6 +58,9 @@ func (r *report) packageOf(name string) *testedPackage {
 
 // shuffled matches the line in which go test prints the seed of the order of tests.
 var shuffled = regexp.MustCompile(`^-test\.shuffle (\d+)`)
+
+// detectorCrash is what the race detector prints before it ends the process because of a fault of its own.
+const detectorCrash = "ThreadSanitizer: CHECK failed"
 
 // noise matches the lines that -v adds to a test's own output.
 var noise = regexp.MustCompile(`^(=== | *--- PASS)`)
@@ -158,6 +162,12 @@ func (r *report) onFail(p *testedPackage, e event) {
 		}
 	}
 
+	// The process may have been in any of its tests, or in none.
+	detectorCrashed := strings.Contains(output, detectorCrash)
+	for _, lines := range p.output {
+		detectorCrashed = detectorCrashed || strings.Contains(strings.Join(lines, ""), detectorCrash)
+	}
+
 	reason := "it was not built, or ended before its first test"
 	switch {
 	case len(names) > 0:
@@ -166,7 +176,24 @@ func (r *report) onFail(p *testedPackage, e event) {
 		reason = "a data race was detected after its test had passed"
 	}
 
-	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, reason: reason})
+	r.failed = append(r.failed, failure{Package: e.Package, shuffle: p.shuffle, reason: reason, detectorCrashed: detectorCrashed})
+}
+
+// takeCrashed removes the packages from the report whose processes the race detector has ended, and returns them. A
+// package with a test that failed before is not among them.
+func (r *report) takeCrashed() []failure {
+	var crashed, others []failure
+	for _, f := range r.failed {
+		if f.detectorCrashed {
+			crashed = append(crashed, f)
+			delete(r.packages, f.Package)
+		} else {
+			others = append(others, f)
+		}
+	}
+
+	r.failed = others
+	return crashed
 }
 
 // failures returns the list of failures, each with the command that repeats it, or "" if there are none. A test that
@@ -198,7 +225,12 @@ func (f failure) text(args []string) string {
 	if f.Test == "" {
 		name = f.Package + ": " + f.reason
 	}
-	return fmt.Sprintf("  %s\n    go test %s\n", name, strings.Join(f.command(args), " "))
+
+	command := f.command(args)
+	for i, arg := range command {
+		command[i] = quote(arg)
+	}
+	return fmt.Sprintf("  %s\n    go test %s\n", name, strings.Join(command, " "))
 }
 
 // command returns the arguments of the go test that repeats the failure: the same flags, for this test only. The
@@ -217,14 +249,14 @@ func (f failure) command(args []string) []string {
 		for part := range strings.SplitSeq(f.Test, "/") {
 			parts = append(parts, "^"+regexp.QuoteMeta(part)+"$")
 		}
-		flags = append(flags, "-run", quote(strings.Join(parts, "/")))
+		flags = append(flags, "-run", strings.Join(parts, "/"))
 	}
 
 	return slices.Concat(flags, []string{f.Package}, testFlags)
 }
 
-// keptFlags returns the arguments that a repetition keeps, quoted: the flags of go test, and the flags of the test
-// itself, which have a dot in their names.
+// keptFlags returns the arguments that a repetition keeps: the flags of go test, and the flags of the test itself, which
+// have a dot in their names.
 func keptFlags(args []string) (flags, testFlags []string) {
 	for len(args) > 0 {
 		name, _, hasValue := strings.Cut(args[0], "=")
@@ -239,12 +271,10 @@ func keptFlags(args []string) (flags, testFlags []string) {
 		if isPackage || isReplaced[name] {
 			continue
 		}
-		for _, arg := range flag {
-			if strings.Contains(name, ".") {
-				testFlags = append(testFlags, quote(arg))
-			} else {
-				flags = append(flags, quote(arg))
-			}
+		if strings.Contains(name, ".") {
+			testFlags = append(testFlags, flag...)
+		} else {
+			flags = append(flags, flag...)
 		}
 	}
 

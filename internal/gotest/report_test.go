@@ -1,6 +1,8 @@
 package main
 
 import (
+	"io"
+	"os"
 	"strings"
 	"testing"
 )
@@ -95,6 +97,79 @@ func TestReport(t *testing.T) {
 		}
 		if c.nothingHasToBeRun != (failures == "") {
 			t.Errorf("%s: the list is %q", c.what, failures)
+		}
+	}
+}
+
+// A package whose process the race detector has ended is taken from the report, unless one of its tests had failed.
+func TestCrashOfTheRaceDetector(t *testing.T) {
+	t.Parallel()
+	const crash = `{"Action":"run","Package":"m/a","Test":"TestX"}
+{"Action":"run","Package":"m/a","Test":"TestY"}
+{"Action":"output","Package":"m/a","Test":"TestX","Output":"ThreadSanitizer: CHECK failed: tsan_rtl.cpp:346\\n"}
+{"Action":"fail","Package":"m/a"}
+`
+	const again = `{"Action":"run","Package":"m/a","Test":"TestX"}
+{"Action":"fail","Package":"m/a","Test":"TestX"}
+{"Action":"fail","Package":"m/a"}
+`
+	r := newReport(io.Discard, false)
+	if err := r.read(strings.NewReader(crash)); err != nil {
+		t.Fatal(err)
+	}
+	crashed := r.takeCrashed()
+	if len(crashed) != 1 || crashed[0].Package != "m/a" || len(r.failed) != 0 {
+		t.Fatalf("crashed %v, failed %v", crashed, r.failed)
+	}
+
+	if err := r.read(strings.NewReader(again)); err != nil {
+		t.Fatal(err)
+	}
+	if crashed := r.takeCrashed(); len(crashed) != 0 || len(r.failed) != 1 || r.failed[0].Test != "TestX" {
+		t.Errorf("the second time: crashed %v, failed %v", crashed, r.failed)
+	}
+
+	r = newReport(io.Discard, false)
+	failing := strings.Replace(again, `{"Action":"fail","Package":"m/a"}`, "", 1)
+	if err := r.read(strings.NewReader(failing + crash)); err != nil {
+		t.Fatal(err)
+	}
+	if crashed := r.takeCrashed(); len(crashed) != 0 || len(r.failed) == 0 {
+		t.Errorf("after a failed test: crashed %v, failed %v", crashed, r.failed)
+	}
+}
+
+// A package is tested once more, and no more than once more, if the race detector has crashed.
+func TestTestedOnceMore(t *testing.T) {
+	const test = `package a
+import (
+	"os"
+	"testing"
+)
+func TestA(t *testing.T) {
+	tries, _ := os.ReadFile("tries")
+	_ = os.WriteFile("tries", append(tries, '.'), 0o600)
+	if string(tries) < os.Getenv("CRASHES") {
+		println("ThreadSanitizer: CHECK failed")
+		os.Exit(66)
+	}
+}
+`
+	t.Setenv("LOCKKIT_FAILED", "")
+	for crashes, passes := range map[string]bool{".": true, "..": false} {
+		t.Setenv("CRASHES", crashes)
+		t.Chdir(t.TempDir())
+		for name, content := range map[string]string{"go.mod": "module a\n", "a_test.go": test} {
+			if err := os.WriteFile(name, []byte(content), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		var out strings.Builder
+		err := run([]string{"-ldflags=-w", "-count=1", "."}, &out)
+		tries, _ := os.ReadFile("tries")
+		if (err == nil) != passes || strings.Contains(out.String(), "FAILED") == passes || len(tries) != 2 {
+			t.Errorf("after %d crashes and %d tries: %v\n%s", len(crashes), len(tries), err, &out)
 		}
 	}
 }
