@@ -51,7 +51,7 @@ type Node struct {
 	mu        sync.Mutex
 	listeners []net.Listener
 	conns     map[*conn]struct{}
-	clients   []*redis.Client
+	clients   []nodeClient
 	calls     map[string]int // the number of requests received, by command
 	faults    faults
 	identity  identity
@@ -149,7 +149,9 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 		adjust(opts)
 	}
 
-	client := redis.NewClient(opts)
+	d := new(dials)
+	opts.Dialer = d.over(opts.Dialer)
+	client := nodeClient{redis.NewClient(opts), d}
 
 	n.mu.Lock()
 	closed := n.closed
@@ -157,9 +159,9 @@ func (n *Node) ClientWith(adjust func(*redis.Options)) *redis.Client {
 	n.mu.Unlock()
 
 	if closed {
-		_ = client.Close()
+		client.close()
 	}
-	return client
+	return client.Client
 }
 
 // Dial opens an in-memory connection. It has the signature of
@@ -263,7 +265,7 @@ func (n *Node) Close() {
 
 	// Closing a client closes its connections, which takes n.mu.
 	for _, c := range clients {
-		_ = c.Close()
+		c.close()
 	}
 
 	n.workers.Wait()

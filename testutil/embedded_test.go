@@ -296,3 +296,20 @@ func TestDialObeysContext(t *testing.T) {
 		t.Errorf("Dial: %v", err)
 	}
 }
+
+// After a long outage, go-redis goes on to dial in a goroutine of its own, which a bubble must not end before.
+func TestCloseAfterAnOutage(t *testing.T) {
+	for _, poolSize := range []int{1, 10} {
+		synctest.Test(t, func(t *testing.T) {
+			node := NewNodes(t, 1)[0]
+			c := node.ClientWith(func(o *redis.Options) { o.PoolSize, o.MaxRetries = poolSize, -1 })
+			node.Down()
+			for range poolSize + 1 {
+				if err := c.Ping(t.Context()).Err(); err == nil {
+					t.Error("a node that is down answers")
+				}
+			}
+			time.Sleep(time.Second / 2)
+		})
+	}
+}
