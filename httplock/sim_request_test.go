@@ -63,6 +63,7 @@ type run struct {
 	written      []byte // the bytes that Write has taken
 	header       http.Header
 	unheard      time.Time // when the first of its leases ended
+	told         time.Time // when it first saw that its context had ended
 }
 
 type requestKey struct{}
@@ -394,7 +395,9 @@ func (c *run) works(d time.Duration) {
 	case <-over:
 		return
 	case <-c.ctx.Done():
-		c.toldWhy()
+		if c.begin(&c.told) { // a lease that is lost later is not the cause
+			c.toldWhy()
+		}
 	}
 	if c.With["ignores"] > 0 {
 		<-over
