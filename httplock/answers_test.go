@@ -155,8 +155,8 @@ func (r reply) comparable() string {
 
 // unlike reports whether the middleware changes a response, as the package documentation says: the bytes that were
 // written before a panic are dropped. That is visible if a Recovery is further out.
-func unlike(name string, host host) bool {
-	return strings.HasPrefix(name, "panic after") && !host.plain
+func unlike(of string, host host) bool {
+	return strings.HasPrefix(of, "panic after") && !host.plain
 }
 
 // setsOuter is a middleware further out that sets a header.
@@ -179,8 +179,17 @@ func TestAnswers(t *testing.T) {
 				}
 				bare := w.serve(setsOuter(host.handler(nil, answer)))
 				locked := w.serve(setsOuter(host.handler(m, answer)))
+				bareInArrived := w.serve(Arrived(setsOuter(host.handler(nil, answer))))
+				lockedInArrived := w.serve(Arrived(setsOuter(host.handler(m, answer))))
 				for _, protocol := range protocols {
-					sameAnswers(w, name, host, bare, locked, protocol)
+					of := fmt.Sprintf("%s, %s, %s", name, host.name, protocol)
+					sameAnswers(w, of, host, bare, locked, protocol)
+					sameAnswers(w, of+", Arrived", host, bareInArrived, lockedInArrived, protocol)
+
+					want, got := answerOf(bare, protocol), answerOf(bareInArrived, protocol)
+					if got.comparable() != want.comparable() {
+						w.Errorf("%s: %s in Arrived, bare %s", of, got.comparable(), want.comparable())
+					}
 				}
 			}
 		})
@@ -189,30 +198,29 @@ func TestAnswers(t *testing.T) {
 
 // sameAnswers compares the responses of a bare handler, of a locked one, of a request with an Idempotency-Key, and of
 // its repetition.
-func sameAnswers(w *world, name string, host host, bare, locked *server, protocol string) {
-	of := fmt.Sprintf("%s, %s, %s", name, host.name, protocol)
-	send := func(s *server, header ...string) reply {
-		return s.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
-	}
-
-	want := send(bare).comparable()
-	plain := send(locked)
+func sameAnswers(w *world, of string, host host, bare, locked *server, protocol string) {
+	want := answerOf(bare, protocol).comparable()
+	plain := answerOf(locked, protocol)
 
 	// With HTTP/2, net/http accepts the excess bytes, and breaks the response off later.
-	if name == "more than its length" && protocol == "HTTP/2.0" {
+	if strings.HasPrefix(of, "more than its length") && protocol == "HTTP/2.0" {
 		want = plain.comparable()
 	}
 
-	if got := plain.comparable(); got != want && !unlike(name, host) {
+	if got := plain.comparable(); got != want && !unlike(of, host) {
 		w.Errorf("%s: %s, bare %s", of, got, want)
 	}
 
-	first := send(locked, "Idempotency-Key", `"`+of+`"`)
-	if got := first.comparable(); got != want && !unlike(name, host) {
+	first := answerOf(locked, protocol, "Idempotency-Key", `"`+of+`"`)
+	if got := first.comparable(); got != want && !unlike(of, host) {
 		w.Errorf("%s, idempotent: %s, bare %s", of, got, want)
 	}
 
-	wantReplay(w, of, host, first, send(locked, "Idempotency-Key", `"`+of+`"`))
+	wantReplay(w, of, host, first, answerOf(locked, protocol, "Idempotency-Key", `"`+of+`"`))
+}
+
+func answerOf(s *server, protocol string, header ...string) reply {
+	return s.do(context.Background(), protocol, "PUT", "/orders/1", "body", header...)
 }
 
 // unrecorded has the statuses of responses that are not recorded.

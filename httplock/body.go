@@ -37,7 +37,11 @@ func (rs *requestState) readBody() error {
 	}
 
 	if rs.r.Body != nil && rs.r.Body != http.NoBody {
-		content, err := io.ReadAll(meteredReader{http.MaxBytesReader(rs.w, rs.r.Body, limit), rs})
+		server := rs.w
+		if guarded, ok := server.(arrivalWriter); ok {
+			server = guarded.arrived().outer // which net/http recognizes
+		}
+		content, err := io.ReadAll(meteredReader{http.MaxBytesReader(server, rs.r.Body, limit), rs})
 		rs.body.content = content
 		if err != nil {
 			return bodyError(err)

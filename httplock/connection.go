@@ -13,21 +13,27 @@ import (
 
 // A connection is the ResponseWriter of the server itself. The middleware can break it, and the middlewares in between
 // cannot prevent that.
-type connection struct{ w http.ResponseWriter }
+type connection struct {
+	w       http.ResponseWriter
+	arrival *arrival // of the request, which may be over; nil without Arrived
+	resets  bool     // a TCP connection is reset instead of closed
+}
 
 // connectionOf returns the connection behind w. It returns false if w does not lead to a server that is known. The
 // writers of http.TimeoutHandler and of many middlewares that compress have no Unwrap. Their other methods prove
 // nothing: they may pass a call on to a writer that ignores it.
 func connectionOf(w http.ResponseWriter) (connection, bool) {
-	for {
-		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			break
+	var c connection
+	for w := range outward(w) {
+		c.w = w
+		if guarded, ok := w.(arrivalWriter); ok {
+			c.arrival = guarded.arrived()
 		}
-		w = outer.Unwrap()
 	}
 
-	c := connection{w}
+	if c.arrival != nil && !c.arrival.isLive() {
+		return connection{}, false
+	}
 	return c, c.isHTTP1() || c.isHTTP2()
 }
 
@@ -62,8 +68,11 @@ var errNoConnection = errors.New("the connection is hidden by the writer of anot
 // cut breaks the connection, so that the client sees that the response is incomplete. It does not wait for the client,
 // and no middleware further out can undo it.
 func (c connection) cut() error {
-	if c.w == nil {
+	switch {
+	case c.w == nil:
 		return errNoConnection
+	case c.arrival != nil:
+		return c.arrival.cut()
 	}
 
 	// Over HTTP/2, a deadline in the past resets the stream at once. Over HTTP/1.1, it keeps Hijack from waiting for a
@@ -81,7 +90,11 @@ func (c connection) cut() error {
 	if err != nil {
 		return err
 	}
-	return rawConn(conn).Close()
+	conn = rawConn(conn)
+	if tcp, ok := conn.(*net.TCPConn); ok && c.resets {
+		_ = tcp.SetLinger(0) // it is closed all the same
+	}
+	return conn.Close()
 }
 
 // rawConn returns the connection that carries conn if that is TLS: closing a TLS connection may wait for the client.

@@ -37,15 +37,30 @@
 // At most one handler per key has a live context, in all processes that use the same nodes. The context ends when a
 // lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends with the
 // deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
-// successful response, no lease was lost before the handler returned.
+// successful response, no lease was lost before the handler returned. This needs [Arrived] around the server, unless the
+// handler writes only to the ResponseWriter that it is given, and no middleware turns refusals into successes.
 //
 // # Non-guarantee
 //
 // A handler that ignores its context continues after a loss. So does a process that is paused between looking at the
 // context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
-// A handler must write to the ResponseWriter that it is given. If it writes to a ResponseWriter of a middleware further
-// out, net/http sends the bytes at once, and a loss cannot take them back. With gin, such a response is broken off.
+// A handler must write to the ResponseWriter that it is given. If it writes to a ResponseWriter that a middleware further
+// out has kept, it writes past Lock. With [Arrived] around the server:
+//
+//	                  sent at once           held back by a middleware that buffers or compresses
+//	a success         connection broken      passes, or connection broken after a loss
+//	an error          connection broken      passes
+//
+// Without Arrived, Lock sees only what has reached gin's own ResponseWriter when the handlers have returned. It then
+// breaks the connection, but the client may have the whole response by then. Lock does not see what a handler of net/http
+// writes past it, what a handler of gin writes to a ResponseWriter outside of gin, what a middleware still holds back, and
+// what a middleware makes of a refusal. All this reaches the client, also after a loss.
+//
+// What passes or is not seen is not recorded. After a loss nothing is recorded. Otherwise the response counts that the
+// handler has written to its own ResponseWriter, which may be an empty 200.
+//
+// Arrived does not see what is written to a ResponseWriter outside of it, or to the connection itself.
 //
 // # Idempotency-Key
 //

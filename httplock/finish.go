@@ -18,7 +18,8 @@ import (
 // before any middleware recovers, because a middleware that recovers would end a stream as if it were whole.
 func (rs *requestState) finish(w *response, panicked bool) {
 	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Written
-	bypassed := isGin && outer.Written() && w.state != stateStreaming
+	sentInGin := isGin && outer.Written() && w.state != stateStreaming
+	bypassed := sentInGin || rs.hold.bypassed(rs.r)
 
 	// A handler that has written nothing still has a status and a header.
 	if w.state == stateOpen && !panicked {
@@ -31,7 +32,7 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	t, reason := onReturn, errResponseTooLarge // the reason if the state becomes stateRefused
 	switch {
 	case bypassed:
-		t, reason = onBypass, misconfigured("an answer was written past the middleware, as by Engine.HandleContext")
+		t, reason = onBypass, errBypass
 	case loss != nil:
 		t, reason = onLeaseLost, &rejection{kind: EventLost, err: loss}
 	case panicked, w.state == stateStreaming && !isWhole:
@@ -51,6 +52,12 @@ func (rs *requestState) finish(w *response, panicked bool) {
 		}
 	}
 }
+
+var errBypass = misplaced(
+	"Write to the ResponseWriter that the handler of the route is given: not to one that a middleware kept, "+
+		"and not through Engine.HandleContext.",
+	"a response was written past the middleware",
+)
 
 // endLeases ends the leases, and records the response if it is an outcome. It returns the error of a lease that was
 // lost before its end, or the loss that the handler has reported.

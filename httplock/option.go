@@ -159,7 +159,8 @@ func WithMemory(bytes int) Option { return func(c *config) { c.memory = bytes } 
 // WithReply sets the function that responds to refused requests, including requests that lost a lease. The header
 // Retry-After is set, and the status is refusal.Status unless reply writes another one. Call refusal.Write for refusals
 // that you do not replace. In gin, [GinContext] returns the context; its Writer is w. The default is Refusal.Write.
-// It also responds if reply panics; everything that reply has written is then dropped.
+// It also responds if reply panics; everything that reply has written is then dropped. Reply must write a status from 400
+// on: if the handler has run, [Arrived] does not let another status pass.
 func WithReply(reply func(w http.ResponseWriter, r *http.Request, refusal Refusal)) Option {
 	return func(c *config) { c.reply = reply }
 }

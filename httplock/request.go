@@ -27,6 +27,7 @@ type requestState struct {
 	r           *http.Request
 	route       route
 	outerStatus int         // set by a middleware further out
+	arrival     *arrival    // nil without Arrived
 	arrivedAt   time.Time   // when the request arrived at Arrived, or at Lock
 	outerLease  *core.Lease // the lease of the request's context; nil if it has none
 
@@ -41,6 +42,9 @@ type requestState struct {
 	recordForced atomic.Bool           // the handler has called Record; set from any goroutine
 	reportedLoss atomic.Pointer[error] // of Lost; set from any goroutine
 
+	// Its response.
+	hold hold
+
 	// Its leases.
 	leases     []*core.Lease   // not ended yet, in the order in which they were acquired: identity, resource
 	leaseArray [2]*core.Lease  // the array behind leases
@@ -53,7 +57,7 @@ type contextKey string
 const (
 	ginKey     contextKey = "gin"     // gin's context
 	lockKey    contextKey = "lock"    // the requestState whose handlers run
-	arrivalKey contextKey = "arrival" // when the request arrived at the server
+	arrivalKey contextKey = "arrival" // the arrival
 )
 
 // GinContext returns gin's context, for a function that was passed to [ByFunc], [ByKey], [WithTenant] or [WithReply].

@@ -58,15 +58,24 @@ func (w *response) transition(t trigger) {
 	case stateBuffered:
 		w.freezeHeader()
 	case stateStreaming:
+		w.rs.hold.release()
 		w.sendBuffered(from)
 	case stateSent:
+		w.rs.hold.release()
 		// A stream has been sent already, except its trailers.
 		if from != stateStreaming {
 			w.sendBuffered(from)
 		}
 		w.addTrailers()
 	case stateBroken:
-		w.breakConnection()
+		w.rs.hold.abort()
+		w.breakConnection(from)
+	case stateRefused:
+		w.rs.hold.doom()
+		w.discard()
+	case stateDropped:
+		w.rs.hold.release()
+		w.discard()
 	default:
 		w.discard()
 	}
@@ -127,9 +136,12 @@ func (w *response) addTrailers() {
 }
 
 // breakConnection drops the response, and breaks its connection. The caller must panic afterwards: otherwise all
-// middleware further out would take the response for complete.
-func (w *response) breakConnection() {
+// middleware further out would take the response for complete. from is the state that the response had before.
+func (w *response) breakConnection(from state) {
 	w.discard()
+	if from != stateStreaming && w.rs.hold.arrival != nil {
+		return // Arrived breaks the connection
+	}
 	if err := w.connection.cut(); err != nil {
 		w.rs.report(EventMisconfigured,
 			fmt.Errorf("the response must be cut off, and the connection could not be broken: %w", err))
@@ -154,8 +166,7 @@ func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
 	// Informational responses are not sent, because the response that they announce may not be sent either.
-	isInformational := status/100 == 1 && status != http.StatusSwitchingProtocols
-	if isInformational || w.state != stateOpen {
+	if isInformational(status) || w.state != stateOpen {
 		return
 	}
 

@@ -54,7 +54,6 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	m := rs.m
 	hasHeader := rs.r.Header[idempotencyHeader] != nil
 	rs.idempotent = m.idempotency && (m.keyRequired || hasHeader)
-	rs.arrivedAt = arrivalTime(rs.r)
 	rs.leases = rs.leaseArray[:0]
 	rs.innerCtx = rs.r.Context()
 	rs.outerLease = leaseFromRequest(rs.r)
@@ -73,6 +72,12 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	case rs.route.template == "":
 		rs.refuse(errNoRoute)
 		return
+	}
+
+	rs.arrival = arrivalOf(rs.w, rs.r)
+	rs.arrivedAt = time.Now()
+	if rs.arrival != nil {
+		rs.arrivedAt = rs.arrival.at
 	}
 
 	entered := m.admission.gate.Enter()
@@ -123,18 +128,12 @@ func (rs *requestState) isNested() bool {
 		return true
 	}
 
-	w := rs.w
-	for {
+	for w := range outward(rs.w) {
 		if _, ok := w.(*response); ok {
 			return true
 		}
-
-		outer, ok := w.(interface{ Unwrap() http.ResponseWriter })
-		if !ok {
-			return false
-		}
-		w = outer.Unwrap()
 	}
+	return false
 }
 
 // prepare does everything that comes before the handlers. It sets rs.replayed if the request was answered from a
@@ -193,7 +192,9 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	w := newResponse(ctx, rs, rs.outerStatus)
 	conn, breakable := connectionOf(rs.w)
 	w.connection = conn
+	w.connection.resets = !r.ProtoAtLeast(1, 1)
 	w.canStream = breakable && !rs.idempotent && r.ProtoAtLeast(1, 1)
+	rs.hold = newHold(rs.arrival, conn.arrival != nil)
 
 	panicked := true
 	defer w.discard() // finish does not, if a writer further out panics

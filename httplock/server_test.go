@@ -250,12 +250,13 @@ func (r reply) unzipped() reply {
 	return r
 }
 
-// everywhere runs f for each host and protocol.
+// everywhere runs f for each host and protocol, with and without Arrived around the host.
 func everywhere(w *world, m *Middleware, h http.HandlerFunc, f func(of string, host host, s *server, protocol string)) {
 	for _, host := range hosts {
-		s := w.serve(host.handler(m, h))
+		plain, guarded := w.serve(host.handler(m, h)), w.serve(Arrived(host.handler(m, h)))
 		for _, protocol := range protocols {
-			f(fmt.Sprintf("%s, %s", host.name, protocol), host, s, protocol)
+			f(fmt.Sprintf("%s, %s", host.name, protocol), host, plain, protocol)
+			f(fmt.Sprintf("Arrived, %s, %s", host.name, protocol), host, guarded, protocol)
 		}
 	}
 }

@@ -347,7 +347,7 @@ func (c *run) short() bool {
 func (c *run) omitted() bool {
 	// Panic 1 comes before the handler has written anything.
 	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204 && c.With["panic"] != 1
-	return large || c.short() || c.panicked && !c.host.inside
+	return large || c.short() || c.past() || c.panicked && !c.host.inside
 }
 
 // proposes is called when a response may be on record from now on. It checks that it is the outcome of a handler.
@@ -358,7 +358,7 @@ func (q *request) proposes(op core.Op) {
 	if c != nil && !q.refuted.IsZero() && q.refuted.Before(c.ended.Add(settled-instant)) {
 		q.Violation("%v: something is recorded, and its release has found a loss", q)
 	}
-	if c == nil || c.lost || c.panicked && !q.host.inside && c.With["record"] == 0 || c.asksAgain() || c.ended.IsZero() {
+	if c == nil || c.lost || c.panicked && !q.host.inside && c.With["record"] == 0 || c.asksAgain() || q.past() && c.With["record"] == 0 || c.ended.IsZero() {
 		q.Violation("%v: something is recorded that is no outcome", q)
 		return
 	}
@@ -494,6 +494,9 @@ func (q *request) judge(got reply) {
 		}
 		q.Count("two Locks")
 		return
+	case q.past():
+		q.writtenPast(got, wrong, now)
+		return
 	case wrong:
 		q.Violation("%v: nothing is wrong with the route", q)
 	}
@@ -539,6 +542,17 @@ func (q *request) judge(got reply) {
 	if q.With["last"] > 0 && !(got.whole() || q.identity != "" && (got.header.Get("Idempotent-Replayed") != "" || kind == EventIdempotencyOmitted)) {
 		q.Violation("%v: all is well, and it gets %d %.60q %v", q, got.status, got.body, got.err)
 	}
+}
+
+// writtenPast checks that the client of a handler that has sent a success past its Lock gets no success.
+func (q *request) writtenPast(got reply, reported bool, now time.Time) {
+	switch {
+	case got.err == nil && got.status < 400:
+		q.Violation("%v: a clean %d, and its handler has written past the Lock", q, got.status)
+	case !reported && !q.run.ended.IsZero() && q.mayBreak(now) == "" && got.status != 503:
+		q.Violation("%v: its handler has written past the Lock, and that is not reported", q)
+	}
+	q.Count("written past")
 }
 
 // inTime checks that a request is answered within the documented time.

@@ -63,9 +63,13 @@ type run struct {
 	written      []byte // the bytes that Write has taken
 	header       http.Header
 	unheard      time.Time // when the first of its leases ended
+	told         time.Time // when it first saw that its context had ended
 }
 
 type requestKey struct{}
+
+// simPasts has the successes that handlers send past their Locks.
+var simPasts = []step{pasts["write"], pasts["whole, flushed"], pasts["204, flushed"], pasts["copy"]}
 
 // others is the number of ways in which a request can differ from the first one with its Idempotency-Key.
 const others = 10
@@ -135,6 +139,9 @@ func (q *request) lacksKey() bool { return q.With["lacks"] == 1 }
 func (q *request) gone() bool {
 	return q.With["gone"] > 0 && (q.Is("key") == byFunc || q.Is("key") == byKey)
 }
+
+// past reports whether the handler has run, and has sent a success past its Lock.
+func (q *request) past() bool { return q.With["past"] > 0 && q.run != nil && !q.free() }
 
 // nested reports whether the request meets another Lock inside the Lock of its route.
 func (q *request) nested() bool { return q.With["nested"] > 0 && !q.safe() && !q.free() }
@@ -264,7 +271,7 @@ func (q *request) leave() {
 func (s *simulation) around(p *replica, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := s.request(r)
-		ctx := context.WithValue(r.Context(), requestKey{}, q)
+		ctx := context.WithValue(context.WithValue(r.Context(), requestKey{}, q), keptKey{}, w)
 		if ms := q.With["deadline"]; ms > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, time.Duration(ms)*time.Millisecond)
@@ -299,6 +306,10 @@ func (s *simulation) handle(w http.ResponseWriter, r *http.Request) {
 	defer s.returns(c)
 	if body, err := io.ReadAll(r.Body); err != nil || string(body) != q.body {
 		c.Violation("%v: its handler gets the body %.50q, %v", q, body, err)
+	}
+
+	if n := q.With["past"]; n > 0 {
+		simPasts[n-1](keptBy(r))
 	}
 
 	h := w.Header()
@@ -384,7 +395,9 @@ func (c *run) works(d time.Duration) {
 	case <-over:
 		return
 	case <-c.ctx.Done():
-		c.toldWhy()
+		if c.begin(&c.told) { // a lease that is lost later is not the cause
+			c.toldWhy()
+		}
 	}
 	if c.With["ignores"] > 0 {
 		<-over

@@ -90,6 +90,12 @@ func drawProgram(r *rand.Rand) sim.Program {
 		}
 		p.Steps = append(p.Steps, s)
 	}
+
+	for _, s := range p.Steps {
+		if s.Do == "request" && p.Plan["arrived"] > 0 && r.IntN(20) == 0 {
+			s.With["past"] = 1 + r.IntN(len(simPasts))
+		}
+	}
 	return p
 }
 
@@ -571,7 +577,7 @@ var mustReach = []string{
 	"idempotency_omitted", "broken: its client left", "broken: its replica died", "broken: lost stream", "broken: panic",
 	"broken: short", "told of a loss", "told of its client left", "told of its deadline", "served in order", "job", "closed",
 	"repeated an error", "repeated at another address", "ran again after a response that invites a retry", "streamed events", "lost while waiting",
-	"repeated without its resource", "two Locks",
+	"repeated without its resource", "two Locks", "written past",
 	"close in vain", "lose", "lose the first", "revoke", "revoke the first", "leave", "drain", "cut off", "kill", "refuse writes",
 	"down", "hang", "slow", "restart", "restart empty", "flush", "promote", "drop replies", "shut down", "complete",
 }

@@ -26,7 +26,7 @@ const (
 	onReturn                     // the handler has returned, and its leases are ended
 	onCutShort                   // it has panicked, or ended a stream before its Content-Length; its leases are ended
 	onLeaseLost                  // it has returned or panicked, and a lease was lost
-	onBypass                     // it has returned or panicked, and bytes were sent that bypassed the response
+	onBypass                     // it has returned or panicked, and something was written that bypassed the response
 )
 
 // transitions is the next state of a response, for each trigger in each state. A response may be streamed over HTTP/1.1
@@ -41,7 +41,7 @@ var transitions = [...][stateSent]state{
 	onReturn:      {stateSent, stateSent, stateSent, stateRefused},
 	onCutShort:    {stateDropped, stateDropped, stateBroken, stateDropped},
 	onLeaseLost:   {stateRefused, stateRefused, stateBroken, stateRefused},
-	onBypass:      {stateBroken, stateBroken, stateImpossible, stateBroken},
+	onBypass:      {stateBroken, stateBroken, stateBroken, stateBroken},
 }
 
 // next returns the state after t.

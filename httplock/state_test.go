@@ -20,7 +20,7 @@ func follows(h trigger, s state) state {
 	switch {
 	case s >= stateSent: // these states are final
 		return s
-	case h == onBypass && s != stateStreaming: // the middleware does not know what the client has got
+	case h == onBypass: // the middleware does not know what the client has got
 		return stateBroken
 	case s == stateStreaming && (h == onLeaseLost || h == onCutShort): // the client must see that a part is missing
 		return stateBroken

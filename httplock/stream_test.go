@@ -156,13 +156,15 @@ func half(c *gin.Context) {
 func TestLossInAStream(t *testing.T) {
 	for name, around := range surroundings() {
 		bubbleOf(t, name, 1, func(w *world) {
-			s := w.serve(around(middleware(w, w.holding(), ByParam("id")).Lock, half))
-			for _, protocol := range protocols {
-				got := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
-				if got.whole() || got.err == nil && got.status != 503 {
-					w.Errorf("%s: a clean %d %q after a loss", protocol, got.status, got.body)
+			h := around(middleware(w, w.holding(), ByParam("id")).Lock, half)
+			for _, s := range []*server{w.serve(h), w.serve(Arrived(h))} {
+				for _, protocol := range protocols {
+					got := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+					if got.whole() || got.err == nil && got.status != 503 {
+						w.Errorf("%s: a clean %d %q after a loss", protocol, got.status, got.body)
+					}
+					time.Sleep(time.Minute) // until the key is free
 				}
-				time.Sleep(time.Minute) // until the key is free
 			}
 		})
 	}
@@ -181,8 +183,9 @@ func TestLossInAStreamOverTCP(t *testing.T) {
 			}
 		})
 
-		for _, secure := range []bool{false, true} {
-			s := started(loses, secure)
+		for i, h := range []http.Handler{loses, loses, Arrived(loses), Arrived(loses)} {
+			secure := i%2 > 0
+			s := started(h, secure)
 			for _, http2 := range []bool{false, true} {
 				client := clientOf(s, secure, http2)
 				put := func(path string) reply {
@@ -350,8 +353,14 @@ func TestConnections(t *testing.T) {
 		"Unwrap":          {func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{unwrapping{w}} }, true},
 		"methods":         {func(w http.ResponseWriter) http.ResponseWriter { return delegate{w} }, false},
 		"methods, unwrap": {func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{delegate{w}} }, false},
-		"a recorder":      {func(http.ResponseWriter) http.ResponseWriter { return unwrapping{httptest.NewRecorder()} }, false},
-		"nothing":         {func(http.ResponseWriter) http.ResponseWriter { return unwrapping{} }, false},
+		"Arrived":         {func(w http.ResponseWriter) http.ResponseWriter { return unwrapping{newArrivalWriter(unwrapping{w})} }, true},
+		"over": {func(w http.ResponseWriter) http.ResponseWriter {
+			guarded := newArrivalWriter(w)
+			guarded.arrived().end()
+			return guarded
+		}, false},
+		"a recorder": {func(http.ResponseWriter) http.ResponseWriter { return unwrapping{httptest.NewRecorder()} }, false},
+		"nothing":    {func(http.ResponseWriter) http.ResponseWriter { return unwrapping{} }, false},
 	} {
 		bubbleOf(t, name, 1, func(w *world) {
 			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {

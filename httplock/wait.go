@@ -11,29 +11,6 @@ import (
 	"github.com/lockkit/lockkit/internal/join"
 )
 
-// Arrived returns a handler that records when a request arrives, for each Lock inside h. Put it around the whole
-// server:
-//
-//	server := &http.Server{Handler: httplock.Arrived(router), WriteTimeout: 30 * time.Second}
-//
-// The server's WriteTimeout begins when a request arrives. Lock lets a request wait for a part of the time that is left
-// of it. Without Arrived, Lock assumes that all of the WriteTimeout is left when the request reaches it. If a
-// middleware further out has used up some of the time, such as an authentication that asks another service, the
-// response may be too late, and the connection then breaks.
-func Arrived(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), arrivalKey, arrivalTime(r))))
-	})
-}
-
-// arrivalTime returns when the request arrived at the outermost Arrived, or the current time if there is none.
-func arrivalTime(r *http.Request) time.Time {
-	if at, ok := r.Context().Value(arrivalKey).(time.Time); ok {
-		return at
-	}
-	return time.Now()
-}
-
 // waitLimit returns how long the request may wait from now on. A quarter of the time that the request's deadline and
 // the server's WriteTimeout leave is kept for its handler: a key that comes too late to be used only delays others.
 func (rs *requestState) waitLimit() time.Duration {

@@ -328,8 +328,8 @@ func TestOutermostArrived(t *testing.T) {
 		began := time.Now()
 		h := Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 			time.Sleep(time.Second)
-			Arrived(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				if at := arrivalTime(r); !at.Equal(began) {
+			Arrived(http.HandlerFunc(func(inner http.ResponseWriter, r *http.Request) {
+				if at := arrivalOf(inner, r).at; !at.Equal(began) || inner != rw {
 					w.Errorf("arrived after %v", at.Sub(began))
 				}
 			})).ServeHTTP(rw, r)

@@ -1,0 +1,261 @@
+package httplock
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Arrived returns a handler that tells each Lock inside h when the request arrived, and that guards its response. Put
+// it around the whole server:
+//
+//	server := &http.Server{Handler: httplock.Arrived(router), WriteTimeout: 30 * time.Second}
+//
+// # Responses
+//
+// A middleware may keep the ResponseWriter that it gets, for instance in the request's context. If a handler under Lock
+// writes to it, Lock does not see the bytes, and neither holds them back nor withdraws them after a loss. Arrived sees
+// all bytes. It lets no success pass that a Lock has not confirmed. A success is any status below 400, except the
+// informational ones.
+//
+//   - While the handlers of a Lock run, only Lock itself sends a success, which is then a stream. If anything else
+//     sends one, it gets an error, and the client gets nothing of it. The connection is broken when h has returned, and
+//     the request is reported as [EventMisconfigured]. Nothing is recorded, or the status alone if the handler has
+//     called [Record].
+//   - After Lock has refused a request whose handlers ran, as after a loss, nobody sends a success. This also stops a
+//     middleware that compresses or buffers, and still has a success that it was given before. The connection is broken
+//     when h has returned.
+//
+// The second rule applies to all middleware that turns a refusal into a success, such as an envelope that always has
+// status 200. Its client sees a broken connection after a loss. Other refusals are not affected, because no handler has
+// run.
+//
+// An error that something other than Lock sends while the handlers run passes, and breaks the connection in the end, as
+// a success does. The exception is a middleware that stops waiting for the handlers, as http.TimeoutHandler does: its
+// ResponseWriter has no Unwrap method, and it has ended the context of the request. Its response is whole, and that of
+// the handler is recorded, if the request has an Idempotency-Key.
+//
+// What was sent before the handlers of the Lock began cannot be withdrawn. If a part of the response was sent, and a
+// lease is lost, the connection is broken. If all of it was sent, the client has a success.
+//
+// A request that a handler passes to the router itself, with the context of its own request, counts as a part of that
+// request. Its Lock guards the whole response. If the two are independent, give it another context.
+//
+// # Time
+//
+// The server's WriteTimeout begins when a request arrives. Lock lets a request wait for a part of the time that is left
+// of it. Without Arrived, Lock assumes that all of the WriteTimeout is left when the request reaches it. If a
+// middleware further out has used up some of the time, such as an authentication that asks another service, the
+// response may be too late, and the connection then breaks.
+//
+// # Where to put it
+//
+// Nothing should be further out: Arrived does not see what is written to a ResponseWriter outside of it. The exception
+// is golang.org/x/net/http2/h2c: put Arrived inside its handler. If several Arrived are around a request, the outermost
+// one counts. Lock finds Arrived by the context of the request, or by the Unwrap methods of ResponseWriters. If a
+// middleware in between replaces the context, and its ResponseWriter has no Unwrap method, Lock does not find it.
+//
+// The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker and an
+// io.ReaderFrom, and over HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it. A connection that a
+// middleware takes over is not guarded any more.
+func Arrived(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if arrivalOf(w, r) != nil {
+			h.ServeHTTP(w, r)
+			return
+		}
+		serveArrival(h, w, r)
+	})
+}
+
+// serveArrival serves a request with h, and guards its response.
+func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
+	guarded := newArrivalWriter(w)
+	a := guarded.arrived()
+	a.isOld = !r.ProtoAtLeast(1, 1)
+	inner := r.WithContext(context.WithValue(r.Context(), arrivalKey, a))
+
+	returned := false
+	defer func() {
+		r.MultipartForm = inner.MultipartForm // net/http removes the files of its own request
+
+		broken := a.end()
+		if broken && returned { // otherwise the panic goes on
+			panic(http.ErrAbortHandler)
+		}
+	}()
+	h.ServeHTTP(guarded, inner)
+	returned = true
+}
+
+// An arrival is a request that came through Arrived, and the state of its response. All goroutines of the request use
+// it.
+type arrival struct {
+	at    time.Time           // when it arrived
+	outer http.ResponseWriter // usually that of the server
+	isOld bool                // it is older than HTTP/1.1
+
+	mu         sync.Mutex
+	status     int  // that was sent; 0 if none was
+	holds      int  // the Locks whose handlers run
+	bypasses   int  // the successes that were refused because of holds
+	isDoomed   bool // no success is sent any more
+	isAborted  bool // nothing is sent any more, and the connection is broken in the end
+	isHijacked bool // a middleware has taken the connection over
+	isBroken   bool
+	isOver     bool // Arrived has returned. The connection may serve another request.
+}
+
+// arrivalOf returns the arrival of a request with the writer w, or nil. The writer takes precedence over the context,
+// because a request that came over a hijacked connection may have the context of the request that opened it.
+func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
+	a, _ := r.Context().Value(arrivalKey).(*arrival)
+	for w := range outward(w) {
+		if guarded, ok := w.(arrivalWriter); ok {
+			a = guarded.arrived()
+		}
+	}
+
+	if a == nil || !a.isLive() {
+		return nil
+	}
+	return a
+}
+
+// isLive reports whether the response is still guarded.
+func (a *arrival) isLive() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return !a.isOver && !a.isHijacked
+}
+
+var (
+	errBypassed = errors.New("httplock: written past Lock while its handlers run")
+	errDoomed   = errors.New("httplock: Lock has refused the request after its handlers ran, or broken its connection")
+)
+
+// send records that a response with the status is about to be sent, or a part of its body, for which the status counts
+// only if the response has not begun. It returns an error if that must not be sent.
+func (a *arrival) send(status int) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	begun := a.status != 0
+	if begun {
+		status = a.status
+	}
+
+	switch {
+	case a.isHijacked: // net/http returns an error
+		return nil
+	case a.isOver:
+		return errHandlerReturned
+	case isInformational(status):
+		return nil
+	case a.isAborted:
+		return errDoomed
+	case !isSuccess(status):
+	case a.isDoomed:
+		return errDoomed
+	case a.holds > 0:
+		a.bypass()
+		return errBypassed
+	}
+	a.status = status
+	return nil
+}
+
+// bypass records a success that was refused because of a hold. The response is not whole without it. a.mu must be held.
+func (a *arrival) bypass() {
+	a.bypasses++
+	a.isDoomed = true
+}
+
+// hijack records that the connection is about to be taken over. It returns an error if that must not be.
+func (a *arrival) hijack() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	switch {
+	case a.isOver:
+		return errHandlerReturned
+	case a.isDoomed, a.isAborted:
+		return errDoomed
+	case a.holds > 0:
+		a.bypass()
+		return errBypassed
+	}
+	a.isHijacked = true
+	return nil
+}
+
+// hijackFailed records that the connection was not taken over.
+func (a *arrival) hijackFailed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.isHijacked = false
+}
+
+// cut breaks the connection, unless it is broken, or serves another request.
+func (a *arrival) cut() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if a.isOver {
+		return nil
+	}
+	return a.cutLocked()
+}
+
+// cutLocked breaks the connection, unless it is broken. a.mu must be held.
+func (a *arrival) cutLocked() error {
+	if a.isBroken {
+		return nil
+	}
+
+	conn, ok := connectionOf(a.outer)
+	if !ok {
+		return errNoConnection
+	}
+	conn.resets = a.isOld
+	err := conn.cut()
+	a.isBroken = err == nil
+	return err
+}
+
+// end is called when the handler of Arrived is over. It breaks the connection if that is due, or if the server would
+// end a success that no Lock has confirmed, and reports whether that was so. From then on nothing changes the
+// connection.
+func (a *arrival) end() (broken bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if a.isOver {
+		return false
+	}
+	a.isOver = true
+
+	unconfirmed := (a.isDoomed || a.holds > 0) && isSuccess(a.status)
+	if a.isHijacked || !a.isAborted && !unconfirmed {
+		return false
+	}
+
+	err := a.cutLocked()
+	if err != nil && a.status == 0 { // the server is not known, and would respond with 200
+		a.outer.WriteHeader(http.StatusInternalServerError)
+	}
+	return true
+}
+
+// isInformational reports whether another response follows one with the status.
+func isInformational(status int) bool {
+	return status/100 == 1 && status != http.StatusSwitchingProtocols
+}
+
+// isSuccess reports whether a client takes a response with the status for a success. 0 stands for a response that has
+// not begun, for which the server sends 200.
+func isSuccess(status int) bool { return status < http.StatusBadRequest }
