@@ -17,6 +17,7 @@ import (
 // takes long, fails, panics and ignores its context. The oracle (sim_oracle_test.go) judges all runs by the rules of
 // the package documentation.
 func TestSimulation(t *testing.T) {
+	sim.CollectLess(t)
 	sim.Campaign{Draw: draw, Run: simulate, MustReach: mustReach}.Test(t)
 }
 

@@ -21,6 +21,7 @@ import (
 // and of sets of them. The number of permits differs between replicas, and changes. Replicas die, nodes fail and forget, slots are lost, and
 // several come free at the same instant. The oracle is in sim_oracle_test.go.
 func TestSimulation(t *testing.T) {
+	sim.CollectLess(t)
 	sim.Campaign{Draw: drawProgram, Run: simulate, MustReach: mustReach}.Test(t)
 }
 

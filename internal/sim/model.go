@@ -5,10 +5,10 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// byScripts is 5 if the nodes run the scripts in every fifth seed.
-const byScripts = 5
+// byScripts is 10 if the nodes run the scripts in every tenth seed.
+const byScripts = 10
 
-// ByModel makes nodes answer by the model of a node, which costs a fraction of the scripts. In every fifth seed it does
+// ByModel makes nodes answer by the model of a node, which costs a fraction of the scripts. In every tenth seed it does
 // nothing, so that the scripts are simulated, too.
 func ByModel(seed uint64, nodes ...*testutil.Node) {
 	if seed%byScripts == 0 {

@@ -54,7 +54,7 @@ type Group struct {
 	Buckets       []*Bucket // of keys
 	deadlines     *deadlines
 	doubtfulNodes atomic.Int32 // the number of nodes that may not be voting
-	waiters       sync.Pool    // one for each Group, since timers must not leave their synctest bubble
+	waiters       *sync.Pool   // one for each Group, since timers must not leave their synctest bubble
 
 	// mu guards monitor, updates of Head, and the search for duplicate servers. It is locked before the mutex of a
 	// Node.
@@ -73,6 +73,9 @@ func New(clients []redis.UniversalClient, conf Config) *Group {
 		Clock:     clock.New(),
 		Keys:      KeysOver(clients, &conf),
 		deadlines: newDeadlines(conf.Timeout),
+
+		// Go keeps a pool until the second collection. By a pointer, it does not keep the Group with it.
+		waiters: &sync.Pool{},
 	}
 
 	g.Callbacks = callback.NewBackground(conf.Logger, &g.Tasks)
