@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/internal/goscript"
 	"github.com/lockkit/lockkit/internal/sim"
 	"github.com/lockkit/lockkit/testutil"
 	"github.com/lockkit/lockkit/testutil/locktest"
@@ -22,6 +23,7 @@ import (
 // TestSimulation runs asynq's client, servers and handlers, and Schedulers, on embedded nodes: one to four processes,
 // tasks of all kinds, and faults. The oracle judges by the package document; see sim_oracle_test.go.
 func TestSimulation(t *testing.T) {
+	sim.CollectLess(t)
 	sim.Campaign{Draw: drawSim, Run: runSim, MustReach: simReaches}.Test(t)
 }
 
@@ -137,6 +139,7 @@ type simulation struct {
 
 func runSim(t *sim.Trial) {
 	s := &simulation{Trial: t, queue: testutil.NewNodes(t, 1)[0]}
+	goscript.Use(s.queue, findPoll)
 	s.simOracle.begin(s)
 	nodes := testutil.NewNodes(t, 3)
 	sim.ByModel(t.Seed, nodes...)

@@ -68,6 +68,8 @@ func (n *Node) interferes() bool {
 // writeReply writes the reply of a Go function.
 func writeReply(peer *server.Peer, reply any) {
 	switch v := reply.(type) {
+	case nil:
+		peer.WriteNull()
 	case int:
 		peer.WriteInt(v)
 	case string:

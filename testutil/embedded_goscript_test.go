@@ -28,7 +28,7 @@ func TestGoScript(t *testing.T) {
 			n.Publish("SPUBLISH", "channel", "hello")
 			history, replica := n.Replication()
 			_, isHistory := any(history).(string)
-			return []any{1, "Go", []any{len(history)}, map[bool]int{true: 7}[isHistory && replica]}, true
+			return []any{1, "Go", []any{len(history)}, map[bool]int{true: 7}[isHistory && replica], nil}, true
 		}
 	})
 	n.SetReplica(true)
@@ -42,7 +42,7 @@ func TestGoScript(t *testing.T) {
 
 	eval := func() any { return c.Eval(ctx, source, []string{"key"}, "value").Val() }
 	got, _ := eval().([]any)
-	if len(got) != 4 || got[0] != int64(1) || got[1] != "Go" || got[3] != int64(7) || got[2].([]any)[0] != int64(40) {
+	if len(got) != 5 || got[4] != nil || got[0] != int64(1) || got[1] != "Go" || got[3] != int64(7) || got[2].([]any)[0] != int64(40) {
 		t.Errorf("the reply is %v", got)
 	}
 	if v := c.Get(ctx, "key").Val(); v != "value" {

@@ -184,6 +184,9 @@ func compile(source string) (script, error) {
 		return script{}, err
 	}
 
+	// A script cannot name the table arg of its arguments, which would be made for each call.
+	code.IsVarArg &^= lua.VarArgNeedsArg
+
 	sum := sha1.Sum([]byte(source))
 	sha := hex.EncodeToString(sum[:])
 	compiled.Store(source, script{sha, source, code})

@@ -7,7 +7,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// A Script has the effect of a call of a Lua script, and returns its reply: an int, a string, or a []any of these. If
+// A Script has the effect of a call of a Lua script, and returns its reply: nil, an int, a string, or a []any of these. If
 // it returns false, it has done nothing, and the node runs the Lua script.
 type Script func(n Node, keys, args []string) (reply any, ok bool)
 
