@@ -353,7 +353,7 @@ sim-short: tools bin/gotest ## the simulations on a hundred seeds and more, and 
 	@echo "==> sim-short: the simulation on $(SHORT_SEEDS) seeds and the count of allocations, without the race detector"
 	$(check-simulation)
 	$(WITH_TOOLS) GOGC=400 $(GOTEST) $(PLAIN) ./core -run '^TestSimulation' -count=1 -timeout 20m -v -sim.seeds=$(SHORT_SEEDS) | $(quiet)
-	for package in $(SIMULATED); do # with Go's own pace of collecting: pools keep what a program used until the second collection
+	for package in $(SIMULATED); do
 		$(GOTEST) $(PLAIN) $$package -run '^TestSimulation' -count=1 -timeout 20m -v -sim.seeds=100 | $(quiet)
 	done
 	# `unit` skips these: here they must have run.

@@ -21,7 +21,6 @@ import (
 // and with clients of each protocol. Meanwhile nodes, networks, replicas and leases fail; see drawProgram. An oracle
 // (sim_oracle_test.go) judges all requests by the rules of the package documentation.
 func TestSimulation(t *testing.T) {
-	sim.CollectLess(t)
 	sim.Campaign{Draw: drawProgram, Run: simulate, MustReach: mustReach}.Test(t)
 }
 
