@@ -59,7 +59,8 @@ import (
 //
 // The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker and an
 // io.ReaderFrom, and over HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it. A connection that a
-// middleware takes over is not guarded any more.
+// middleware takes over is not guarded any more. net/http does not recognize the ResponseWriter in
+// [http.MaxBytesReader]: after a body that is too large, the connection may stay open.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if arrivalOf(w, r) != nil {
