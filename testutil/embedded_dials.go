@@ -61,6 +61,6 @@ func (d *dials) waitForProbe() {
 		if left <= 0 {
 			return
 		}
-		time.Sleep(left)
+		time.Sleep(left) //nolint:forbidigo // go-redis does not tell when its goroutine ends
 	}
 }
