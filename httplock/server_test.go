@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -228,13 +229,21 @@ func (w *compressing) Write(b []byte) (int, error) {
 
 func (w *compressing) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
+// zipWriters has the compressors that are not in use, because a new one takes nearly a megabyte.
+var zipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
 func compress(c *gin.Context) {
-	w := &compressing{c.Writer, gzip.NewWriter(c.Writer)}
+	zip := zipWriters.Get().(*gzip.Writer)
+	zip.Reset(c.Writer)
+	w := &compressing{c.Writer, zip}
 	c.Header("Content-Encoding", "gzip")
 	c.Writer = w
 	c.Next()
 	c.Writer.Header().Del("Content-Length")
 	w.zip.Close()
+
+	zip.Reset(nil)
+	zipWriters.Put(zip)
 }
 
 // unzipped returns the response as a client gets it that decompresses.
