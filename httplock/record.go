@@ -17,7 +17,8 @@ import (
 //
 // If the handler panics after that, or its response is cut short, only the status is recorded, and repetitions get 410.
 // After the loss of a lease nothing is recorded. Record must be called before the handler returns. Without an
-// Idempotency-Key, or without a Lock, it does nothing. It may be called from any goroutine.
+// Idempotency-Key, or without a Lock, it does nothing. It finds the Lock by the context of r, as [Lost] does. It may be
+// called from any goroutine.
 func Record(r *http.Request) {
 	if rs, ok := r.Context().Value(lockKey).(*requestState); ok {
 		rs.recordForced.Store(true)

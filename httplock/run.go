@@ -41,7 +41,9 @@ func NewContext(ctx context.Context, r Run) context.Context {
 //		return
 //	}
 //
-// Lost must be called before the handler returns, and may be called from any goroutine. Without a Lock, it only reports.
+// Lost must be called before the handler returns, and may be called from any goroutine. It finds the Lock by the context
+// of r: use the request that the handler was given, or one with a context made from its context. Without a Lock, it only
+// reports.
 func Lost(r *http.Request, err error) bool {
 	if !errors.Is(err, core.ErrLost) {
 		return false
