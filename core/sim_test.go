@@ -278,6 +278,12 @@ func simulate(t *sim.Trial) {
 		s.processes = append(s.processes, s.newProcess(i, s.process(append(s.options(ttl), s.quiet(i))...)))
 	}
 
+	// All processes are made before the faults begin, because each needs its nodes at its start.
+	var operator *simProcess
+	if s.operator {
+		operator = s.newProcess(len(s.ttls), s.process(s.options(s.ttl())...))
+	}
+
 	var actors sync.WaitGroup
 	for i, p := range s.processes {
 		for line := range s.clients[i] {
@@ -290,8 +296,7 @@ func simulate(t *sim.Trial) {
 	}
 	actors.Go(s.nemesis.run)
 	if s.operator {
-		p := s.newProcess(len(s.ttls), s.process(s.options(s.ttl())...))
-		actors.Go(func() { s.operate(p) })
+		actors.Go(func() { s.operate(operator) })
 	}
 	actors.Wait()
 
