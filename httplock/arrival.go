@@ -154,6 +154,8 @@ func (a *arrival) send(status int) error {
 		return nil
 	case a.isOver:
 		return errHandlerReturned
+	case status < 100, status > 999: // net/http panics, and the response has not begun
+		return nil
 	case isInformational(status):
 		return nil
 	case a.isAborted:

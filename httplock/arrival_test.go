@@ -51,6 +51,10 @@ var pasts = map[string]step{
 	"copy":           func(w http.ResponseWriter) { io.Copy(w, strings.NewReader(large)) },
 	"from a reader":  func(w http.ResponseWriter) { io.Copy(w, io.LimitReader(strings.NewReader(large), 100_000)) },
 	"hints first":    inTurn(sets("Link", "</style.css>"), status(103), status(201), writes("past")),
+	"invalid status first": inTurn(func(w http.ResponseWriter) {
+		defer func() { _ = recover() }()
+		w.WriteHeader(1000)
+	}, sets("Content-Length", "4"), writes("past"), flushes),
 	"by its own goroutine": func(w http.ResponseWriter) {
 		over := make(chan bool)
 		go func() { defer close(over); io.WriteString(w, "past") }()

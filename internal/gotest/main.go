@@ -5,8 +5,8 @@
 // output of all tests, except for the lines that only name a test that runs or passed. If the environment variable
 // LOCKKIT_FAILED names a file, the list of failures is also appended to it.
 //
-// If the race detector itself crashes, gotest says so and tests the package once more. The detector crashes now and then in
-// synctest bubbles: https://go.dev/issue/78156.
+// If the race detector itself crashes, gotest says so and tests the package once more. The detector crashes now and then
+// in synctest bubbles: https://go.dev/issue/78156.
 package main
 
 import (
