@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -24,11 +25,14 @@ import (
 //     sends one, it gets an error, and the client gets nothing of it. The connection is broken when h has returned, and
 //     the request is reported as [EventMisconfigured]. Nothing is recorded, or the status alone if the handler has
 //     called [Record].
+//   - A stream stays a stream, whatever middlewares make of it: it ends only when Lock has confirmed it. It has no
+//     Content-Length. If a middleware gives it a status such as 204 or 303, for which no client waits for the end, or
+//     takes the connection over, the first rule applies.
 //   - After Lock has refused a request whose handlers ran, as after a loss, nobody sends a success. This also stops a
 //     middleware that compresses or buffers, and still has a success that it was given before. The connection is broken
 //     when h has returned.
 //
-// The second rule applies to all middleware that turns a refusal into a success, such as an envelope that always has
+// The last rule applies to all middleware that turns a refusal into a success, such as an envelope that always has
 // status 200. Its client sees a broken connection after a loss. Other refusals are not affected, because no handler has
 // run.
 //
@@ -38,7 +42,8 @@ import (
 // the handler is recorded, if the request has an Idempotency-Key.
 //
 // What was sent before the handlers of the Lock began cannot be withdrawn. If a part of the response was sent, and a
-// lease is lost, the connection is broken. If all of it was sent, the client has a success.
+// lease is lost, the connection is broken. If all of it was sent, the client has a success. If a Content-Length was
+// sent, the handlers cannot stream.
 //
 // A request that a handler passes to the router itself, with the context of its own request, counts as a part of that
 // request. Its Lock guards the whole response. If the two are independent, give it another context.
@@ -57,10 +62,10 @@ import (
 // one counts. Lock finds Arrived by the context of the request, or by the Unwrap methods of ResponseWriters. If a
 // middleware in between replaces the context, and its ResponseWriter has no Unwrap method, Lock does not find it.
 //
-// The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker and an
-// io.ReaderFrom, and over HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it. A connection that a
-// middleware takes over is not guarded any more. net/http does not recognize the ResponseWriter in
-// [http.MaxBytesReader]: after a body that is too large, the connection may stay open.
+// The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker, and over
+// HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it, and is no io.ReaderFrom: files are sent
+// through memory. A connection that a middleware takes over is not guarded any more. net/http does not recognize the
+// ResponseWriter in [http.MaxBytesReader]: after a body that is too large, the connection may stay open.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if arrivalOf(w, r) != nil {
@@ -75,7 +80,6 @@ func Arrived(h http.Handler) http.Handler {
 func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	guarded := newArrivalWriter(w)
 	a := guarded.arrived()
-	a.isOld = !r.ProtoAtLeast(1, 1)
 	inner := r.WithContext(context.WithValue(r.Context(), arrivalKey, a))
 
 	returned := false
@@ -96,15 +100,14 @@ func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 type arrival struct {
 	at    time.Time           // when it arrived
 	outer http.ResponseWriter // usually that of the server
-	isOld bool                // it is older than HTTP/1.1
 
 	mu         sync.Mutex
-	status     int  // that was sent; 0 if none was
-	holds      int  // the Locks whose handlers run
-	bypasses   int  // the successes that were refused because of holds
-	isDoomed   bool // no success is sent any more
-	isAborted  bool // nothing is sent any more, and the connection is broken in the end
-	isHijacked bool // a middleware has taken the connection over
+	status     int     // that was sent; 0 if none was
+	hasLength  bool    // it was sent with a Content-Length
+	holds      []*hold // of the Locks whose handlers run
+	isDoomed   bool    // no success is sent any more
+	isAborted  bool    // nothing is sent any more, and the connection is broken in the end
+	isHijacked bool    // a middleware has taken the connection over
 	isBroken   bool
 	isOver     bool // Arrived has returned. The connection may serve another request.
 }
@@ -134,7 +137,7 @@ func (a *arrival) isLive() bool {
 }
 
 var (
-	errBypassed = errors.New("httplock: written past Lock while its handlers run")
+	errBypassed = errors.New("httplock: written past Lock while its handlers run, or a stream of Lock made whole")
 	errDoomed   = errors.New("httplock: Lock has refused the request after its handlers ran, or broken its connection")
 )
 
@@ -163,17 +166,45 @@ func (a *arrival) send(status int) error {
 	case !isSuccess(status):
 	case a.isDoomed:
 		return errDoomed
-	case a.holds > 0:
+	case a.isHeldBack(), !begun && len(a.holds) > 0 && !isStreamable(status):
 		a.bypass()
 		return errBypassed
 	}
-	a.status = status
+
+	if !begun {
+		a.begin(status)
+	}
 	return nil
 }
 
-// bypass records a success that was refused because of a hold. The response is not whole without it. a.mu must be held.
+// isHeldBack reports whether the handlers of a Lock run that does not stream. a.mu must be held.
+func (a *arrival) isHeldBack() bool {
+	return slices.ContainsFunc(a.holds, func(h *hold) bool { return !h.streams })
+}
+
+// begin records that a response with the status begins. a.mu must be held.
+func (a *arrival) begin(status int) {
+	a.status = status
+
+	// With a length, the client of a stream might have all of it while the handlers still run.
+	isStream := len(a.holds) > 0 && isSuccess(status)
+	if isStream {
+		a.outer.Header().Del("Content-Length")
+	}
+	a.hasLength = a.outer.Header().Get("Content-Length") != ""
+
+	for _, h := range a.holds {
+		if !h.streams && !h.hasGivenUp() { // only an error comes this far
+			h.bypassed = true
+		}
+	}
+}
+
+// bypass records that a success was refused because of a hold. The response is not whole without it. a.mu must be held.
 func (a *arrival) bypass() {
-	a.bypasses++
+	for _, h := range a.holds {
+		h.bypassed = true
+	}
 	a.isDoomed = true
 }
 
@@ -187,7 +218,7 @@ func (a *arrival) hijack() error {
 		return errHandlerReturned
 	case a.isDoomed, a.isAborted:
 		return errDoomed
-	case a.holds > 0:
+	case len(a.holds) > 0:
 		a.bypass()
 		return errBypassed
 	}
@@ -224,7 +255,6 @@ func (a *arrival) cutLocked() error {
 	if !ok {
 		return errNoConnection
 	}
-	conn.resets = a.isOld
 	err := conn.cut()
 	a.isBroken = err == nil
 	return err
@@ -242,7 +272,7 @@ func (a *arrival) end() (broken bool) {
 	}
 	a.isOver = true
 
-	unconfirmed := (a.isDoomed || a.holds > 0) && isSuccess(a.status)
+	unconfirmed := (a.isDoomed || len(a.holds) > 0) && isSuccess(a.status)
 	if a.isHijacked || !a.isAborted && !unconfirmed {
 		return false
 	}

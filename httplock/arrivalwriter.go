@@ -109,14 +109,6 @@ func (w *http2Writer) Push(target string, opts *http.PushOptions) error {
 	return pusher.Push(target, opts)
 }
 
-// ReadFrom lets net/http send files without copying them.
-func (w *http1Writer) ReadFrom(src io.Reader) (int64, error) {
-	if err := w.send(http.StatusOK); err != nil {
-		return 0, err
-	}
-	return io.Copy(w.outer, src)
-}
-
 func (w *http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err := w.hijack(); err != nil {
 		return nil, nil, err

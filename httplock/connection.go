@@ -16,7 +16,6 @@ import (
 type connection struct {
 	w       http.ResponseWriter
 	arrival *arrival // of the request, which may be over; nil without Arrived
-	resets  bool     // a TCP connection is reset instead of closed
 }
 
 // connectionOf returns the connection behind w. It returns false if w does not lead to a server that is known. The
@@ -91,7 +90,9 @@ func (c connection) cut() error {
 		return err
 	}
 	conn = rawConn(conn)
-	if tcp, ok := conn.(*net.TCPConn); ok && c.resets {
+
+	// The end of the connection may be the end of the body, as in HTTP/1.0. A reset is not.
+	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // it is closed all the same
 	}
 	return conn.Close()

@@ -23,10 +23,11 @@
 //     the leases are released. The response is sent once the nodes have confirmed the release, or after 100 ms without
 //     their answer. If a lease was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler
-//     writes it. If a lease is lost, the middleware takes the connection over and closes it, or resets the HTTP/2
-//     stream. A response is not streamed if the request is older than HTTP/1.1 or has an Idempotency-Key, or if the
-//     middleware cannot reach the server's own connection (see Where to put it). It is then held back whole, up to 16
-//     MiB. A larger one is refused with 500, and the log names the route.
+//     writes it. If a lease is lost, the middleware takes the connection over and resets it, or resets the HTTP/2
+//     stream. A response is not streamed if the request is older than HTTP/1.1 or has an Idempotency-Key, if its status
+//     is that of a redirect or forbids a body, or if the middleware cannot reach the server's own connection (see Where
+//     to put it). It is then held back whole, up to 16 MiB. A larger one is refused with 500, and the log names the
+//     route.
 //  5. With an Idempotency-Key, the response is recorded before it is sent, unless it invites a retry (see Recorded
 //     responses). If it is larger than 60 KiB, only its status is recorded, and repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may
@@ -38,7 +39,8 @@
 // lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends with the
 // deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
 // successful response, no lease was lost before the handler returned. This needs [Arrived] around the server, unless the
-// handler writes only to the ResponseWriter that it is given, and no middleware turns refusals into successes.
+// handler writes only to the ResponseWriter that it is given, and no middleware turns a refusal into a success, or sends
+// a stream with a Content-Length or with the status of a redirect or of a response without a body.
 //
 // # Non-guarantee
 //

@@ -19,7 +19,7 @@ import (
 func (rs *requestState) finish(w *response, panicked bool) {
 	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Written
 	sentInGin := isGin && outer.Written() && w.state != stateStreaming
-	bypassed := sentInGin || rs.hold.bypassed(rs.r)
+	bypassed := sentInGin || rs.hold.isBypassed()
 
 	// A handler that has written nothing still has a status and a header.
 	if w.state == stateOpen && !panicked {
@@ -55,7 +55,8 @@ func (rs *requestState) finish(w *response, panicked bool) {
 
 var errBypass = misplaced(
 	"Write to the ResponseWriter that the handler of the route is given: not to one that a middleware kept, "+
-		"and not through Engine.HandleContext.",
+		"and not through Engine.HandleContext. A middleware must not turn a stream into a redirect or a response without a "+
+		"body, nor take its connection over.",
 	"a response was written past the middleware",
 )
 

@@ -1,43 +1,62 @@
 package httplock
 
-import "net/http"
+import (
+	"context"
+	"slices"
+)
 
 // A hold guards the response of a request while the handlers of its Lock run: whatever they may reach, no success is
-// sent. Without Arrived it does nothing.
+// sent. While Lock streams, a stream passes. Without Arrived, a hold does nothing.
 type hold struct {
-	arrival  *arrival // nil without Arrived
-	direct   bool     // the ResponseWriter of Lock leads to that of Arrived
-	released bool
+	arrival *arrival        // nil without Arrived
+	ctx     context.Context // of the request
+	direct  bool            // the ResponseWriter of Lock leads to that of Arrived
 
-	// The arrival's, when the hold began.
-	status   int
-	bypasses int
+	hasLength bool // the response began before, with a Content-Length
+
+	// Guarded by the mutex of the arrival.
+	streams  bool // Lock streams
+	bypassed bool // something was sent past Lock, or would have been sent without the hold
 }
 
-func newHold(a *arrival, direct bool) hold {
+// begin begins the hold. a is nil without Arrived.
+func (h *hold) begin(ctx context.Context, a *arrival, direct bool) {
+	h.arrival, h.ctx, h.direct = a, ctx, direct
 	if a == nil {
-		return hold{released: true}
+		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	a.holds++
-	return hold{arrival: a, direct: direct, status: a.status, bypasses: a.bypasses}
+	h.hasLength = a.hasLength
+	a.holds = append(a.holds, h)
 }
 
-// bypassed reports whether something was sent since the hold began, or would have been sent without it. An error does
-// not count if a middleware that has stopped waiting may have sent it, as http.TimeoutHandler does: the request's
-// context has then ended, and the ResponseWriter of Lock leads to the middleware's buffer.
-func (h *hold) bypassed(r *http.Request) bool {
+// hasGivenUp reports whether a middleware that has stopped waiting for the handlers may respond with an error, as
+// http.TimeoutHandler does: the request's context has then ended, and the ResponseWriter of Lock leads to the
+// middleware's buffer.
+func (h *hold) hasGivenUp() bool { return !h.direct && h.ctx.Err() != nil }
+
+// isBypassed reports whether something was sent past Lock since the hold began.
+func (h *hold) isBypassed() bool {
 	if h.arrival == nil {
 		return false
 	}
 	h.arrival.mu.Lock()
 	defer h.arrival.mu.Unlock()
 
-	errorSent := !h.released && h.arrival.status != h.status
-	gaveUp := !h.direct && r.Context().Err() != nil
-	return h.arrival.bypasses != h.bypasses || errorSent && !gaveUp
+	return h.bypassed
+}
+
+// stream lets a stream pass, until the hold ends.
+func (h *hold) stream() {
+	if h.arrival == nil {
+		return
+	}
+	h.arrival.mu.Lock()
+	defer h.arrival.mu.Unlock()
+
+	h.streams = true
 }
 
 // release ends the hold.
@@ -53,12 +72,10 @@ func (h *hold) end(change func(*arrival)) {
 	if h.arrival == nil {
 		return
 	}
-	h.arrival.mu.Lock()
-	defer h.arrival.mu.Unlock()
+	a := h.arrival
+	a.mu.Lock()
+	defer a.mu.Unlock()
 
-	if !h.released {
-		h.arrival.holds--
-	}
-	h.released = true
-	change(h.arrival)
+	a.holds = slices.DeleteFunc(a.holds, func(other *hold) bool { return other == h })
+	change(a)
 }

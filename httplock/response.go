@@ -58,7 +58,7 @@ func (w *response) transition(t trigger) {
 	case stateBuffered:
 		w.freezeHeader()
 	case stateStreaming:
-		w.rs.hold.release()
+		w.rs.hold.stream()
 		w.sendBuffered(from)
 	case stateSent:
 		w.rs.hold.release()
@@ -90,7 +90,7 @@ func (w *response) freezeHeader() {
 	}
 
 	w.frozen = maps.Clone(w.header)
-	w.canStream = w.canStream && bodyAllowed(w.status)
+	w.canStream = w.canStream && isStreamable(w.status)
 
 	length := cmp.Or(w.frozen.Get("Content-Length"), "-1") // "" would cost an error
 	n, err := strconv.ParseInt(length, 10, 64)
@@ -102,6 +102,12 @@ func (w *response) freezeHeader() {
 // bodyAllowed reports whether the client expects a body.
 func bodyAllowed(status int) bool {
 	return status >= 200 && status != http.StatusNoContent && status != http.StatusNotModified
+}
+
+// isStreamable reports whether a client waits for the end of a response with the status. A client follows a redirect as
+// soon as it has the header.
+func isStreamable(status int) bool {
+	return bodyAllowed(status) && status != http.StatusResetContent && status/100 != 3
 }
 
 // sendBuffered sends the header and the buffered part of the body. from is the state that the response had before.

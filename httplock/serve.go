@@ -192,9 +192,8 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	w := newResponse(ctx, rs, rs.outerStatus)
 	conn, breakable := connectionOf(rs.w)
 	w.connection = conn
-	w.connection.resets = !r.ProtoAtLeast(1, 1)
-	w.canStream = breakable && !rs.idempotent && r.ProtoAtLeast(1, 1)
-	rs.hold = newHold(rs.arrival, conn.arrival != nil)
+	rs.hold.begin(rs.r.Context(), rs.arrival, conn.arrival != nil)
+	w.canStream = breakable && !rs.idempotent && r.ProtoAtLeast(1, 1) && !rs.hold.hasLength
 
 	panicked := true
 	defer w.discard() // finish does not, if a writer further out panics

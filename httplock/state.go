@@ -30,8 +30,8 @@ const (
 )
 
 // transitions is the next state of a response, for each trigger in each state. A response may be streamed over HTTP/1.1
-// or later, on a connection that can be broken, without an Idempotency-Key, and with a status that allows a body: only
-// then can the client notice that the rest is missing. The states from stateSent on are final.
+// or later, on a connection that can be broken, without an Idempotency-Key, and with a status that isStreamable
+// allows: only then can the client notice that the rest is missing. The states from stateSent on are final.
 var transitions = [...][stateSent]state{
 	//               stateOpen        stateBuffered   stateStreaming   stateOversized
 	onBegin:       {stateBuffered, stateBuffered, stateStreaming, stateOversized},
