@@ -11,9 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 // A rewriting writer changes the header that it passes on, and has the method Unwrap, so that Lock may stream.
@@ -91,13 +88,6 @@ func TestRewrittenStreams(t *testing.T) {
 			s.Close()
 		}
 	}
-}
-
-// anyKey returns a middleware that uses another key for each request, with leases that last in real time.
-func anyKey(t *testing.T) *Middleware {
-	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
-	id := 0
-	return middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { id++; return fmt.Sprint(id), nil }))
 }
 
 // A middleware may turn a stream into an error, with a length.
@@ -222,7 +212,7 @@ func TestLengthBeforeLock(t *testing.T) {
 						expire(r.Context())
 					}
 				})
-				var streamed bool
+				streams := make(chan bool, 1)
 				s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					if length != "" {
 						rw.Header().Set("Content-Length", length)
@@ -231,11 +221,12 @@ func TestLengthBeforeLock(t *testing.T) {
 					flushes(rw)
 					seen := &counting{unwrapping: unwrapping{rw}}
 					began := time.Now()
-					defer func() { streamed = seen.at.Sub(began) < time.Second && !seen.at.IsZero() }()
+					defer func() { streams <- seen.at.Sub(began) < time.Second && !seen.at.IsZero() }()
 					h.ServeHTTP(seen, r)
 				})))
 				for _, protocol := range protocols[1:] {
 					got := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+					streamed := <-streams
 					if got.whole() == lose || !lose && got.body != "before own" || streamed != (length == "") {
 						w.Errorf("%s, length %q, lose %v: streamed %v, %+v", protocol, length, lose, streamed, got)
 					}
@@ -339,11 +330,24 @@ func TestErrorPastBeforeATimeout(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		runs := 0
-		s := w.serve(Arrived(keeps(http.TimeoutHandler(mux(m, func(_ http.ResponseWriter, r *http.Request) {
+		written := make(chan bool)
+		h := mux(m, func(_ http.ResponseWriter, r *http.Request) {
 			runs++
 			http.Error(keptBy(r), "failed", http.StatusConflict)
+			written <- true
 			time.Sleep(2 * time.Second)
-		}), time.Second, "late"))))
+		})
+		s := w.serve(Arrived(keeps(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			defer cancel()
+			go func() {
+				defer func() { _ = recover() }() // Lock breaks its request off
+				h.ServeHTTP(httptest.NewRecorder(), r.WithContext(ctx))
+			}()
+			<-written
+			<-ctx.Done()
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		}))))
 		for _, protocol := range protocols {
 			runs = 0
 			for range 2 {

@@ -18,9 +18,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/race"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 type keptKey struct{}
@@ -121,9 +119,7 @@ func writtenPast(w *world, past step, lose, own bool) {
 // The same holds over TCP, with and without TLS. This test runs in real time.
 func TestWrittenPastOverTCP(t *testing.T) {
 	t.Parallel()
-	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
-	id := 0
-	m := middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { id++; return fmt.Sprint(id), nil }))
+	m := anyKey(t)
 	for name, past := range pasts {
 		for _, secure := range []bool{false, true} {
 			s := started(Arrived(keeps(mux(m, func(w http.ResponseWriter, r *http.Request) {
@@ -428,9 +424,7 @@ func TestReplyThatIsASuccess(t *testing.T) {
 // the connection for the end of the body. Without a loss, it is whole. This test runs in real time, over TCP.
 func TestBegunBeforeLock(t *testing.T) {
 	t.Parallel()
-	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
-	id := 0
-	m := middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { id++; return fmt.Sprint(id), nil }))
+	m := anyKey(t)
 	h := mux(m, func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, "/orders") {
 			expire(r.Context())

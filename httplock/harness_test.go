@@ -3,11 +3,13 @@ package httplock
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -247,4 +249,11 @@ func expire(ctx context.Context) {
 	lease, _ := core.FromContext(ctx)
 	lease.Extend(1)
 	<-lease.Context().Done()
+}
+
+// anyKey returns a middleware that uses another key for each request, with leases that last in real time.
+func anyKey(t *testing.T) *Middleware {
+	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
+	var id atomic.Int64 // a connection that is reset puts requests in no order that the race detector knows
+	return middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { return fmt.Sprint(id.Add(1)), nil }))
 }

@@ -14,9 +14,6 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
-
-	"github.com/lockkit/lockkit/core"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 // A delegate supports http.ResponseController by methods instead of Unwrap.
@@ -173,10 +170,8 @@ func TestLossInAStream(t *testing.T) {
 // The same holds over TCP, with and without TLS. This test runs in real time.
 func TestLossInAStreamOverTCP(t *testing.T) {
 	t.Parallel()
-	l := newReplica(t, testutil.NewNodes(t, 1), append([]core.Option{core.MaxHold(time.Hour)}, patient...)...)
-	id := 0
+	m := anyKey(t)
 	for name, around := range surroundings() {
-		m := middleware(t, l.Locker, ByFunc(func(*http.Request) (string, error) { id++; return fmt.Sprint(id), nil }))
 		loses := around(m.Lock, func(c *gin.Context) {
 			if strings.HasPrefix(c.Request.URL.Path, "/orders") {
 				half(c)
