@@ -3,8 +3,10 @@ package httplock
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -25,9 +27,10 @@ import (
 //     sends one, it gets an error, and the client gets nothing of it. The connection is broken when h has returned, and
 //     the request is reported as [EventMisconfigured]. Nothing is recorded, or the status alone if the handler has
 //     called [Record].
-//   - A stream stays a stream, whatever middlewares make of it: it ends only when Lock has confirmed it. It has no
-//     Content-Length. If a middleware gives it a status such as 204 or 303, for which no client waits for the end, or
-//     takes the connection over, the first rule applies.
+//   - A stream stays a stream, whatever middlewares make of it: it ends only when Lock has confirmed it. It is sent
+//     without a Content-Length or Transfer-Encoding of a middleware. If a middleware gives it a status such as 204 or
+//     303, for which no client waits for the end, or takes the connection over, the first rule applies. Whether the
+//     client waits depends on the protocol and the method that the server has read.
 //   - After Lock has refused a request whose handlers ran, as after a loss, nobody sends a success. This also stops a
 //     middleware that compresses or buffers, and still has a success that it was given before. The connection is broken
 //     when h has returned.
@@ -43,7 +46,9 @@ import (
 //
 // What was sent before the handlers of the Lock began cannot be withdrawn. If a part of the response was sent, and a
 // lease is lost, the connection is broken. If all of it was sent, the client has a success. If a Content-Length was
-// sent, the handlers cannot stream.
+// sent, the handlers cannot stream. In HTTP/1.0, and with Transfer-Encoding: identity, the end of the connection is the
+// end of the response, so Arrived resets it. A Unix socket cannot be reset, nor can a connection that a listener wraps
+// without a method SetLinger: their clients take the part that was sent for a whole response.
 //
 // A request that a handler passes to the router itself, with the context of its own request, counts as a part of that
 // request. Its Lock guards the whole response. If the two are independent, give it another context.
@@ -60,12 +65,14 @@ import (
 // Nothing should be further out: Arrived does not see what is written to a ResponseWriter outside of it. The exception
 // is golang.org/x/net/http2/h2c: put Arrived inside its handler. If several Arrived are around a request, the outermost
 // one counts. Lock finds Arrived by the context of the request, or by the Unwrap methods of ResponseWriters. If a
-// middleware in between replaces the context, and its ResponseWriter has no Unwrap method, Lock does not find it.
+// middleware in between replaces the context, and its ResponseWriter has no Unwrap method, Lock does not find it, or finds that of
+// the request whose context it is.
 //
-// The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker, and over
-// HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it, and is no io.ReaderFrom: files are sent
+// The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker and an
+// io.ReaderFrom, and over HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it. Files are sent
 // through memory. A connection that a middleware takes over is not guarded any more. net/http does not recognize the
-// ResponseWriter in [http.MaxBytesReader]: after a body that is too large, the connection may stay open.
+// ResponseWriter in [http.MaxBytesReader]: after a body that is too large, the connection may stay open. h does not see
+// request trailers that the client has not declared.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if arrivalOf(w, r) != nil {
@@ -80,6 +87,7 @@ func Arrived(h http.Handler) http.Handler {
 func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	guarded := newArrivalWriter(w)
 	a := guarded.arrived()
+	a.isOld, a.awaitsEnd = !r.ProtoAtLeast(1, 1), awaitsEnd(r)
 	inner := r.WithContext(context.WithValue(r.Context(), arrivalKey, a))
 
 	returned := false
@@ -101,9 +109,15 @@ type arrival struct {
 	at    time.Time           // when it arrived
 	outer http.ResponseWriter // usually that of the server
 
+	// Of the request that the server has read. A middleware may have changed it for the handlers.
+	isOld     bool // it is older than HTTP/1.1
+	awaitsEnd bool // its client waits for the end of a response without a length
+
 	mu         sync.Mutex
 	status     int     // that was sent; 0 if none was
 	hasLength  bool    // it was sent with a Content-Length
+	endsLast   bool    // it was sent so that the end of the connection ends it
+	isStream   bool    // Lock began it
 	holds      []*hold // of the Locks whose handlers run
 	isDoomed   bool    // no success is sent any more
 	isAborted  bool    // nothing is sent any more, and the connection is broken in the end
@@ -113,7 +127,8 @@ type arrival struct {
 }
 
 // arrivalOf returns the arrival of a request with the writer w, or nil. The writer takes precedence over the context,
-// because a request that came over a hijacked connection may have the context of the request that opened it.
+// because a request that came over a hijacked connection, or to a server inside a request, may have the context of
+// another request.
 func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
 	a, _ := r.Context().Value(arrivalKey).(*arrival)
 	for w := range outward(w) {
@@ -121,8 +136,12 @@ func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
 			a = guarded.arrived()
 		}
 	}
-
 	if a == nil || !a.isLive() {
+		return nil
+	}
+
+	server := serverOf(w)
+	if server != nil && server != serverOf(a.outer) {
 		return nil
 	}
 	return a
@@ -141,9 +160,9 @@ var (
 	errDoomed   = errors.New("httplock: Lock has refused the request after its handlers ran, or broken its connection")
 )
 
-// send records that a response with the status is about to be sent, or a part of its body, for which the status counts
-// only if the response has not begun. It returns an error if that must not be sent.
-func (a *arrival) send(status int) error {
+// send begins a response with the status, if none has begun. Otherwise it lets a part of the body pass. It returns an
+// error if that must not be sent. begins reports whether the response has begun with the status.
+func (a *arrival) send(status int) (begins bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
@@ -154,27 +173,28 @@ func (a *arrival) send(status int) error {
 
 	switch {
 	case a.isHijacked: // net/http returns an error
-		return nil
+		return false, nil
 	case a.isOver:
-		return errHandlerReturned
+		return false, errHandlerReturned
 	case status < 100, status > 999: // net/http panics, and the response has not begun
-		return nil
+		return false, nil
 	case isInformational(status):
-		return nil
+		return false, nil
 	case a.isAborted:
-		return errDoomed
-	case !isSuccess(status):
+		return false, errDoomed
+	case !isSuccess(status), a.isStream && !a.isDoomed:
 	case a.isDoomed:
-		return errDoomed
+		return false, errDoomed
 	case a.isHeldBack(), !begun && len(a.holds) > 0 && !isStreamable(status):
 		a.bypass()
-		return errBypassed
+		return false, errBypassed
 	}
 
-	if !begun {
-		a.begin(status)
+	if begun {
+		return false, nil
 	}
-	return nil
+	a.begin(status)
+	return true, nil
 }
 
 // isHeldBack reports whether the handlers of a Lock run that does not stream. a.mu must be held.
@@ -182,22 +202,28 @@ func (a *arrival) isHeldBack() bool {
 	return slices.ContainsFunc(a.holds, func(h *hold) bool { return !h.streams })
 }
 
-// begin records that a response with the status begins. a.mu must be held.
+// begin begins a response with the status. a.mu must be held: if something else wrote first, net/http would send 200.
 func (a *arrival) begin(status int) {
 	a.status = status
+	a.isStream = isSuccess(status) && len(a.holds) > 0
+	h := a.outer.Header()
 
-	// With a length, the client of a stream might have all of it while the handlers still run.
-	isStream := len(a.holds) > 0 && isSuccess(status)
-	if isStream {
-		a.outer.Header().Del("Content-Length")
+	// With a length, the client of a stream might have all of it while the handlers still run. Without chunks, it might
+	// take the end of a connection that cannot be reset for the end of the body.
+	if a.isStream {
+		maps.DeleteFunc(h, func(name string, _ []string) bool {
+			return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
+		})
 	}
-	a.hasLength = a.outer.Header().Get("Content-Length") != ""
+	a.hasLength = h.Get("Content-Length") != ""
+	a.endsLast = a.isOld || h.Get("Transfer-Encoding") == "identity"
 
 	for _, h := range a.holds {
 		if !h.streams && !h.hasGivenUp() { // only an error comes this far
 			h.bypassed = true
 		}
 	}
+	a.outer.WriteHeader(status)
 }
 
 // bypass records that a success was refused because of a hold. The response is not whole without it. a.mu must be held.
@@ -255,6 +281,7 @@ func (a *arrival) cutLocked() error {
 	if !ok {
 		return errNoConnection
 	}
+	conn.resets = a.endsLast
 	err := conn.cut()
 	a.isBroken = err == nil
 	return err

@@ -51,21 +51,21 @@ func (a *arrival) arrived() *arrival { return a }
 func (a *arrival) Header() http.Header { return a.outer.Header() }
 
 func (a *arrival) WriteHeader(status int) {
-	err := a.send(status)
-	if err == nil { // otherwise end breaks the connection
+	begins, err := a.send(status)
+	if err == nil && !begins { // it is informational, or invalid, or comes too late
 		a.outer.WriteHeader(status)
 	}
 }
 
 func (a *arrival) Write(b []byte) (int, error) {
-	if err := a.send(http.StatusOK); err != nil {
+	if _, err := a.send(http.StatusOK); err != nil {
 		return 0, err
 	}
 	return a.outer.Write(b)
 }
 
 func (a *arrival) WriteString(s string) (int, error) {
-	if err := a.send(http.StatusOK); err != nil {
+	if _, err := a.send(http.StatusOK); err != nil {
 		return 0, err
 	}
 	return io.WriteString(a.outer, s)
@@ -74,7 +74,7 @@ func (a *arrival) WriteString(s string) (int, error) {
 func (a *arrival) Flush() { _ = a.FlushError() } // http.Flusher has no error
 
 func (a *arrival) FlushError() error {
-	if err := a.send(http.StatusOK); err != nil {
+	if _, err := a.send(http.StatusOK); err != nil {
 		return err
 	}
 	return http.NewResponseController(a.outer).Flush()
@@ -107,6 +107,12 @@ func (w *http2Writer) Push(target string, opts *http.PushOptions) error {
 		return http.ErrNotSupported
 	}
 	return pusher.Push(target, opts)
+}
+
+// ReadFrom is for middlewares that take only an io.ReaderFrom for the server's own ResponseWriter. Unlike net/http's, it
+// copies files through memory: a copy in one piece would not notice when handlers begin.
+func (w *http1Writer) ReadFrom(src io.Reader) (int64, error) {
+	return io.Copy(struct{ io.Writer }{w}, src)
 }
 
 func (w *http1Writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {

@@ -16,6 +16,7 @@ import (
 type connection struct {
 	w       http.ResponseWriter
 	arrival *arrival // of the request, which may be over; nil without Arrived
+	resets  bool     // it is reset instead of closed, because its end would be the end of the body
 }
 
 // connectionOf returns the connection behind w. It returns false if w does not lead to a server that is known. The
@@ -34,6 +35,19 @@ func connectionOf(w http.ResponseWriter) (connection, bool) {
 		return connection{}, false
 	}
 	return c, c.isHTTP1() || c.isHTTP2()
+}
+
+// serverOf returns the ResponseWriter of the server behind w, or nil if w does not lead to a server that is known.
+func serverOf(w http.ResponseWriter) http.ResponseWriter {
+	var c connection
+	for w := range outward(w) {
+		c.w = w
+	}
+
+	if c.isHTTP1() || c.isHTTP2() {
+		return c.w
+	}
+	return nil
 }
 
 // isHTTP1 reports whether it is a connection of net/http, over HTTP/1. Of the types of net/http, only the writer of its
@@ -91,8 +105,7 @@ func (c connection) cut() error {
 	}
 	conn = rawConn(conn)
 
-	// The end of the connection may be the end of the body, as in HTTP/1.0. A reset is not.
-	if tcp, ok := conn.(*net.TCPConn); ok {
+	if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok && c.resets {
 		_ = tcp.SetLinger(0) // it is closed all the same
 	}
 	return conn.Close()

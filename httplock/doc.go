@@ -23,11 +23,11 @@
 //     the leases are released. The response is sent once the nodes have confirmed the release, or after 100 ms without
 //     their answer. If a lease was lost, a refusal with status 503 is sent instead.
 //  4. A response that is larger than 1 MiB, or that the handler flushes, is streamed: it is sent while the handler
-//     writes it. If a lease is lost, the middleware takes the connection over and resets it, or resets the HTTP/2
-//     stream. A response is not streamed if the request is older than HTTP/1.1 or has an Idempotency-Key, if its status
-//     is that of a redirect or forbids a body, or if the middleware cannot reach the server's own connection (see Where
-//     to put it). It is then held back whole, up to 16 MiB. A larger one is refused with 500, and the log names the
-//     route.
+//     writes it. If a lease is lost, the middleware takes the connection over and closes it, or resets the HTTP/2
+//     stream. A response is not streamed if the request is older than HTTP/1.1, is a CONNECT request, or has an
+//     Idempotency-Key, if its status is that of a redirect or forbids a body, or if the middleware cannot reach the
+//     server's own connection (see Where to put it). It is then held back whole, up to 16 MiB. A larger one is refused
+//     with 500, and the log names the route.
 //  5. With an Idempotency-Key, the response is recorded before it is sent, unless it invites a retry (see Recorded
 //     responses). If it is larger than 60 KiB, only its status is recorded, and repetitions get 410.
 //  6. Every refusal has a status and a body of type application/problem+json, and Retry-After where another try may
@@ -59,7 +59,8 @@
 // writes past it, what a handler of gin writes to a ResponseWriter outside of gin, what a middleware still holds back, and
 // what a middleware makes of a refusal. All this reaches the client, also after a loss.
 //
-// What passes or is not seen is not recorded. After a loss nothing is recorded. Otherwise the response counts that the
+// What passes or is not seen is not recorded. What is sent past Lock after the handler has returned breaks the
+// connection, and the handler's response is recorded. After a loss nothing is recorded. Otherwise the response counts that the
 // handler has written to its own ResponseWriter, which may be an empty 200.
 //
 // Arrived does not see what is written to a ResponseWriter outside of it, or to the connection itself.
@@ -204,6 +205,9 @@
 // A key is made of the route's template and the values of its parameters. If a release of your service renames a
 // parameter or changes the router, the keys change: while both releases run, their replicas do not exclude each other.
 // A key made by [ByKey] stays the same, and can be shared with other routes, tasks and jobs.
+//
+// With gin before 1.12, do not pass a request to a route with Lock by Engine.HandleContext: its handlers may run a second
+// time, outside of Lock and of all other middlewares (gin-gonic/gin#1848).
 //
 // With gin, put Lock on routes and groups. A request without a route cannot be locked: with a handler in NoRoute or
 // NoMethod that would run under Lock, it is refused with 500. With net/http the middleware goes inside the router,

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
@@ -17,8 +15,7 @@ import (
 // finish ends the leases and sends the response, after the handlers have returned or panicked. After a panic it runs
 // before any middleware recovers, because a middleware that recovers would end a stream as if it were whole.
 func (rs *requestState) finish(w *response, panicked bool) {
-	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Written
-	sentInGin := isGin && outer.Written() && w.state != stateStreaming
+	sentInGin := ginSize(rs.w) != rs.sizeBefore && w.state != stateStreaming
 	bypassed := sentInGin || rs.hold.isBypassed()
 
 	// A handler that has written nothing still has a status and a header.
@@ -29,10 +26,15 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	isWhole := !panicked && !bypassed && w.contentLength <= w.written
 	loss := rs.endLeases(w, isWhole, panicked)
 
+	// What a goroutine of the handlers sends past Lock now does not change the record, but the client must not get it.
+	bypassed = bypassed || rs.hold.isBypassed()
+
 	t, reason := onReturn, errResponseTooLarge // the reason if the state becomes stateRefused
 	switch {
 	case bypassed:
 		t, reason = onBypass, errBypass
+	case loss != nil && rs.sizeBefore >= 0: // a refusal would continue a success
+		t, reason = onBypass, &rejection{kind: EventLost, err: loss}
 	case loss != nil:
 		t, reason = onLeaseLost, &rejection{kind: EventLost, err: loss}
 	case panicked, w.state == stateStreaming && !isWhole:

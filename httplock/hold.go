@@ -12,7 +12,7 @@ type hold struct {
 	ctx     context.Context // of the request
 	direct  bool            // the ResponseWriter of Lock leads to that of Arrived
 
-	hasLength bool // the response began before, with a Content-Length
+	canStream bool // the client would wait for the end of a stream
 
 	// Guarded by the mutex of the arrival.
 	streams  bool // Lock streams
@@ -23,12 +23,13 @@ type hold struct {
 func (h *hold) begin(ctx context.Context, a *arrival, direct bool) {
 	h.arrival, h.ctx, h.direct = a, ctx, direct
 	if a == nil {
+		h.canStream = true
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	h.hasLength = a.hasLength
+	h.canStream = a.awaitsEnd && !a.hasLength
 	a.holds = append(a.holds, h)
 }
 

@@ -76,10 +76,15 @@ func (rs *requestState) encodeRecord(w *response) []byte {
 // values of outer are left out: a repetition gets its own, which may differ. For example, a middleware that compresses
 // does so only for clients that accept it.
 func recordedHeader(h, outer http.Header) http.Header {
-	recorded := maps.Clone(h)
-	maps.DeleteFunc(recorded, func(name string, values []string) bool {
-		isUnchanged := len(values) == 0 || slices.Equal(values, outer[name])
-		return isUnchanged || isReserved(name) || slices.Contains(unrepeatedHeaders, name)
+	recorded := http.Header{}
+	for name, values := range h {
+		if len(values) > 0 && !slices.Equal(values, outer[name]) {
+			name = http.CanonicalHeaderKey(name) // the handler may have spelled it in another way
+			recorded[name] = append(recorded[name], values...)
+		}
+	}
+	maps.DeleteFunc(recorded, func(name string, _ []string) bool {
+		return isReserved(name) || slices.Contains(unrepeatedHeaders, name)
 	})
 
 	// Of a header that the handler removed or set to nil, the record has the name.

@@ -419,3 +419,28 @@ func TestLossOfALeaseAround(t *testing.T) {
 		}
 	}
 }
+
+// A handler may spell the names of headers in any way. Over HTTP/2 it may also set Transfer-Encoding, which has no effect.
+func TestRecordedNamesOfHeaders(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		h := does(func(rw http.ResponseWriter) {
+			for _, name := range []string{"set-cookie", "transfer-encoding", "idempotent-omitted", "x-own"} {
+				rw.Header()[name] = []string{"chunked"}
+			}
+			io.WriteString(rw, "own")
+		})
+		for i, host := range hosts {
+			s := w.serve(Arrived(host.handler(m, h)))
+			for _, again := range []bool{false, true} {
+				got := s.do(context.Background(), "HTTP/2.0", "PUT", "/orders/1", "", "Idempotency-Key", fmt.Sprint("key", i))
+				got.ok(w, "own")
+				isRepeated := got.header.Get("Idempotent-Replayed") == "true"
+				hasCookie, isOmitted := got.header.Get("Set-Cookie") != "", got.header.Get("Idempotent-Omitted") != ""
+				if isRepeated != again || hasCookie == again || isOmitted == again || got.header.Get("X-Own") != "chunked" {
+					w.Errorf("%s, again %v: %+v", host.name, again, got.header)
+				}
+			}
+		}
+	})
+}

@@ -43,7 +43,8 @@ type requestState struct {
 	reportedLoss atomic.Pointer[error] // of Lost; set from any goroutine
 
 	// Its response.
-	hold hold
+	hold       hold
+	sizeBefore int // ginSize when the handlers began
 
 	// Its leases.
 	leases     []*core.Lease   // not ended yet, in the order in which they were acquired: identity, resource

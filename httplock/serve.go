@@ -19,7 +19,12 @@ import (
 // In Engine.NoRoute, Lock responds with 500 to every request that it would lock, because the request has no route. It
 // does the same in Engine.Use, in front of handlers of NoRoute.
 func (m *Middleware) Lock(c *gin.Context) {
-	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: c.Writer.Status()}
+	status := c.Writer.Status()
+	if isInformational(status) { // another response follows
+		status = http.StatusOK
+	}
+
+	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: status}
 	rs.serve(func(w http.ResponseWriter, r *http.Request) {
 		// Restored even after a panic, for the middleware further out that recovers it.
 		outerWriter, outerRequest := c.Writer, c.Request
@@ -192,8 +197,10 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	w := newResponse(ctx, rs, rs.outerStatus)
 	conn, breakable := connectionOf(rs.w)
 	w.connection = conn
+	w.connection.resets = !r.ProtoAtLeast(1, 1)
 	rs.hold.begin(rs.r.Context(), rs.arrival, conn.arrival != nil)
-	w.canStream = breakable && !rs.idempotent && r.ProtoAtLeast(1, 1) && !rs.hold.hasLength
+	w.canStream = breakable && !rs.idempotent && awaitsEnd(r) && rs.hold.canStream
+	rs.sizeBefore = ginSize(rs.w)
 
 	panicked := true
 	defer w.discard() // finish does not, if a writer further out panics
@@ -203,6 +210,21 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	}()
 	next(w, r)
 	panicked = false
+}
+
+// awaitsEnd reports whether the client that sent r waits for the end of a response whose length it does not know.
+func awaitsEnd(r *http.Request) bool {
+	return r.ProtoAtLeast(1, 1) && r.Method != http.MethodHead && r.Method != http.MethodConnect
+}
+
+// ginSize returns the size of the body that was written to gin's ResponseWriter: -1 if the response has not begun. The
+// ResponseWriter of net/http does not tell.
+func ginSize(w http.ResponseWriter) int {
+	outer, ok := w.(gin.ResponseWriter)
+	if !ok {
+		return -1
+	}
+	return outer.Size()
 }
 
 // handlerContext returns the context of the handlers. It ends when a lease ends, and when the request's context does.
