@@ -125,28 +125,37 @@ func (w *world) well(at time.Time) (well, minority bool) {
 	return fit && len(ill) <= (len(w.nodes)-1)/2 && !busy, len(ill) > 0
 }
 
-// owed returns what must start at an instant: a tick that was started and not completed, or the latest due tick. It
-// returns "" if nothing must start.
-func (w *world) owed(at, due time.Time) (what string) {
-	var last *tick // the latest tick that was started, or may have been
-	attempt := 0
+// A start is a start of a tick that may be on record.
+type start struct {
+	*tick
+	attempt int
+	since   time.Time
+}
+
+// starts returns the starts of all ticks, in the order of time.
+func (w *world) starts() (all []start) {
 	for _, t := range w.oracle.ticks {
 		for n, when := range t.when {
-			if !when.After(at) && (last == nil || !t.at.Before(last.at)) {
-				last, attempt = t, n+1
-			}
+			all = append(all, start{t, n + 1, when})
 		}
 	}
+	slices.SortStableFunc(all, func(a, b start) int { return a.since.Compare(b.since) })
+	return all
+}
 
-	if last != nil && !last.forgotten && attempt <= last.sure && attempt < min(last.least, w.fewest) {
+// owed returns what must start at an instant: the last start again, if it was not completed, or the latest due tick. It
+// returns "" if nothing must start.
+func (w *world) owed(at, due time.Time, last start) (what string) {
+	started := last.tick != nil
+	if started && !last.forgotten && last.attempt <= last.sure && last.attempt < min(last.least, w.fewest) {
 		for _, v := range w.visits {
-			if v.tick == last && v.Attempt == attempt && !v.completed && !v.over.IsZero() && v.over.Before(at) {
+			if v.tick == last.tick && v.Attempt == last.attempt && !v.completed && !v.over.IsZero() && v.over.Before(at) {
 				return "another start of " + clock(last.at)
 			}
 		}
 	}
 
-	if due.IsZero() || last != nil && !due.After(last.at) || at.Add(w.off()).Sub(due) > w.grace-time.Second {
+	if due.IsZero() || started && !due.After(last.at) || at.Add(w.off()).Sub(due) > w.grace-time.Second {
 		return ""
 	}
 	return clock(due)
@@ -170,6 +179,8 @@ func (w *world) judgeProgress() {
 
 	next := 0
 	all := w.instants()
+	starts := w.starts()
+	var last start // of the latest tick that was started
 	for at := w.Began; at.Before(time.Now()); at = at.Add(250 * time.Millisecond) {
 		for next < len(all) && !all[next].After(at.Add(w.off())) {
 			next++
@@ -180,12 +191,22 @@ func (w *world) judgeProgress() {
 			due = all[next-1]
 		}
 
-		what := w.owed(at, due)
-		if slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick != nil && v.began.After(since) && !v.began.After(at) }) {
+		for len(starts) > 0 && !starts[0].since.After(at) {
+			if last.tick == nil || !starts[0].at.Before(last.at) {
+				last = starts[0]
+			}
+			starts = starts[1:]
+		}
+
+		what := w.owed(at, due, last)
+		if !since.IsZero() && slices.ContainsFunc(w.visits, func(v *visit) bool { return v.tick != nil && v.began.After(since) && !v.began.After(at) }) {
 			since = time.Time{} // a run has begun in between: ticks may come faster than the steps of this loop
 		}
 
-		well, minority := w.well(at)
+		var well, minority bool
+		if what != "" {
+			well, minority = w.well(at)
+		}
 		if minority { // each read of a record may wait for an ill node
 			limit = w.limit(at, all[:next]) + 10*time.Second + time.Duration(w.unread(at, all[:next]))*w.ttl/10
 		}
