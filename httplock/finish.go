@@ -29,7 +29,8 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	// What a goroutine of the handlers sends past Lock now does not change the record, but the client must not get it.
 	bypassed = bypassed || rs.hold.isBypassed()
 
-	t, reason := onReturn, errResponseTooLarge // the reason if the state becomes stateRefused
+	t := onReturn
+	var reason *rejection // of a refusal, and of a connection that is broken for another reason than onCutShort
 	switch {
 	case bypassed:
 		t, reason = onBypass, errBypass
@@ -39,6 +40,8 @@ func (rs *requestState) finish(w *response, panicked bool) {
 		t, reason = onLeaseLost, &rejection{kind: EventLost, err: loss}
 	case panicked, w.state == stateStreaming && !isWhole:
 		t = onCutShort
+	case w.state == stateOversized:
+		reason = &rejection{kind: EventAnswerTooLarge, err: w.tooLarge()}
 	}
 	w.transition(t)
 

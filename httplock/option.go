@@ -31,6 +31,10 @@ type config struct {
 	memory          int // in bytes
 	reply           func(http.ResponseWriter, *http.Request, Refusal)
 
+	// No option sets these, which are in bytes.
+	streamThreshold int64 // a larger response is streamed, if it may be
+	maxBuffered     int64 // a larger response that must not be streamed fails
+
 	faults faults.List // of options that are invalid whatever the others are
 }
 
@@ -41,6 +45,9 @@ var defaults = config{
 	bodyLimit:  1 << 20,
 	memory:     64 << 20,
 	reply:      func(w http.ResponseWriter, _ *http.Request, r Refusal) { r.Write(w) },
+
+	streamThreshold: 1 << 20,
+	maxBuffered:     16 << 20,
 }
 
 // ByParam makes the key from path parameters, with the values that the handler gets from c.Param or r.PathValue:

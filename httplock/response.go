@@ -16,11 +16,6 @@ import (
 	"github.com/gin-gonic/gin"
 )
 
-const (
-	streamThreshold = 1 << 20  // a larger response is streamed, if it may be
-	maxBuffered     = 16 << 20 // a larger response that must not be streamed fails
-)
-
 // A response is the writer of a handler, or of a response in its place. It holds the response back or streams it, as
 // the table transitions says. Only the goroutine of the handler uses it.
 type response struct {
@@ -160,13 +155,12 @@ func (w *response) discard() {
 	w.body = nil
 }
 
-var (
-	errBufferLimit = fmt.Errorf("httplock: the answer is larger than the %d MiB that can be held back",
-		maxBuffered>>20)
-	errHandlerReturned = errors.New("httplock: the handler has returned")
+var errHandlerReturned = errors.New("httplock: the handler has returned")
 
-	errResponseTooLarge = &rejection{kind: EventAnswerTooLarge, err: errBufferLimit}
-)
+// tooLarge returns the error of a response that is larger than maxBuffered, and must not be streamed.
+func (w *response) tooLarge() error {
+	return fmt.Errorf("httplock: the answer is larger than the %d MiB that can be held back", w.rs.m.maxBuffered>>20)
+}
 
 func (w *response) Header() http.Header { return w.header }
 
@@ -214,7 +208,7 @@ func (w *response) Write(b []byte) (int, error) {
 	case stateStreaming:
 		return w.rs.w.Write(b)
 	case stateOversized:
-		return 0, errBufferLimit
+		return 0, w.tooLarge()
 	}
 	return 0, errHandlerReturned
 }
@@ -222,9 +216,9 @@ func (w *response) Write(b []byte) (int, error) {
 // checkLimits ends the buffering of a response that is about to become too large for it.
 func (w *response) checkLimits(size int64) {
 	switch {
-	case w.canStream && size > streamThreshold:
+	case w.canStream && size > w.rs.m.streamThreshold:
 		w.transition(onStreamLimit)
-	case size > maxBuffered:
+	case size > w.rs.m.maxBuffered:
 		w.transition(onBufferLimit)
 	}
 }

@@ -191,22 +191,23 @@ func mux(m *Middleware, h http.HandlerFunc) http.Handler {
 	return mux
 }
 
+// The hosts' Recovery has no writer: with one, it reads the source files of the stack at each panic.
 var hosts = []host{
 	{"net/http", true, false, false, mux},
 	{"gin", true, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		return mount(lockOf(m), gin.WrapF(h))
 	}},
 	{"gin, Recovery", false, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		return mount(gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
+		return mount(gin.RecoveryWithWriter(nil), lockOf(m), gin.WrapF(h))
 	}},
 	{"gin, Recovery that swallows", false, false, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		return mount(recovery, lockOf(m), gin.WrapF(h))
 	}},
 	{"gin, Recovery inside", true, false, true, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		return mount(lockOf(m), gin.RecoveryWithWriter(io.Discard), gin.WrapF(h))
+		return mount(lockOf(m), gin.RecoveryWithWriter(nil), gin.WrapF(h))
 	}},
 	{"gin, gzip", false, true, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
-		return mount(compress, gin.RecoveryWithWriter(io.Discard), lockOf(m), gin.WrapF(h))
+		return mount(compress, gin.RecoveryWithWriter(nil), lockOf(m), gin.WrapF(h))
 	}},
 	{"http.TimeoutHandler", true, true, false, func(m *Middleware, h http.HandlerFunc) http.Handler {
 		return http.TimeoutHandler(mux(m, h), timeout, "late")

@@ -50,7 +50,7 @@ func (q *request) cause(kind core.EventKind, got reply) bool {
 	case EventBodyTooLarge, EventIdempotencyKey:
 		return slices.Contains(q.invalid(), kind)
 	case EventAnswerTooLarge:
-		return !q.streams() && q.run != nil && q.With["kilobytes"] > 16<<10
+		return !q.streams() && q.run != nil && q.tooLarge()
 	case EventIdempotencyInFlight:
 		return q.others(now, func(o *request) bool { return o.identity == q.identity }) > 0
 	}

@@ -339,14 +339,14 @@ func (c *run) asksAgain() bool {
 // short reports whether the handler has written less than its Content-Length. A response that is too large does not
 // count: Write has not taken all of it.
 func (c *run) short() bool {
-	tooLarge := c.With["kilobytes"] > 16<<10 && c.With["length"] == 1
-	return c.announced > len(c.written) && !tooLarge
+	isWholeTooLarge := c.tooLarge() && c.With["length"] == 1
+	return c.announced > len(c.written) && !isWholeTooLarge
 }
 
 // omitted reports whether the response is recorded without its body.
 func (c *run) omitted() bool {
 	// Panic 1 comes before the handler has written anything.
-	large := len(c.written) > 60<<10 || c.With["kilobytes"] > 16<<10 && c.status != 204 && c.With["panic"] != 1
+	large := len(c.written) > 60<<10 || c.tooLarge() && c.status != 204 && c.With["panic"] != 1
 	return large || c.short() || c.past() || c.panicked && !c.host.inside
 }
 
@@ -574,7 +574,7 @@ func (q *request) inTime(now time.Time) {
 // streams reports whether the response is streamed.
 func (q *request) streams() bool {
 	bodyless := q.With["status"] == noContent
-	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["events"] > 0 && q.With["length"] == 0 || q.With["kilobytes"] >= 1<<10)
+	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["events"] > 0 && q.With["length"] == 0 || q.With["kilobytes"] > streamThreshold>>10)
 }
 
 // cutOff returns the reason for which the connection of the request has ended, other than its handler, or "".

@@ -143,6 +143,9 @@ func (q *request) gone() bool {
 // past reports whether the handler has run, and has sent a success past its Lock.
 func (q *request) past() bool { return q.With["past"] > 0 && q.run != nil && !q.free() }
 
+// tooLarge reports whether the response is too large to be held back.
+func (q *request) tooLarge() bool { return q.With["kilobytes"] > maxBuffered>>10 }
+
 // nested reports whether the request meets another Lock inside the Lock of its route.
 func (q *request) nested() bool { return q.With["nested"] > 0 && !q.safe() && !q.free() }
 

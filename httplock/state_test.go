@@ -74,7 +74,7 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 		w.Write([]byte("half"))
 		w.(http.Flusher).Flush()
 	case stateOversized:
-		w.Write(bytes.Repeat([]byte("x"), maxBuffered+1))
+		w.Write(bytes.Repeat([]byte("x"), int(defaults.maxBuffered)+1))
 	}
 
 	switch s.happening {
@@ -83,9 +83,9 @@ func (s *script) run(w http.ResponseWriter, r *http.Request) {
 	case onFlush:
 		w.(http.Flusher).Flush()
 	case onStreamLimit:
-		w.Write(bytes.Repeat([]byte("x"), streamThreshold))
+		w.Write(bytes.Repeat([]byte("x"), int(defaults.streamThreshold)))
 	case onBufferLimit:
-		w.Write(bytes.Repeat([]byte("x"), maxBuffered))
+		w.Write(bytes.Repeat([]byte("x"), int(defaults.maxBuffered)))
 	case onCutShort:
 		panic(http.ErrAbortHandler)
 	case onLeaseLost:

@@ -83,8 +83,7 @@ func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing
 }
 
 // CollectLess makes the garbage collector wait until the heap is five times the memory in use, until the test ends. If
-// the environment sets GOGC, that value counts. It suits trials that use little memory and allocate a lot. It does not
-// suit those of httplock, whose large bodies would take a gigabyte.
+// the environment sets GOGC, that value counts. It suits trials that use little memory and allocate a lot.
 func CollectLess(t *testing.T) {
 	if os.Getenv("GOGC") != "" {
 		return
