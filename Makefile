@@ -59,7 +59,7 @@ PLAIN := -vet=off -ldflags=-w
 NO_WAIT := atexit_sleep_ms=0
 
 # Commands, and packages with few goroutines of their own: `test` runs them without the race detector, and soak with it.
-SEQUENTIAL := ./core/lockctl ./internal/api ./internal/docs ./internal/gotest ./internal/mutants ./internal/release ./internal/schedule ./otel/dashboards
+SEQUENTIAL := ./core/lockctl ./internal/api ./internal/docs ./internal/gotest ./internal/mutants ./internal/release ./internal/schedule ./internal/sim ./otel/dashboards
 
 # Is go test, and ends with the list of failed tests and how to repeat each.
 GOTEST := "$(CURDIR)/bin/gotest"

@@ -6,5 +6,15 @@
 // it are run, as long as they still break a rule; the smallest is printed.
 //
 // Goroutines that are ready at the same instant run in any order. So a seed determines the program and the fates of
-// messages, but not every step: a program that fails does so again in most runs, but not in all.
+// messages, but not every step: a program that fails may pass the next time.
+//
+// A seed that has failed is therefore run again in fixed processes, in which the Go runtime decides the same way each
+// time; see runFixed. The flag -sim.attempt makes the decisions others. If one of the first attempts fails, smaller
+// programs are run with the same attempt, and the command that repeats it is printed: SEED=n with -sim.attempt=k. It has
+// the same trace in nearly all runs, for one build of the test. A difference is left where code looks at the real time:
+// a sync.Mutex changes its order if a goroutine has waited for a millisecond.
+//
+// If no attempt fails, or no fixed process can run, the output says so, and the seed is shrunk and repeated in the
+// process of the test. Fixed processes need Linux on amd64 or arm64, the right to trace a process of one's own, a build
+// without the race detector, and a simulation without [Campaign.Spins].
 package sim

@@ -44,30 +44,58 @@ const (
 // Seeds runs trial for the seeds that the flags choose, each in a subtest of its own, with a worker per CPU. It runs
 // -sim.seeds seeds, and continues until -sim.for has passed. If one trial takes as long as asLongAs usual ones, pass
 // that number: Seeds then runs -sim.seeds / asLongAs seeds, rounded up, and such trials are left out as sweeps are (see
-// [race.SkipSweep]). If SEED=n is set in the environment, it runs
-// only that seed, in the test itself. Trials must not call t.Parallel, and count the events that they reach in reached.
+// [race.SkipSweep]). If SEED=n is set in the environment, it runs only that seed, in the test itself, or in a fixed
+// process if -sim.attempt is set. Trials must not call t.Parallel, and count the events that they reach in reached.
 //
 // A run of a hundred seeds or more must reach each event of mustReach. If one is missing at the end, Seeds runs more
 // seeds until it is reached, because the order of goroutines may keep a rare event out of any hundred seeds. If ten times
 // as many seeds do not reach it either, the test fails.
 func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing.T, seed uint64, reached Counts)) {
 	t.Helper()
+	s := simulation{
+		run: func(t *testing.T, seed uint64, reached Counts) {
+			defer func() { // deferred, because a trial may end with Fatal
+				if t.Failed() && !isFixed() {
+					_, _, text := repetition{test: testOf(t), seed: seed}.find()
+					t.Log(text)
+				}
+			}()
+			trial(t, seed, reached)
+		},
+		shrink: func(_ repetition, output string) string { return output },
+	}
+	s.runSeeds(t, asLongAs, mustReach)
+}
+
+// A simulation runs seeds.
+type simulation struct {
+	run func(t *testing.T, seed uint64, reached Counts)
+	// shrink returns the output of the smallest program that fails in a fixed process. The program of the seed has failed
+	// there with an output.
+	shrink func(r repetition, output string) string
+	spins  bool // see [Campaign.Spins]
+}
+
+// runSeeds is [Seeds] for a simulation that can shrink its programs.
+func (s simulation) runSeeds(t *testing.T, asLongAs int, mustReach []string) {
+	t.Helper()
 	if asLongAs > 1 {
 		race.SkipSweep(t)
 	}
 
-	if s := os.Getenv("SEED"); s != "" {
-		seed, err := strconv.ParseUint(s, 10, 64)
+	if text := os.Getenv("SEED"); text != "" {
+		seed, err := strconv.ParseUint(text, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		reached := Counts{}
-		trial(t, seed, reached)
-		t.Log(reached)
+		s.runOne(t, seed)
 		return
 	}
+	if *attempt != 0 {
+		t.Fatal("-sim.attempt needs SEED=n in the environment")
+	}
 
-	r := &seedRun{trial: trial, total: Counts{}}
+	r := &seedRun{trial: s.run, total: Counts{}}
 	began := time.Now()
 	r.runWhile(t, func() bool { return r.begun*asLongAs < *seeds || time.Since(began) < *span })
 
@@ -129,12 +157,6 @@ func (r *seedRun) runWhile(t *testing.T, more func() bool) {
 func (r *seedRun) runSeed(t *testing.T, seed uint64) {
 	reached := Counts{}
 	passed := t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
-		// Deferred, because a trial may end with Fatal.
-		defer func() {
-			if t.Failed() {
-				t.Logf("again: SEED=%d go test -run '^%s$' -count=1 -v", seed, strings.Split(t.Name(), "/")[0])
-			}
-		}()
 		r.trial(t, seed, reached)
 	})
 

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -16,6 +17,9 @@ type Campaign struct {
 	Draw      func(r *rand.Rand) Program // need not set Seed nor sort Steps
 	Run       func(t *Trial)             // is called in a bubble of its own
 	MustReach []string                   // events that a hundred programs must count; see [Trial.Count]
+	// Spins says that goroutines wait in a loop that blocks nowhere. In a fixed process no other goroutine would run then,
+	// so seeds are repeated in the process of the test.
+	Spins bool
 }
 
 // A Trial is one run of a program, in a bubble that begins and ends with the run.
@@ -44,34 +48,64 @@ const maxViolations = 5 // that many violations of a run are reported
 
 // Test runs the campaign for the seeds that [Seeds] chooses.
 func (c Campaign) Test(t *testing.T) {
-	Seeds(t, 1, c.MustReach, c.test)
+	simulation{run: c.test, shrink: c.shrinkFixed, spins: c.Spins}.runSeeds(t, 1, c.MustReach)
 }
 
 // test runs the program of a seed. If it breaks a rule, test shrinks the program and reports the smallest.
 func (c Campaign) test(t *testing.T, seed uint64, reached Counts) {
-	p := c.Draw(rand.New(rand.NewPCG(seed, 0)))
-	p.Seed = seed
-	first := c.run(t, p.sorted(), reached)
+	p := c.program(seed)
+	if given := givenProgram(t); given != nil {
+		p = *given
+	}
+	first := c.run(t, p, reached)
 
-	if first.violations == nil {
-		isAlone := !strings.Contains(t.Name(), "/") // SEED=n
+	isAlone := !strings.Contains(t.Name(), "/") // SEED=n
+	switch {
+	case first.violations == nil:
 		if isAlone && testing.Verbose() {
-			t.Logf("%v\n\n%s", first.Program, first.story())
+			t.Log(first.report())
 		}
+		return
+	case isFixed(): // the process that started this one shrinks the program
+		t.Error(first.report())
 		return
 	}
 
 	// With -v this is printed at once, and not lost if the run is interrupted while the program is shrunk.
 	t.Logf("seed %d: %s", seed, first.violations[0])
-	last := c.shrink(t, first)
-	t.Errorf("%s\n\n%v\n\n%s\n\nfirst, with %d steps: %s",
-		strings.Join(last.violations[:min(len(last.violations), maxViolations)], "\n"), last.Program, last.story(),
-		len(first.Steps), first.violations[0])
+	r, output, text := repetition{test: testOf(t), seed: seed, spins: c.Spins}.find()
+	t.Log(text)
+	if r.attempt != 0 {
+		t.Error(c.shrinkFixed(r, output))
+	} else {
+		t.Error(c.shrink(t, first))
+	}
 }
 
-// shrink returns the run of the smallest program that fails.
-func (c Campaign) shrink(t *testing.T, first *Trial) (last *Trial) {
-	last = first
+// program returns the program of a seed.
+func (c Campaign) program(seed uint64) Program {
+	p := c.Draw(rand.New(rand.NewPCG(seed, 0)))
+	p.Seed = seed
+	return p.sorted()
+}
+
+// shrinkFixed returns the output of the smallest program that fails in a fixed process.
+func (c Campaign) shrinkFixed(r repetition, output string) string {
+	first := c.program(r.seed)
+	Shrink(first, *shrinks, func(p Program) bool {
+		smaller, failed, err := r.run(&p)
+		isSmaller := failed && err == nil
+		if isSmaller {
+			output = smaller
+		}
+		return isSmaller
+	})
+	return fmt.Sprintf("%s\nof %d steps", output, len(first.Steps))
+}
+
+// shrink returns the report of the smallest program that fails in this process.
+func (c Campaign) shrink(t *testing.T, first *Trial) string {
+	last := first
 	runs := 0
 	Shrink(first.Program, *shrinks, func(p Program) bool {
 		// A program that fails does so in most runs, so two runs are enough.
@@ -89,7 +123,7 @@ func (c Campaign) shrink(t *testing.T, first *Trial) (last *Trial) {
 		return false
 	})
 
-	return last
+	return fmt.Sprintf("%s\n\nfirst, with %d steps: %s", last.report(), len(first.Steps), first.violations[0])
 }
 
 // run runs a program in a subtest, which a Fatal ends without ending the campaign.
@@ -180,6 +214,21 @@ func (t *Trial) addLine(l traced) {
 		i--
 	}
 	t.trace = slices.Insert(t.trace, i, l)
+}
+
+// report returns the violations, the program and the trace.
+func (t *Trial) report() string {
+	violations := t.violations[:min(len(t.violations), maxViolations)]
+	return strings.TrimSpace(fmt.Sprintf("%s\n\n%v\n\n%s\n\n%s", strings.Join(violations, "\n"), t.Program, t.story(), t.digest()))
+}
+
+// digest returns a line with a hash of the whole trace. Runs with equal lines had the same trace.
+func (t *Trial) digest() string {
+	h := fnv.New64a()
+	for _, l := range t.trace {
+		fmt.Fprintln(h, int64(l.at), l.text)
+	}
+	return fmt.Sprintf("trace %016x, of %d lines", h.Sum64(), len(t.trace))
 }
 
 // story returns the trace. If there is a violation, it returns only the last lines, up to shortly after the first one.
