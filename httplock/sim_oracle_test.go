@@ -573,8 +573,8 @@ func (q *request) inTime(now time.Time) {
 
 // streams reports whether the response is streamed.
 func (q *request) streams() bool {
-	bodyless := q.With["status"] == noContent
-	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && !bodyless && (q.With["flush"] > 0 || q.With["events"] > 0 && q.With["length"] == 0 || q.With["kilobytes"] > streamThreshold>>10)
+	isAwaited := !slices.Contains([]int{204, 205, 303}, statuses[q.With["status"]]) // no client waits for the end of these
+	return q.identity == "" && (q.With["protocol"]+1)%3 > 0 && !q.host.hides && isAwaited && (q.With["flush"] > 0 || q.With["events"] > 0 && q.With["length"] == 0 || q.With["kilobytes"] > streamThreshold>>10)
 }
 
 // cutOff returns the reason for which the connection of the request has ended, other than its handler, or "".
