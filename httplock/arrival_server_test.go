@@ -213,31 +213,33 @@ func TestBegunBeforeLockInGin(t *testing.T) {
 		"hints":   func(c *gin.Context) { c.Writer.WriteHeader(103); c.Writer.WriteHeaderNow() },
 	} {
 		bubbleOf(t, name, 1, func(w *world) {
-			m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false, NoSender))
-			lose := false
-			h := mount(recovery, begin, lockOf(m), gin.WrapF(func(rw http.ResponseWriter, r *http.Request) {
-				io.WriteString(rw, "own")
-				if lose {
-					expire(r.Context())
-				}
-			}))
-			for i, s := range []*server{w.serve(h), w.serve(Arrived(h))} {
-				for _, protocol := range protocols {
-					for _, key := range []string{"", fmt.Sprint(i, protocol[5:])} {
-						for _, lose = range []bool{true, false} {
-							if lose && protocol == "HTTP/1.0" { // see TestBegunBeforeLock
-								continue
-							}
-							got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
-							if got.whole() == lose || !lose && !strings.HasSuffix(got.body, "own") {
-								w.Errorf("%s, key %q, Arrived %v, lose %v: %+v", protocol, key, i > 0, lose, got)
-							}
-							time.Sleep(time.Minute)
-						}
-					}
-				}
-			}
+			begunBeforeLockInGin(w, begin, false)
+			begunBeforeLockInGin(w, begin, true)
 		})
+	}
+}
+
+func begunBeforeLockInGin(w *world, begin gin.HandlerFunc, lose bool) {
+	m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false, NoSender))
+	h := mount(recovery, begin, lockOf(m), gin.WrapF(func(rw http.ResponseWriter, r *http.Request) {
+		io.WriteString(rw, "own")
+		if lose {
+			expire(r.Context())
+		}
+	}))
+	for i, s := range []*server{w.serve(h), w.serve(Arrived(h))} {
+		for _, protocol := range protocols {
+			if lose && protocol == "HTTP/1.0" { // see TestBegunBeforeLock
+				continue
+			}
+			for _, key := range []string{"", fmt.Sprint(i, protocol[5:], lose)} {
+				got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
+				if got.whole() == lose || !lose && !strings.HasSuffix(got.body, "own") {
+					w.Errorf("%s, key %q, Arrived %v, lose %v: %+v", protocol, key, i > 0, lose, got)
+				}
+				time.Sleep(time.Minute)
+			}
+		}
 	}
 }
 

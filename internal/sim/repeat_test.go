@@ -29,8 +29,7 @@ var chance = Campaign{
 		if t.Seed == failing && slices.ContainsFunc(t.Steps, func(s Step) bool { return s.Do == "b" }) {
 			t.Violation("b")
 		}
-		for t.Seed == spinning {
-			next(0)
+		for n := 0; t.Seed == spinning; n = next(n) {
 		}
 
 		for i := range 20 {
