@@ -5,11 +5,11 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// byScripts is 10 if the nodes run the scripts in every tenth seed.
-const byScripts = 10
+// byScripts is 20 if the nodes run the scripts in every twentieth seed.
+const byScripts = 20
 
-// ByModel makes nodes answer by the model of a node, which costs a fraction of the scripts. In every tenth seed it does
-// nothing, so that the scripts are simulated, too.
+// ByModel makes nodes answer by the model of a node, which costs a fraction of the scripts. In every twentieth seed it
+// does nothing, so that the scripts are simulated, too.
 func ByModel(seed uint64, nodes ...*testutil.Node) {
 	if seed%byScripts == 0 {
 		return

@@ -6,16 +6,16 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Nodes of every tenth seed run their scripts, and the others answer by the model.
+// Nodes of every twentieth seed run their scripts, and the others answer by the model.
 func TestByModel(t *testing.T) {
 	t.Parallel()
 	const forget = "local lua = 'Lua'\n-- Drops a completion record.\nreturn lua"
-	for seed := range uint64(20) {
+	for seed := range uint64(2 * byScripts) {
 		n := testutil.NewNodes(t, 1)[0]
 		ByModel(seed, n)
 
 		want := "NONE"
-		if seed%10 == 0 {
+		if seed%byScripts == 0 {
 			want = "Lua"
 		}
 		got, err := n.Exec("EVAL", forget, 1, "p{0}r:key", 1)
