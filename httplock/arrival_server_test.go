@@ -141,7 +141,13 @@ func TestHeaderBeforeAnythingElse(t *testing.T) {
 	} {
 		outer := &watchingHeader{ResponseRecorder: httptest.NewRecorder()}
 		w := newArrivalWriter(outer)
-		outer.watch = func() { outer.guarded = !w.arrived().mu.TryLock() }
+		outer.watch = func() {
+			isFree := w.arrived().mu.TryLock()
+			if isFree {
+				w.arrived().mu.Unlock()
+			}
+			outer.guarded = !isFree
+		}
 		if begin(w); !outer.guarded {
 			t.Errorf("%s: another goroutine may write before the header", name)
 		}

@@ -231,10 +231,12 @@ func (w *compressing) Write(b []byte) (int, error) {
 func (w *compressing) WriteString(s string) (int, error) { return w.Write([]byte(s)) }
 
 // zipWriters has the compressors that are not in use, because a new one takes nearly a megabyte.
-var zipWriters = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+var zipWriters = sync.Pool{New: func() any { return must(gzip.NewWriterLevel(nil, gzip.HuffmanOnly)) }}
 
 func compress(c *gin.Context) {
 	zip := zipWriters.Get().(*gzip.Writer)
+	defer zipWriters.Put(zip)
+	defer zip.Reset(nil)
 	zip.Reset(c.Writer)
 	w := &compressing{c.Writer, zip}
 	c.Header("Content-Encoding", "gzip")
@@ -242,9 +244,6 @@ func compress(c *gin.Context) {
 	c.Next()
 	c.Writer.Header().Del("Content-Length")
 	w.zip.Close()
-
-	zip.Reset(nil)
-	zipWriters.Put(zip)
 }
 
 // unzipped returns the response as a client gets it that decompresses.
