@@ -3,10 +3,8 @@ package httplock
 import (
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 )
@@ -41,8 +39,9 @@ import (
 //
 // An error that something other than Lock sends while the handlers run passes, and breaks the connection in the end, as
 // a success does. The exception is a middleware that stops waiting for the handlers, as http.TimeoutHandler does: its
-// ResponseWriter has no Unwrap method, and it has ended the context of the request. Its response is whole, and that of
-// the handler is recorded, if the request has an Idempotency-Key.
+// ResponseWriter has no Unwrap method, and it has ended the context of the request, or the handler writes to the
+// ResponseWriter that it is given. Its response is whole, and that of the handler is recorded, if the request has an
+// Idempotency-Key.
 //
 // What was sent before the handlers of the Lock began cannot be withdrawn. If a part of the response was sent, and a
 // lease is lost, the connection is broken. If all of it was sent, the client has a success. If a Content-Length was
@@ -51,7 +50,8 @@ import (
 // without a method SetLinger: their clients take the part that was sent for a whole response.
 //
 // A request that a handler passes to the router itself, with the context of its own request, counts as a part of that
-// request. Its Lock guards the whole response. If the two are independent, give it another context.
+// request. Its Lock guards the whole response. If the two are independent, give it a context without the values of the
+// request's own: context.Background, and not context.WithoutCancel.
 //
 // # Time
 //
@@ -92,7 +92,7 @@ func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 
 	returned := false
 	defer func() {
-		r.MultipartForm = inner.MultipartForm // net/http removes the files of its own request
+		keepFiles(r, inner)
 
 		broken := a.end()
 		if broken && returned { // otherwise the panic goes on
@@ -211,16 +211,15 @@ func (a *arrival) begin(status int) {
 	// With a length, the client of a stream might have all of it while the handlers still run. Without chunks, it might
 	// take the end of a connection that cannot be reset for the end of the body.
 	if a.isStream {
-		maps.DeleteFunc(h, func(name string, _ []string) bool {
-			return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
-		})
+		deleteHeader(h, "Content-Length")
+		deleteHeader(h, "Transfer-Encoding")
 	}
-	a.hasLength = h.Get("Content-Length") != ""
-	a.endsLast = a.isOld || h.Get("Transfer-Encoding") == "identity"
+	a.hasLength = headerValue(h, "Content-Length") != ""
+	a.endsLast = a.isOld || headerValue(h, "Transfer-Encoding") == "identity"
 
-	for _, h := range a.holds {
-		if !h.streams && !h.hasGivenUp() { // only an error comes this far
-			h.bypassed = true
+	if !isSuccess(status) {
+		for _, h := range a.holds {
+			h.errorSent()
 		}
 	}
 	a.outer.WriteHeader(status)

@@ -316,3 +316,56 @@ func TestReadFromStopsForHandlers(t *testing.T) {
 		time.Sleep(time.Minute)
 	})
 }
+
+// A middleware may stop waiting for the handlers without ending their context. Its error reaches the client, and the
+// response of the handlers is recorded, with and without Arrived.
+func TestMiddlewareThatStopsWaiting(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		runs, over := 0, make(chan bool)
+		h := mux(m, func(rw http.ResponseWriter, _ *http.Request) {
+			runs++
+			time.Sleep(8 * time.Second)
+			io.WriteString(rw, "own")
+		})
+		stops := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			go func() { h.ServeHTTP(httptest.NewRecorder(), r); over <- true }()
+			time.Sleep(5 * time.Second)
+			http.Error(rw, "late", http.StatusRequestTimeout)
+		})
+		again := mux(m, does(writes("again")))
+		for i, guard := range []func(http.Handler) http.Handler{Arrived, func(h http.Handler) http.Handler { return h }} {
+			first, second := w.serve(guard(stops)), w.serve(guard(again))
+			for _, protocol := range protocols {
+				runs = 0
+				key := fmt.Sprint(i, protocol[5:])
+				if got := first.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key); got.status != 408 || got.err != nil {
+					w.Errorf("%s: %+v", protocol, got)
+				}
+				<-over
+				time.Sleep(time.Minute)
+				second.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key).ok(w, "own")
+			}
+		}
+		if n := w.events.count(EventMisconfigured); n != 0 {
+			w.Errorf("misconfigured %d times", n)
+		}
+	})
+}
+
+// A middleware of gin whose writer counts from 0 has not begun a response.
+func TestWriterWithoutASize(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"))
+		s := w.serve(mount(recovery, wrapped(func(w gin.ResponseWriter) gin.ResponseWriter { return sizeless{w} }), lockOf(m), gin.WrapF(
+			func(_ http.ResponseWriter, r *http.Request) { expire(r.Context()) })))
+		for _, protocol := range protocols {
+			s.do(context.Background(), protocol, "PUT", "/orders/1", "").expect(w, 503, EventLost)
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+type sizeless struct{ gin.ResponseWriter }
+
+func (sizeless) Size() int { return 0 }

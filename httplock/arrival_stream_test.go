@@ -198,44 +198,53 @@ func TestStreamThatOutlivesItsRequest(t *testing.T) {
 	})
 }
 
-// If a middleware has begun a response with a Content-Length, Lock does not stream: the client would have the whole
-// response before a loss shows. Without a length, it streams.
-func TestLengthBeforeLock(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.holding(), ByParam("id"))
-		for _, lose := range []bool{false, true} {
-			for _, length := range []string{"", "10"} {
-				h := mux(m, func(rw http.ResponseWriter, r *http.Request) {
-					io.WriteString(rw, " own")
-					flushes(rw)
-					time.Sleep(time.Second) // in the time of the bubble
-					if lose {
-						expire(r.Context())
-					}
-				})
-				streams := make(chan bool, 1)
-				s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
-					if length != "" {
-						rw.Header().Set("Content-Length", length)
-					}
-					io.WriteString(rw, "before")
-					flushes(rw)
-					seen := &counting{unwrapping: unwrapping{rw}}
-					began := time.Now()
-					defer func() { streams <- seen.at.Sub(began) < time.Second && !seen.at.IsZero() }()
-					h.ServeHTTP(seen, r)
-				})))
-				for _, protocol := range protocols[1:] {
-					got := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
-					streamed := <-streams
-					if got.whole() == lose || !lose && got.body != "before own" || streamed != (length == "") {
-						w.Errorf("%s, length %q, lose %v: streamed %v, %+v", protocol, length, lose, streamed, got)
-					}
-					time.Sleep(time.Minute)
-				}
-			}
+// If a middleware has begun a response with a Content-Length, or with a status for which no client waits, Lock does not
+// stream: the client would have the whole response before a loss shows. Otherwise, it streams.
+func TestBegunBeforeAStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		begin   step
+		streams bool
+	}{
+		"plain":                    {inTurn(writes("before"), flushes), true},
+		"length":                   {inTurn(sets("Content-Length", "10"), writes("before"), flushes), false},
+		"length, in small letters": {inTurn(func(w http.ResponseWriter) { w.Header()["content-length"] = []string{"10"} }, writes("before"), flushes), false},
+		"201":                      {status(201), true},
+		"204":                      {status(204), false},
+		"205":                      {status(205), false},
+		"303":                      {inTurn(sets("Location", "/elsewhere"), status(303)), false},
+		"304":                      {status(304), false},
+	} {
+		bubbleOf(t, name, 1, func(w *world) {
+			begunBeforeAStream(w, c.begin, c.streams, false)
+			begunBeforeAStream(w, c.begin, c.streams, true)
+		})
+	}
+}
+
+func begunBeforeAStream(w *world, begin step, streams, lose bool) {
+	h := mux(middleware(w, w.holding(), ByParam("id")), func(rw http.ResponseWriter, r *http.Request) {
+		io.WriteString(rw, " own")
+		flushes(rw)
+		time.Sleep(time.Second) // in the time of the bubble
+		if lose {
+			expire(r.Context())
 		}
 	})
+	streamed := make(chan bool, 1)
+	s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		begin(rw)
+		seen := &counting{unwrapping: unwrapping{rw}}
+		began := time.Now()
+		defer func() { streamed <- seen.at.Sub(began) < time.Second && !seen.at.IsZero() }()
+		h.ServeHTTP(seen, r)
+	})))
+	for _, protocol := range protocols[1:] {
+		got := s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+		if <-streamed != streams || lose != (got.err != nil) {
+			w.Errorf("%s, lose %v: %+v", protocol, lose, got)
+		}
+		time.Sleep(time.Minute)
+	}
 }
 
 // A counting writer knows when a part of the body was first written to it.

@@ -20,12 +20,10 @@ func (rs *requestState) callUser(option string, f func(*http.Request)) (returned
 		r.Body = body
 	}
 
-	// f may parse a form. Its files must reach the server's request, because net/http removes the files of that one
-	// only.
-	defer func() {
+	defer func() { // f may parse a form
 		rs.r.Form = r.Form
 		rs.r.PostForm = r.PostForm
-		rs.r.MultipartForm = r.MultipartForm
+		keepFiles(rs.r, r)
 	}()
 	returned = callback.Call(rs.m.locker.Logger(), "httplock."+option, func() { f(r) })
 	return returned, body.wasRead.Load()

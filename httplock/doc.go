@@ -54,14 +54,15 @@
 //	a success         connection broken      passes, or connection broken after a loss
 //	an error          connection broken      passes
 //
-// Without Arrived, Lock sees only what has reached gin's own ResponseWriter when the handlers have returned. It then
-// breaks the connection, but the client may have the whole response by then. Lock does not see what a handler of net/http
-// writes past it, what a handler of gin writes to a ResponseWriter outside of gin, what a middleware still holds back, and
-// what a middleware makes of a refusal. All this reaches the client, also after a loss.
+// Without Arrived, Lock sees only what has reached gin's own ResponseWriter when the handlers have returned, and not
+// that if they stream. It then breaks the connection, but the client may have the whole response by then. Lock does not
+// see what a handler of net/http writes past it, what a handler of gin writes to a ResponseWriter outside of gin, what
+// a middleware still holds back, and what a middleware makes of a refusal. All this reaches the client, also after a
+// loss.
 //
 // What passes or is not seen is not recorded. What is sent past Lock after the handler has returned breaks the
-// connection, and the handler's response is recorded. After a loss nothing is recorded. Otherwise the response counts that the
-// handler has written to its own ResponseWriter, which may be an empty 200.
+// connection, and the handler's response is recorded. After a loss nothing is recorded. Otherwise the response counts
+// that the handler has written to its own ResponseWriter, which may be an empty 200.
 //
 // Arrived does not see what is written to a ResponseWriter outside of it, or to the connection itself.
 //

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
@@ -15,8 +17,10 @@ import (
 // finish ends the leases and sends the response, after the handlers have returned or panicked. After a panic it runs
 // before any middleware recovers, because a middleware that recovers would end a stream as if it were whole.
 func (rs *requestState) finish(w *response, panicked bool) {
-	sentInGin := ginSize(rs.w) != rs.sizeBefore && w.state != stateStreaming
-	bypassed := sentInGin || rs.hold.isBypassed()
+	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Size
+	sentInGin := isGin && outer.Size() != rs.sizeBefore && w.state != stateStreaming
+	hasBegun := w.state != stateOpen
+	bypassed := sentInGin || rs.hold.isBypassed(hasBegun)
 
 	// A handler that has written nothing still has a status and a header.
 	if w.state == stateOpen && !panicked {
@@ -27,14 +31,14 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	loss := rs.endLeases(w, isWhole, panicked)
 
 	// What a goroutine of the handlers sends past Lock now does not change the record, but the client must not get it.
-	bypassed = bypassed || rs.hold.isBypassed()
+	bypassed = bypassed || rs.hold.isBypassed(hasBegun)
 
 	t := onReturn
 	var reason *rejection // of a refusal, and of a connection that is broken for another reason than onCutShort
 	switch {
 	case bypassed:
 		t, reason = onBypass, errBypass
-	case loss != nil && rs.sizeBefore >= 0: // a refusal would continue a success
+	case loss != nil && rs.begunInGin: // a refusal would continue a success
 		t, reason = onBypass, &rejection{kind: EventLost, err: loss}
 	case loss != nil:
 		t, reason = onLeaseLost, &rejection{kind: EventLost, err: loss}

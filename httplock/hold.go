@@ -15,8 +15,9 @@ type hold struct {
 	canStream bool // the client would wait for the end of a stream
 
 	// Guarded by the mutex of the arrival.
-	streams  bool // Lock streams
-	bypassed bool // something was sent past Lock, or would have been sent without the hold
+	streams   bool // Lock streams
+	bypassed  bool // something was sent past Lock, or would have been sent without the hold
+	errorPast bool // something sent an error that may be that of a middleware
 }
 
 // begin begins the hold. a is nil without Arrived.
@@ -29,24 +30,33 @@ func (h *hold) begin(ctx context.Context, a *arrival, direct bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	h.canStream = a.awaitsEnd && !a.hasLength
+	h.canStream = a.awaitsEnd && !a.hasLength && (a.status == 0 || isStreamable(a.status))
 	a.holds = append(a.holds, h)
 }
 
-// hasGivenUp reports whether a middleware that has stopped waiting for the handlers may respond with an error, as
-// http.TimeoutHandler does: the request's context has then ended, and the ResponseWriter of Lock leads to the
-// middleware's buffer.
-func (h *hold) hasGivenUp() bool { return !h.direct && h.ctx.Err() != nil }
+// errorSent records that something other than Lock has begun the response with an error. A middleware may have stopped
+// waiting for the handlers, as http.TimeoutHandler does: the ResponseWriter of Lock then leads to the middleware's
+// buffer, and usually the request's context has ended. The mutex of the arrival must be held.
+func (h *hold) errorSent() {
+	switch {
+	case h.streams:
+	case h.direct:
+		h.bypassed = true
+	case h.ctx.Err() == nil:
+		h.errorPast = true
+	}
+}
 
-// isBypassed reports whether something was sent past Lock since the hold began.
-func (h *hold) isBypassed() bool {
+// isBypassed reports whether something was sent past Lock since the hold began. An error that a middleware may have sent
+// does not count if the handlers have written to their own ResponseWriter.
+func (h *hold) isBypassed(handlersWrote bool) bool {
 	if h.arrival == nil {
 		return false
 	}
 	h.arrival.mu.Lock()
 	defer h.arrival.mu.Unlock()
 
-	return h.bypassed
+	return h.bypassed || h.errorPast && !handlersWrote
 }
 
 // stream lets a stream pass, until the hold ends.

@@ -80,7 +80,7 @@ func recordedHeader(h, outer http.Header) http.Header {
 	for name, values := range h {
 		if len(values) > 0 && !slices.Equal(values, outer[name]) {
 			name = http.CanonicalHeaderKey(name) // the handler may have spelled it in another way
-			recorded[name] = append(recorded[name], values...)
+			recorded[name] = append(recorded[name], slices.DeleteFunc(slices.Clone(values), hasControls)...)
 		}
 	}
 	maps.DeleteFunc(recorded, func(name string, _ []string) bool {
@@ -99,6 +99,12 @@ func recordedHeader(h, outer http.Header) http.Header {
 		}
 	}
 	return recorded
+}
+
+// hasControls reports whether a value of a header has control characters, which no client may accept. A record with one
+// could not be read. net/http itself takes care of those that end a line.
+func hasControls(value string) bool {
+	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\r\n", r) || r == 0x7f })
 }
 
 // encodeStatus returns the record of a response that cannot be repeated.

@@ -428,6 +428,7 @@ func TestRecordedNamesOfHeaders(t *testing.T) {
 			for _, name := range []string{"set-cookie", "transfer-encoding", "idempotent-omitted", "x-own"} {
 				rw.Header()[name] = []string{"chunked"}
 			}
+			rw.Header()["X-File"] = []string{"name\x00", "na\x7fme", "n\u00e4m\xe9"} // the server sends the last only
 			io.WriteString(rw, "own")
 		})
 		for i, host := range hosts {
@@ -437,6 +438,9 @@ func TestRecordedNamesOfHeaders(t *testing.T) {
 				got.ok(w, "own")
 				isRepeated := got.header.Get("Idempotent-Replayed") == "true"
 				hasCookie, isOmitted := got.header.Get("Set-Cookie") != "", got.header.Get("Idempotent-Omitted") != ""
+				if file := got.header["X-File"]; len(file) != 1 || file[0] != "n\u00e4m\xe9" {
+					w.Errorf("%s, again %v: %q", host.name, again, file)
+				}
 				if isRepeated != again || hasCookie == again || isOmitted == again || got.header.Get("X-Own") != "chunked" {
 					w.Errorf("%s, again %v: %+v", host.name, again, got.header)
 				}

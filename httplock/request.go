@@ -44,7 +44,8 @@ type requestState struct {
 
 	// Its response.
 	hold       hold
-	sizeBefore int // ginSize when the handlers began
+	begunInGin bool // gin's response had begun before the handlers
+	sizeBefore int  // of the body of gin's response, before the handlers
 
 	// Its leases.
 	leases     []*core.Lease   // not ended yet, in the order in which they were acquired: identity, resource
@@ -76,11 +77,14 @@ func (rs *requestState) requestWith(ctx context.Context) *http.Request {
 	return rs.r.WithContext(ctx)
 }
 
-// lostError returns why one of the leases, or the lease around them, ended before the handlers returned. It returns nil
-// if all are held.
+// lostError returns why one of the leases, or a lease or permit around them, ended before the handlers returned. It
+// returns nil if all are held.
 func (rs *requestState) lostError() (err error) {
 	if rs.outerLease != nil {
 		err = rs.outerLease.Lost()
+	}
+	if cause := context.Cause(rs.r.Context()); errors.Is(cause, core.ErrLost) { // of a permit, or of a lease further out
+		err = cmp.Or(err, cause)
 	}
 
 	for _, lease := range rs.leases {

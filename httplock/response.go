@@ -35,6 +35,8 @@ type response struct {
 
 	canStream  bool // the response may be streamed
 	connection connection
+
+	isHandlers bool // it is the response of the handlers: after a loss they cannot write any more
 }
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
@@ -87,7 +89,7 @@ func (w *response) freezeHeader() {
 	w.frozen = maps.Clone(w.header)
 	w.canStream = w.canStream && isStreamable(w.status)
 
-	length := cmp.Or(w.frozen.Get("Content-Length"), "-1") // "" would cost an error
+	length := cmp.Or(headerValue(w.frozen, "Content-Length"), "-1") // "" would cost an error
 	n, err := strconv.ParseInt(length, 10, 64)
 	if err == nil && bodyAllowed(w.status) {
 		w.contentLength = n
@@ -110,9 +112,9 @@ func (w *response) sendBuffered(from state) {
 	h := w.rs.w.Header()
 	clear(h)
 	maps.Copy(h, w.frozen)
-	h.Del("Transfer-Encoding") // with "identity" the end of the connection would end the body
+	deleteHeader(h, "Transfer-Encoding") // with "identity" the end of the connection would end the body
 	if w.state == stateStreaming {
-		h.Del("Content-Length") // with it the client might have the whole body before the lease is released
+		deleteHeader(h, "Content-Length") // with it the client might have the whole body before the lease is released
 	}
 
 	// If a handler of net/http has not begun a response, a middleware further out may respond.
@@ -183,7 +185,7 @@ func (w *response) WriteHeader(status int) {
 
 func (w *response) Write(b []byte) (int, error) {
 	w.transition(onBegin)
-	if err := w.rs.lostError(); err != nil {
+	if err := w.lostError(); err != nil {
 		return 0, err
 	}
 
@@ -213,6 +215,14 @@ func (w *response) Write(b []byte) (int, error) {
 	return 0, errHandlerReturned
 }
 
+// lostError returns the loss of a lease under which the handlers run.
+func (w *response) lostError() error {
+	if !w.isHandlers {
+		return nil
+	}
+	return w.rs.lostError()
+}
+
 // checkLimits ends the buffering of a response that is about to become too large for it.
 func (w *response) checkLimits(size int64) {
 	switch {
@@ -234,7 +244,7 @@ func (w *response) FlushError() error {
 		w.frozen["Content-Type"] = nil
 	}
 
-	err := w.rs.lostError()
+	err := w.lostError()
 	if err != nil || !w.canStream {
 		return err
 	}

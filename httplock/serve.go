@@ -195,36 +195,37 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	}
 
 	w := newResponse(ctx, rs, rs.outerStatus)
+	w.isHandlers = true
 	conn, breakable := connectionOf(rs.w)
 	w.connection = conn
 	w.connection.resets = !r.ProtoAtLeast(1, 1)
 	rs.hold.begin(rs.r.Context(), rs.arrival, conn.arrival != nil)
 	w.canStream = breakable && !rs.idempotent && awaitsEnd(r) && rs.hold.canStream
-	rs.sizeBefore = ginSize(rs.w)
+	if outer, ok := rs.w.(gin.ResponseWriter); ok {
+		rs.begunInGin, rs.sizeBefore = outer.Written(), outer.Size()
+	}
 
 	panicked := true
 	defer w.discard() // finish does not, if a writer further out panics
 	defer func() {
-		rs.r.MultipartForm = r.MultipartForm // net/http removes the files of its own request
+		keepFiles(rs.r, r)
 		rs.finish(w, panicked)
 	}()
 	next(w, r)
 	panicked = false
 }
 
+// keepFiles gives the files of a form to the request outer, because net/http removes those of its own request. inner is
+// a copy of outer. Without such files it writes nothing, because net/http may already be done with outer.
+func keepFiles(outer, inner *http.Request) {
+	if outer.MultipartForm != inner.MultipartForm {
+		outer.MultipartForm = inner.MultipartForm
+	}
+}
+
 // awaitsEnd reports whether the client that sent r waits for the end of a response whose length it does not know.
 func awaitsEnd(r *http.Request) bool {
 	return r.ProtoAtLeast(1, 1) && r.Method != http.MethodHead && r.Method != http.MethodConnect
-}
-
-// ginSize returns the size of the body that was written to gin's ResponseWriter: -1 if the response has not begun. The
-// ResponseWriter of net/http does not tell.
-func ginSize(w http.ResponseWriter) int {
-	outer, ok := w.(gin.ResponseWriter)
-	if !ok {
-		return -1
-	}
-	return outer.Size()
 }
 
 // handlerContext returns the context of the handlers. It ends when a lease ends, and when the request's context does.

@@ -1,0 +1,27 @@
+package httplock
+
+import (
+	"net/http"
+	"strings"
+)
+
+// net/http sends the names of headers as handlers spell them, and clients read them in any spelling.
+
+// headerValue returns the first value of a header with the name, in any spelling, or "".
+func headerValue(h http.Header, name string) string {
+	for spelled, values := range h {
+		if strings.EqualFold(spelled, name) && len(values) > 0 {
+			return values[0]
+		}
+	}
+	return ""
+}
+
+// deleteHeader deletes the headers with the name, in any spelling.
+func deleteHeader(h http.Header, name string) {
+	for spelled := range h {
+		if strings.EqualFold(spelled, name) {
+			delete(h, spelled)
+		}
+	}
+}
