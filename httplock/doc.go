@@ -47,6 +47,9 @@
 // A handler that ignores its context continues after a loss. So does a process that is paused between looking at the
 // context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
+// A handler must not end its own lease, which [core.FromContext] returns. If the context of a request has ended with a
+// cause that matches [core.ErrLost], a lease around Lock counts as lost.
+//
 // A handler must write to the ResponseWriter that it is given. If it writes to a ResponseWriter that a middleware further
 // out has kept, it writes past Lock. With [Arrived] around the server:
 //

@@ -77,16 +77,19 @@ func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss err
 	if reported := rs.reportedLoss.Load(); reported != nil {
 		loss = cmp.Or(loss, *reported)
 	}
-	rs.leases = nil
 
 	isOutcome := isWhole && !invitesRetry(w.status, w.frozen)
 	if rs.recordForced.Load() {
 		isOutcome = true
 	}
 	if loss != nil || !rs.idempotent || !isOutcome {
+		rs.leases = nil
 		releaseLoss := rs.releaseLeases(leases)
 		return cmp.Or(loss, releaseLoss)
 	}
+
+	record := rs.encodeOutcome(w, isWhole, panicked)
+	rs.leases = nil
 
 	// The resource comes first: if its lease turns out to be lost, nothing is recorded.
 	identity, others := leases[0], leases[1:]
@@ -96,14 +99,18 @@ func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss err
 		return loss
 	}
 
-	// A response of which a part is missing is recorded without its body.
+	return rs.recordResponse(identity, record)
+}
+
+// encodeOutcome returns the record of an outcome. A response of which a part is missing is recorded without its body.
+func (rs *requestState) encodeOutcome(w *response, isWhole, panicked bool) []byte {
 	switch {
 	case panicked:
-		return rs.recordResponse(identity, rs.encodeStatus(http.StatusInternalServerError))
+		return rs.encodeStatus(http.StatusInternalServerError)
 	case !isWhole:
-		return rs.recordResponse(identity, rs.encodeStatus(w.status))
+		return rs.encodeStatus(w.status)
 	}
-	return rs.recordResponse(identity, rs.encodeRecord(w))
+	return rs.encodeRecord(w)
 }
 
 // recordTimeout is how long the middleware tries to write a record that no quorum has confirmed.

@@ -17,6 +17,16 @@ func headerValue(h http.Header, name string) string {
 	return ""
 }
 
+// hasHeader reports whether there is a header with the name, in any spelling, even without a value.
+func hasHeader(h http.Header, name string) bool {
+	for spelled := range h {
+		if strings.EqualFold(spelled, name) {
+			return true
+		}
+	}
+	return false
+}
+
 // deleteHeader deletes the headers with the name, in any spelling.
 func deleteHeader(h http.Header, name string) {
 	for spelled := range h {

@@ -37,7 +37,7 @@ func invitesRetry(status int, h http.Header) bool {
 	case status >= 500, slices.Contains(retryStatuses, status):
 		return true
 	case status >= 400:
-		return h.Get("Retry-After") != ""
+		return hasHeader(h, "Retry-After")
 	}
 	return false
 }
@@ -60,7 +60,7 @@ var unrepeatedHeaders = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie
 
 // encodeRecord returns the record of a response. If the response is too large, the record has the status only.
 func (rs *requestState) encodeRecord(w *response) []byte {
-	h := recordedHeader(w.frozen, rs.w.Header())
+	h := recordedHeader(w.frozen, w.outer)
 
 	// The header counts, too: a short body with a long header may still be too large.
 	if len(w.body) <= maxRecord && w.state != stateOversized {

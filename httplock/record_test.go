@@ -448,3 +448,170 @@ func TestRecordedNamesOfHeaders(t *testing.T) {
 		}
 	})
 }
+
+// A handler may outlive its HTTP/2 stream, because a middleware has stopped waiting for it. net/http then refuses to give
+// its header. The response is recorded, and no lease is left.
+func TestHandlerThatOutlivesItsStream(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), WithIdempotency(true, NoSender), ByParam("id"))
+		over := make(chan bool)
+		h := mux(m, func(rw http.ResponseWriter, _ *http.Request) {
+			time.Sleep(10 * time.Second)
+			io.WriteString(rw, "own")
+		})
+		again := w.serve(mux(m, does(writes("again"))))
+		for i, wrap := range []func(http.ResponseWriter) http.ResponseWriter{
+			func(w http.ResponseWriter) http.ResponseWriter { return w },
+			func(w http.ResponseWriter) http.ResponseWriter { return struct{ http.ResponseWriter }{w} },
+		} {
+			s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				go func() {
+					defer func() { _ = recover(); over <- true }()
+					h.ServeHTTP(wrap(rw), r)
+				}()
+				time.Sleep(5 * time.Second)
+				rw.WriteHeader(http.StatusGatewayTimeout)
+			}))
+			for _, protocol := range protocols {
+				key := fmt.Sprint(i, protocol[5:])
+				if got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key); got.status != 504 {
+					w.Errorf("%s: %+v", protocol, got)
+				}
+				<-over
+				time.Sleep(time.Minute)
+				again.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key).ok(w, "own")
+			}
+		}
+	})
+}
+
+// A writer whose Header panics costs its own request, and leaves no lease.
+func TestHeaderThatPanics(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), WithIdempotency(true, NoSender), ByParam("id"))
+		h := mux(m, does(writes("own")))
+		broken := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(&panickingHeader{ResponseWriter: rw, calls: 1}, r)
+		}))
+		whole := w.serve(h)
+		for _, protocol := range protocols {
+			broken.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", protocol[5:])
+			time.Sleep(time.Minute)
+			whole.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", protocol[5:]).ok(w, "own")
+		}
+	})
+}
+
+// A panickingHeader writer gives its header a number of times.
+type panickingHeader struct {
+	http.ResponseWriter
+	calls int
+}
+
+func (p *panickingHeader) Header() http.Header {
+	if p.calls--; p.calls < 0 {
+		panic("over")
+	}
+	return p.ResponseWriter.Header()
+}
+
+// What a handler changes in a value of the header of a middleware further out is a part of its response, and of the
+// record, and not of a refusal.
+func TestHeaderThatIsChangedInPlace(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), WithIdempotency(false, NoSender), ByParam("id"))
+		lose := false
+		s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Set("X-Made", "outside")
+			mux(m, func(rw http.ResponseWriter, r *http.Request) {
+				rw.Header()["X-Made"][0] = "inside"
+				rw.WriteHeader(200)
+				rw.Header()["X-Made"][0] = "late"
+				if lose {
+					expire(r.Context())
+				}
+			}).ServeHTTP(rw, r)
+		}))
+		for _, protocol := range protocols {
+			for _, want := range []string{"inside", "inside", "outside"} {
+				lose = want == "outside"
+				got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", fmt.Sprint(protocol[5:], lose))
+				if got.header.Get("X-Made") != want {
+					w.Errorf("%s, lose %v: %+v", protocol, lose, got)
+				}
+				time.Sleep(time.Minute)
+			}
+		}
+	})
+}
+
+// A header counts in any spelling: Retry-After invites a retry, and net/http does not guess a type that the handler has
+// set.
+func TestSpellingsOfHeaders(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
+		runs := 0
+		for name, c := range map[string]struct {
+			h    http.HandlerFunc
+			runs int
+		}{
+			"retry": {does(inTurn(func(w http.ResponseWriter) { w.Header()["retry-after"] = []string{"9"} }, status(409))), 2},
+			"type":  {does(inTurn(func(w http.ResponseWriter) { w.Header()["content-type"] = []string{"text/own"} }, flushes, writes("own"))), 1},
+		} {
+			s := w.serve(mux(m, func(rw http.ResponseWriter, r *http.Request) { runs++; c.h(rw, r) }))
+			for _, protocol := range protocols {
+				runs = 0
+				for range 2 {
+					got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", name+protocol[5:])
+					if name == "type" && got.header.Get("Content-Type") != "text/own" {
+						w.Errorf("%s: %+v", protocol, got)
+					}
+					time.Sleep(time.Minute)
+				}
+				if runs != c.runs {
+					w.Errorf("%s, %s: %d runs", name, protocol, runs)
+				}
+			}
+		}
+	})
+}
+
+// A trailer that has a value before the body is sent with its last value, as net/http sends it.
+func TestTrailersThatChange(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		for _, flush := range []bool{false, true} {
+			h := func(rw http.ResponseWriter, _ *http.Request) {
+				rw.Header().Set("Trailer", "X-Other, X-Sum")
+				rw.Header().Set("X-Sum", "0")
+				io.WriteString(rw, strings.Repeat("x", 5000)) // so that net/http sends the header before
+				if flush {
+					flushes(rw)
+				}
+				rw.Header().Set("X-Sum", "42")
+			}
+			plain, locked := w.serve(http.HandlerFunc(h)), w.serve(mux(m, h))
+			for _, protocol := range protocols[1:] {
+				want := plain.do(context.Background(), protocol, "PUT", "/orders/1", "").header.Get("Trailer: X-Sum")
+				got := locked.do(context.Background(), protocol, "PUT", "/orders/1", "").header.Get("Trailer: X-Sum")
+				if got != want || want != "42" {
+					w.Errorf("%s, flush %v: %q, want %q", protocol, flush, got, want)
+				}
+			}
+		}
+	})
+}
+
+// If the function of WithReply writes more than can be held back, the default refusal is written.
+func TestReplyThatIsTooLarge(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.holding(), ByParam("id"), WithReply(func(w http.ResponseWriter, _ *http.Request, _ Refusal) {
+			io.WriteString(w, strings.Repeat("x", 3000))
+		}), func(c *config) { c.maxBuffered = 2000 })
+		s := w.serve(mux(m, func(_ http.ResponseWriter, r *http.Request) { expire(r.Context()) }))
+		for _, protocol := range protocols {
+			s.do(context.Background(), protocol, "PUT", "/orders/1", "").expect(w, 503, EventLost)
+			time.Sleep(time.Minute)
+		}
+	})
+}

@@ -63,7 +63,8 @@ const (
 )
 
 // GinContext returns gin's context, for a function that was passed to [ByFunc], [ByKey], [WithTenant] or [WithReply].
-// It returns false if the request did not come through gin.
+// It returns false if the request did not come through gin. Except that of WithReply, the function must neither respond
+// nor abort. It returns an error instead.
 func GinContext(r *http.Request) (*gin.Context, bool) {
 	c, _ := r.Context().Value(ginKey).(*gin.Context)
 	return c, c != nil

@@ -20,12 +20,12 @@ func (rs *requestState) refuse(err error) {
 
 	r := reason.refusal()
 	written := rs.writeRefusal(r, rs.m.reply)
-	if !written { // WithReply's function panicked
+	if !written { // WithReply's function panicked, or wrote too much
 		rs.writeRefusal(r, defaults.reply)
 	}
 }
 
-// writeRefusal responds with a refusal that f writes, and reports whether f returned. If f did not, nothing is sent.
+// writeRefusal responds with a refusal that f writes, and reports whether it was sent. If f panics, nothing is sent.
 func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *http.Request, Refusal)) bool {
 	return rs.respond(r.Status, func(w http.ResponseWriter) bool {
 		if r.RetryAfter > 0 {
@@ -60,5 +60,5 @@ func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool
 	}
 	w.transition(onBegin)
 	w.transition(onReturn)
-	return true
+	return w.state == stateSent // it may be too large
 }

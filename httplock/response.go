@@ -10,7 +10,9 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gin-gonic/gin"
@@ -27,6 +29,7 @@ type response struct {
 
 	// The header has its own map, so that a response that is dropped leaves nothing in the client's.
 	header http.Header
+	outer  http.Header // the client's. Its writer may be over when the response is recorded.
 	frozen http.Header // a copy of header, made when the response began
 
 	contentLength int64 // as the header announces it; -1 if it does not
@@ -40,7 +43,8 @@ type response struct {
 }
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
-	return &response{rs: rs, ctx: ctx, header: maps.Clone(rs.w.Header()), status: status, contentLength: -1}
+	outer := rs.w.Header()
+	return &response{rs: rs, ctx: ctx, header: outer.Clone(), outer: outer, status: status, contentLength: -1}
 }
 
 // transition changes the state, and performs the action of the new state.
@@ -86,7 +90,7 @@ func (w *response) freezeHeader() {
 		panic(fmt.Sprintf("httplock: invalid status code %d", w.status))
 	}
 
-	w.frozen = maps.Clone(w.header)
+	w.frozen = w.header.Clone()
 	w.canStream = w.canStream && isStreamable(w.status)
 
 	length := cmp.Or(headerValue(w.frozen, "Content-Length"), "-1") // "" would cost an error
@@ -129,10 +133,16 @@ func (w *response) sendBuffered(from state) {
 	w.discard()
 }
 
-// addTrailers passes on the headers that the handler has set since the response began. net/http sends only trailers.
+// addTrailers passes on the headers that the handler has set since the response began, and the last values of trailers
+// that it has declared. net/http sends only trailers.
 func (w *response) addTrailers() {
+	declared := strings.Split(strings.Join(w.frozen["Trailer"], ","), ",")
 	for name, values := range w.header {
-		if _, ok := w.frozen[name]; !ok {
+		_, wasSent := w.frozen[name]
+		isDeclared := slices.ContainsFunc(declared, func(trailer string) bool {
+			return strings.EqualFold(strings.TrimSpace(trailer), name)
+		})
+		if !wasSent || isDeclared {
 			w.rs.w.Header()[name] = values
 		}
 	}
@@ -239,8 +249,7 @@ func (w *response) FlushError() error {
 	w.transition(onBegin)
 
 	// The nil value keeps net/http from guessing the type from the bytes that it sends with the header.
-	_, hasType := w.frozen["Content-Type"]
-	if w.state == stateBuffered && w.written == 0 && !hasType {
+	if w.state == stateBuffered && w.written == 0 && !hasHeader(w.frozen, "Content-Type") {
 		w.frozen["Content-Type"] = nil
 	}
 
