@@ -87,7 +87,8 @@ func Arrived(h http.Handler) http.Handler {
 func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	guarded := newArrivalWriter(w)
 	a := guarded.arrived()
-	a.isOld, a.awaitsEnd = !r.ProtoAtLeast(1, 1), awaitsEnd(r)
+	a.isOld = !r.ProtoAtLeast(1, 1)
+	a.awaitsEnd = awaitsEnd(r)
 	inner := r.WithContext(context.WithValue(r.Context(), arrivalKey, a))
 
 	returned := false

@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/gin-gonic/gin"
-
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
@@ -17,10 +15,8 @@ import (
 // finish ends the leases and sends the response, after the handlers have returned or panicked. After a panic it runs
 // before any middleware recovers, because a middleware that recovers would end a stream as if it were whole.
 func (rs *requestState) finish(w *response, panicked bool) {
-	outer, isGin := rs.w.(gin.ResponseWriter) // the writer of net/http has no Size
-	sentInGin := isGin && outer.Size() != rs.sizeBefore && w.state != stateStreaming
 	hasBegun := w.state != stateOpen
-	bypassed := sentInGin || rs.hold.isBypassed(hasBegun)
+	bypassed := w.sentInGin() || rs.hold.isBypassed(hasBegun)
 
 	// A handler that has written nothing still has a status and a header.
 	if w.state == stateOpen && !panicked {
@@ -38,7 +34,7 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	switch {
 	case bypassed:
 		t, reason = onBypass, errBypass
-	case loss != nil && rs.begunInGin: // a refusal would continue a success
+	case loss != nil && w.ginBegun: // a refusal would continue a success
 		t, reason = onBypass, &rejection{kind: EventLost, err: loss}
 	case loss != nil:
 		t, reason = onLeaseLost, &rejection{kind: EventLost, err: loss}

@@ -22,7 +22,9 @@ type hold struct {
 
 // begin begins the hold. a is nil without Arrived.
 func (h *hold) begin(ctx context.Context, a *arrival, direct bool) {
-	h.arrival, h.ctx, h.direct = a, ctx, direct
+	h.arrival = a
+	h.ctx = ctx
+	h.direct = direct
 	if a == nil {
 		h.canStream = true
 		return

@@ -43,9 +43,7 @@ type requestState struct {
 	reportedLoss atomic.Pointer[error] // of Lost; set from any goroutine
 
 	// Its response.
-	hold       hold
-	begunInGin bool // gin's response had begun before the handlers
-	sizeBefore int  // of the body of gin's response, before the handlers
+	hold hold
 
 	// Its leases.
 	leases     []*core.Lease   // not ended yet, in the order in which they were acquired: identity, resource

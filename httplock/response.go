@@ -40,11 +40,33 @@ type response struct {
 	connection connection
 
 	isHandlers bool // it is the response of the handlers: after a loss they cannot write any more
+
+	// Of gin's own response, before the handlers. With net/http they are not known.
+	ginBegun bool
+	ginSize  int
 }
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
 	outer := rs.w.Header()
 	return &response{rs: rs, ctx: ctx, header: outer.Clone(), outer: outer, status: status, contentLength: -1}
+}
+
+// noteGin notes what gin's response was before the handlers.
+func (w *response) noteGin() {
+	if outer, ok := w.rs.w.(gin.ResponseWriter); ok {
+		w.ginBegun = outer.Written()
+		w.ginSize = outer.Size()
+	}
+}
+
+// sentInGin reports whether something has reached gin's response past w, since the handlers began. In a stream, that
+// cannot be told.
+func (w *response) sentInGin() bool {
+	outer, isGin := w.rs.w.(gin.ResponseWriter)
+	if !isGin || w.state == stateStreaming {
+		return false
+	}
+	return outer.Size() != w.ginSize
 }
 
 // transition changes the state, and performs the action of the new state.

@@ -201,9 +201,7 @@ func (rs *requestState) handle(next func(http.ResponseWriter, *http.Request)) {
 	w.connection.resets = !r.ProtoAtLeast(1, 1)
 	rs.hold.begin(rs.r.Context(), rs.arrival, conn.arrival != nil)
 	w.canStream = breakable && !rs.idempotent && awaitsEnd(r) && rs.hold.canStream
-	if outer, ok := rs.w.(gin.ResponseWriter); ok {
-		rs.begunInGin, rs.sizeBefore = outer.Written(), outer.Size()
-	}
+	w.noteGin()
 
 	panicked := true
 	defer w.discard() // finish does not, if a writer further out panics

@@ -98,7 +98,8 @@ func setRandom(process int, random [16]byte) error {
 	}
 
 	for ; len(vector) >= 16; vector = vector[16:] {
-		key, address := binary.NativeEndian.Uint64(vector), binary.NativeEndian.Uint64(vector[8:])
+		key := binary.NativeEndian.Uint64(vector)
+		address := binary.NativeEndian.Uint64(vector[8:])
 		if key == atRandom {
 			_, err := syscall.PtracePokeData(process, uintptr(address), random[:])
 			return err
@@ -110,7 +111,8 @@ func setRandom(process int, random [16]byte) error {
 // shareOneCPU makes all threads of a process run on one CPU, and not interrupt each other when they wake.
 func shareOneCPU(process int) error {
 	var all, one [128]byte // bit sets of CPUs
-	size, pointer := unsafe.Sizeof(all), unsafe.Pointer(&all)
+	size := unsafe.Sizeof(all)
+	pointer := unsafe.Pointer(&all)
 	if _, _, errno := syscall.RawSyscall(syscall.SYS_SCHED_GETAFFINITY, uintptr(process), size, uintptr(pointer)); errno != 0 {
 		return errno
 	}
