@@ -17,7 +17,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// TestSimulation runs the real client on embedded nodes, in bubbles, under faults drawn from a seed. In every twentieth
+// TestSimulation runs the real client on embedded nodes, in bubbles, under faults drawn from a seed. In every fiftieth
 // seed the nodes run the real scripts, and otherwise the model of a node. The faults:
 //
 //   - Messages are lost, late or duplicated, or take nine tenths of a node timeout. Greetings and dials hang.

@@ -235,7 +235,7 @@ func wantReplay(w *world, of string, host host, first, again reply) {
 	stands := strings.Contains(of, "it stands")
 	invites := slices.Contains(unrecorded, first.status) || first.status >= 400 && first.header.Get("Retry-After") != ""
 	replayed := again.header.Get("Idempotent-Replayed") != ""
-	large := len(first.body) > maxRecord-1<<10
+	large := len(first.body) > defaults.maxRecord-1<<10
 
 	if want := first.err == nil && (host.inside || !strings.HasPrefix(of, "panic")) && (stands || !invites); replayed != want {
 		w.Errorf("%s: replayed %v, want %v: %+v, first %+v", of, replayed, want, again, first)

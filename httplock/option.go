@@ -34,6 +34,7 @@ type config struct {
 	// No option sets these, which are in bytes.
 	streamThreshold int64 // a larger response is streamed, if it may be
 	maxBuffered     int64 // a larger response that must not be streamed fails
+	maxRecord       int   // of a larger response, only the status is recorded
 
 	faults faults.List // of options that are invalid whatever the others are
 }
@@ -48,6 +49,7 @@ var defaults = config{
 
 	streamThreshold: 1 << 20,
 	maxBuffered:     16 << 20,
+	maxRecord:       60 << 10,
 }
 
 // ByParam makes the key from path parameters, with the values that the handler gets from c.Param or r.PathValue:

@@ -42,8 +42,6 @@ func invitesRetry(status int, h http.Header) bool {
 	return false
 }
 
-const maxRecord = 60 << 10
-
 // Headers of records. They are not headers of the response.
 const (
 	omittedHeader = "Idempotent-Omitted" // "true": the record has no body
@@ -63,9 +61,9 @@ func (rs *requestState) encodeRecord(w *response) []byte {
 	h := recordedHeader(w.frozen, w.outer)
 
 	// The header counts, too: a short body with a long header may still be too large.
-	if len(w.body) <= maxRecord && w.state != stateOversized {
+	if len(w.body) <= rs.m.maxRecord && w.state != stateOversized {
 		record := rs.marshalRecord(w.status, h, w.body)
-		if len(record) <= maxRecord {
+		if len(record) <= rs.m.maxRecord {
 			return record
 		}
 	}

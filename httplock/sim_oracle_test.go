@@ -346,7 +346,7 @@ func (c *run) short() bool {
 // omitted reports whether the response is recorded without its body.
 func (c *run) omitted() bool {
 	// Panic 1 comes before the handler has written anything.
-	large := len(c.written) > 60<<10 || c.tooLarge() && c.status != 204 && c.With["panic"] != 1
+	large := len(c.written) > maxRecord || c.tooLarge() && c.status != 204 && c.With["panic"] != 1
 	return large || c.short() || c.past() || c.panicked && !c.host.inside
 }
 

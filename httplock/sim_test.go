@@ -106,7 +106,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 	rarely := func(in, n int) int { return n * one(in) }
 	s := sim.Step{At: at, Do: "request", Who: r.IntN(4), With: map[string]int{
 		"id": r.IntN(3) * r.IntN(2), "protocol": r.IntN(3), "method": sim.Pick(r, 0, 0, 0, 0, 0, 0, 1, 2+r.IntN(4)), "route": rarely(8, 1),
-		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 55, 75, 150)), "flush": rarely(4, 1),
+		"status": r.IntN(3) / 2 * r.IntN(len(statuses)), "kilobytes": rarely(6, sim.Pick(r, 3, 14, 19, 75)), "flush": rarely(4, 1),
 		"length": rarely(6, 1+r.IntN(3)), "panic": rarely(10, 1+r.IntN(3)), "ignores": r.IntN(2), "again": rarely(8, 1), "record": rarely(8, 1),
 		"events": rarely(5, 1+r.IntN(5)), "address": rarely(2, 1+r.IntN(3)), "nested": rarely(30, 1),
 		"leave": rarely(8, 1+r.IntN(1000)), "deadline": rarely(8, 50+r.IntN(2000)),
@@ -128,7 +128,7 @@ func drawRequest(r *rand.Rand, p sim.Program, at time.Duration, struck int) sim.
 		s.With["sender"] ^= one(10)
 		s.With["malformed"], s.With["gone"] = rarely(20, 1+r.IntN(3)), rarely(8, 1)
 		if r.IntN(200) == 0 {
-			s.With["kilobytes"] = 1200
+			s.With["kilobytes"] = 300
 		}
 	}
 
@@ -557,11 +557,14 @@ const (
 	smallMemory = 900
 
 	// With the default limits, large responses would take a large part of the simulation's time.
-	streamThreshold = 100 << 10
-	maxBuffered     = 1 << 20
+	streamThreshold = 25 << 10
+	maxBuffered     = 256 << 10
+	maxRecord       = 15 << 10
 )
 
-func smallBuffers(c *config) { c.streamThreshold, c.maxBuffered = streamThreshold, maxBuffered }
+func smallBuffers(c *config) {
+	c.streamThreshold, c.maxBuffered, c.maxRecord = streamThreshold, maxBuffered, maxRecord
+}
 
 // header returns a function for an option. It returns a header of the request.
 func header(name string) func(r *http.Request) (string, error) {

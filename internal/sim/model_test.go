@@ -6,7 +6,7 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// Nodes of every twentieth seed run their scripts, and the others answer by the model.
+// Nodes of every fiftieth seed run their scripts, and the others answer by the model.
 func TestByModel(t *testing.T) {
 	t.Parallel()
 	const forget = "local lua = 'Lua'\n-- Drops a completion record.\nreturn lua"

@@ -41,7 +41,7 @@ type repetition struct {
 	test    string
 	seed    uint64
 	attempt uint64
-	spins   bool // see [Campaign.Spins]
+	build   func() (program string, err error) // makes the program of the process; nil if it is the one of this process
 }
 
 // again returns the command that runs r. Without an attempt it runs the seed in the process of the test.
@@ -56,18 +56,21 @@ func (r repetition) again() string {
 // run runs a program in a fixed process, or the program of the seed if program is nil. It returns the output of the
 // process, without the lines of package testing. If there is no fixed process, it returns an error.
 func (r repetition) run(program *Program) (output string, failed bool, err error) {
-	switch {
-	case r.spins:
-		return "", false, errNotFixed{errors.New("goroutines of this simulation wait in a loop")}
-	case race.Enabled:
+	if race.Enabled {
 		return "", false, errNotFixed{fmt.Errorf("%w: the race detector has threads of its own", errors.ErrUnsupported)}
+	}
+	name := os.Args[0]
+	if r.build != nil {
+		if name, err = r.build(); err != nil {
+			return "", false, errNotFixed{err}
+		}
 	}
 
 	var text []byte
 	if program != nil {
 		text, _ = json.Marshal(program)
 	}
-	cmd := exec.Command(os.Args[0], "-test.run=^"+r.test+"$", "-test.v", "-test.timeout=0")
+	cmd := exec.Command(name, "-test.run=^"+r.test+"$", "-test.v", "-test.timeout=0")
 	cmd.Env = []string{fmt.Sprint("SEED=", r.seed), fmt.Sprintf("%s=%s", programVariable, text)}
 	var all bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &all, &all
@@ -129,7 +132,7 @@ func (r repetition) find() (found repetition, output, text string) {
 // this process.
 func (s simulation) runOne(t *testing.T, seed uint64) {
 	if *attempt != 0 {
-		isDone := s.repeat(t, repetition{t.Name(), seed, *attempt, s.spins})
+		isDone := s.repeat(t, repetition{t.Name(), seed, *attempt, s.build})
 		if isDone {
 			return
 		}

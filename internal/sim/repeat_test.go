@@ -2,12 +2,10 @@ package sim
 
 import (
 	cryptorand "crypto/rand"
-	"errors"
 	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -75,7 +73,7 @@ func next(n int) int { return n*5 + 1 }
 
 // Two runs of an attempt have the same trace, and another attempt has another.
 func TestSeedsRepeat(t *testing.T) {
-	needFixedProcesses(t)
+	needFixedProcesses(t, repetition{test: "TestChance", seed: 1, attempt: 1})
 
 	for seed := range uint64(3) {
 		one := repeated(t, repetition{test: "TestChance", seed: seed, attempt: 1})
@@ -86,29 +84,9 @@ func TestSeedsRepeat(t *testing.T) {
 	}
 }
 
-// repeated runs r until an output comes for the second time, and returns it. On a machine with much load, a run may
-// differ from the others.
-func repeated(t *testing.T, r repetition) string {
-	t.Helper()
-	var outputs []string
-	for range 10 {
-		output, failed, err := r.run(nil)
-		if failed || err != nil {
-			t.Fatalf("%v: %v\n%s", r, err, output)
-		}
-		if slices.Contains(outputs, output) {
-			return output
-		}
-		outputs = append(outputs, output)
-	}
-
-	t.Fatalf("%v: no two runs are equal:\n%s\nand\n%s", r, outputs[0], outputs[1])
-	return ""
-}
-
 // A program that fails in a fixed process is shrunk in fixed processes.
 func TestShrinkInFixedProcesses(t *testing.T) {
-	needFixedProcesses(t)
+	needFixedProcesses(t, repetition{test: "TestChance", seed: 1, attempt: 1})
 
 	r, output, text := repetition{test: "TestChance", seed: failing}.find()
 	if r.attempt != 1 || text != "again: SEED=1000 go test -run '^TestChance$' -count=1 -v -sim.attempt=1" {
@@ -122,7 +100,7 @@ func TestShrinkInFixedProcesses(t *testing.T) {
 
 // A seed that has failed here may pass in every fixed process.
 func TestFailsInNoFixedProcess(t *testing.T) {
-	needFixedProcesses(t)
+	needFixedProcesses(t, repetition{test: "TestChance", seed: 1, attempt: 1})
 
 	_, _, text := repetition{test: "TestChance", seed: 1}.find()
 	if want := "again, but it may pass, as it did in 5 fixed processes: SEED=1 go test -run '^TestChance$' -count=1 -v"; text != want {
@@ -132,7 +110,7 @@ func TestFailsInNoFixedProcess(t *testing.T) {
 
 // A fixed process that does not end is killed.
 func TestFixedProcessSpins(t *testing.T) {
-	needFixedProcesses(t)
+	needFixedProcesses(t, repetition{test: "TestChance", seed: 1, attempt: 1})
 	before := patience
 	t.Cleanup(func() { patience = before })
 	patience = time.Second
@@ -158,17 +136,5 @@ func TestNoFixedProcess(t *testing.T) {
 	simulation{run: func(*testing.T, uint64, Counts) { ran = true }}.runOne(t, 1)
 	if !ran {
 		t.Error("the seed did not run")
-	}
-}
-
-// needFixedProcesses skips a test where fixed processes are not supported, or the system refuses something that they need.
-func needFixedProcesses(t *testing.T) {
-	_, _, err := repetition{test: "TestChance", seed: 1, attempt: 1}.run(nil)
-	_, isRefused := errors.AsType[syscall.Errno](err)
-	switch {
-	case isRefused, errors.Is(err, errors.ErrUnsupported):
-		t.Skip(err)
-	case err != nil:
-		t.Fatal(err)
 	}
 }

@@ -73,7 +73,7 @@ type simulation struct {
 	// shrink returns the output of the smallest program that fails in a fixed process. The program of the seed has failed
 	// there with an output.
 	shrink func(r repetition, output string) string
-	spins  bool // see [Campaign.Spins]
+	build  func() (program string, err error) // see [repetition]
 }
 
 // runSeeds is [Seeds] for a simulation that can shrink its programs.

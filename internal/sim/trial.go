@@ -17,9 +17,12 @@ type Campaign struct {
 	Draw      func(r *rand.Rand) Program // need not set Seed nor sort Steps
 	Run       func(t *Trial)             // is called in a bubble of its own
 	MustReach []string                   // events that a hundred programs must count; see [Trial.Count]
-	// Spins says that goroutines wait in a loop that blocks nowhere. In a fixed process no other goroutine would run then,
-	// so seeds are repeated in the process of the test.
-	Spins bool
+	// If Patch is set, fixed processes run the test as it is built with this patch. A library needs one if its goroutines
+	// wait in a loop that blocks nowhere: in a fixed process no other goroutine would run then. The patch makes the loop
+	// call runtime.Gosched.
+	Patch *Patch
+
+	build func() (program string, err error) // with Patch, if it is set
 }
 
 // A Trial is one run of a program, in a bubble that begins and ends with the run.
@@ -48,7 +51,8 @@ const maxViolations = 5 // that many violations of a run are reported
 
 // Test runs the campaign for the seeds that [Seeds] chooses.
 func (c Campaign) Test(t *testing.T) {
-	simulation{run: c.test, shrink: c.shrinkFixed, spins: c.Spins}.runSeeds(t, 1, c.MustReach)
+	c = c.withBuild(t)
+	simulation{run: c.test, shrink: c.shrinkFixed, build: c.build}.runSeeds(t, 1, c.MustReach)
 }
 
 // test runs the program of a seed. If it breaks a rule, test shrinks the program and reports the smallest.
@@ -73,13 +77,21 @@ func (c Campaign) test(t *testing.T, seed uint64, reached Counts) {
 
 	// With -v this is printed at once, and not lost if the run is interrupted while the program is shrunk.
 	t.Logf("seed %d: %s", seed, first.violations[0])
-	r, output, text := repetition{test: testOf(t), seed: seed, spins: c.Spins}.find()
+	r, output, text := repetition{test: testOf(t), seed: seed, build: c.build}.find()
 	t.Log(text)
 	if r.attempt != 0 {
 		t.Error(c.shrinkFixed(r, output))
 	} else {
 		t.Error(c.shrink(t, first))
 	}
+}
+
+// withBuild returns c after setting build, if it has a Patch. The test is built once, when build is first called.
+func (c Campaign) withBuild(t *testing.T) Campaign {
+	if c.Patch != nil {
+		c.build = sync.OnceValues(func() (string, error) { return c.Patch.build(t.TempDir()) })
+	}
+	return c
 }
 
 // program returns the program of a seed.
