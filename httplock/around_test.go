@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"testing"
@@ -23,6 +24,13 @@ func TestRefusalAfterALossAround(t *testing.T) {
 			permits := must(semaphore.New(locker, 2))
 			return func(ctx context.Context, f func(context.Context) error) error {
 				return permits.Do(ctx, "around", f, core.MaxHold(5*time.Second))
+			}
+		},
+		"cause": func(*core.Locker) func(context.Context, func(context.Context) error) error {
+			return func(ctx context.Context, f func(context.Context) error) error { // as a lease does that is not the innermost
+				ctx, cancel := context.WithCancelCause(ctx)
+				time.AfterFunc(5*time.Second, func() { cancel(fmt.Errorf("around: %w", core.ErrLost)) })
+				return f(ctx)
 			}
 		},
 	} {

@@ -156,6 +156,14 @@ func (a *arrival) isLive() bool {
 	return !a.isOver && !a.isHijacked
 }
 
+// hasEnded reports whether Arrived has returned.
+func (a *arrival) hasEnded() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return a.isOver
+}
+
 var (
 	errBypassed = errors.New("httplock: written past Lock while its handlers run, or a stream of Lock made whole")
 	errDoomed   = errors.New("httplock: Lock has refused the request after its handlers ran, or broken its connection")

@@ -81,15 +81,26 @@ func (a *arrival) FlushError() error {
 }
 
 func (a *arrival) SetReadDeadline(t time.Time) error {
-	return http.NewResponseController(a.outer).SetReadDeadline(t)
+	return a.control(func(outer *http.ResponseController) error { return outer.SetReadDeadline(t) })
 }
 
 func (a *arrival) SetWriteDeadline(t time.Time) error {
-	return http.NewResponseController(a.outer).SetWriteDeadline(t)
+	return a.control(func(outer *http.ResponseController) error { return outer.SetWriteDeadline(t) })
 }
 
 func (a *arrival) EnableFullDuplex() error {
-	return http.NewResponseController(a.outer).EnableFullDuplex()
+	return a.control(func(outer *http.ResponseController) error { return outer.EnableFullDuplex() })
+}
+
+// control changes the connection by f, unless it may serve another request by now.
+func (a *arrival) control(f func(outer *http.ResponseController) error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	if a.isOver {
+		return errHandlerReturned
+	}
+	return f(http.NewResponseController(a.outer))
 }
 
 // CloseNotify is for gin, which requires it. If the writer further out has no such method, the channel is nil.

@@ -61,9 +61,11 @@ func TestBodyThatWasRead(t *testing.T) {
 		bubbleOf(t, reader, 1, func(w *world) {
 			m := middleware(w, w.locker, ByParam("id"))
 			body := func(r *http.Request) (string, error) { b, err := io.ReadAll(r.Body); return "x" + string(b), err }
+			ginBody := func(r *http.Request) (string, error) { c, _ := GinContext(r); return body(c.Request) }
 			needing := map[string]*Middleware{
 				"once": with(m, WithIdempotency(true, NoSender)), "json": with(m, ByJSON("order")), "func": with(m, ByFunc(body)),
 				"key": with(m, ByKey(body)), "tenant": with(m, WithTenant(body)), "sender": with(m, WithIdempotency(true, body)),
+				"gin": with(m, ByFunc(ginBody)),
 			}
 
 			runs := 0

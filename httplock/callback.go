@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"context"
+	"mime/multipart"
 	"net/http"
 
 	"github.com/lockkit/lockkit/internal/callback"
@@ -18,13 +19,21 @@ func (rs *requestState) callUser(option string, f func(*http.Request)) (returned
 	body := &readRecorder{ReadCloser: r.Body}
 	if rs.body.alreadyRead {
 		r.Body = body
+		rs.r.Body = body // the request of gin's context
 	}
 
 	defer func() { // f may parse a form
+		if isEmptyForm(r.MultipartForm) { // r.MultipartReader has left one, which the handler could not parse
+			r.MultipartForm = nil
+		}
 		rs.r.Form = r.Form
 		rs.r.PostForm = r.PostForm
 		keepFiles(rs.r, r)
 	}()
 	returned = callback.Call(rs.m.locker.Logger(), "httplock."+option, func() { f(r) })
 	return returned, body.wasRead.Load()
+}
+
+func isEmptyForm(form *multipart.Form) bool {
+	return form != nil && len(form.Value) == 0 && len(form.File) == 0
 }

@@ -39,16 +39,21 @@
 // lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends with the
 // deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
 // successful response, no lease was lost before the handler returned. This needs [Arrived] around the server, unless the
-// handler writes only to the ResponseWriter that it is given, and no middleware turns a refusal into a success, or sends
-// a stream with a Content-Length or with the status of a redirect or of a response without a body.
+// handler writes only to the ResponseWriter that it is given, and no middleware returns before its handlers, turns a
+// refusal into a success, or sends a stream with a Content-Length or with the status of a redirect or of a response
+// without a body.
+//
+// A lease that an operator revokes is lost when a node says so: to a renewal, or to the release within the 100 ms of
+// rule 3.
 //
 // # Non-guarantee
 //
 // A handler that ignores its context continues after a loss. So does a process that is paused between looking at the
 // context and acting. Make the database reject a fencing token smaller than the largest it has seen (Run.FencingToken).
 //
-// A handler must not end its own lease, which [core.FromContext] returns. If the context of a request has ended with a
-// cause that matches [core.ErrLost], a lease around Lock counts as lost.
+// A handler must not end its own lease, which [core.FromContext] returns. The innermost lease and the innermost permit
+// (core/semaphore) around Lock count as leases of the request. Others count if the request's context ends with them: if
+// it has ended with a cause that matches [core.ErrLost].
 //
 // A handler must write to the ResponseWriter that it is given. If it writes to a ResponseWriter that a middleware further
 // out has kept, it writes past Lock. With [Arrived] around the server:
@@ -69,13 +74,19 @@
 //
 // Arrived does not see what is written to a ResponseWriter outside of it, or to the connection itself.
 //
+// A middleware that may return before its handlers must give them a ResponseWriter of its own, and drop what they write
+// to it after that, as http.TimeoutHandler does. Otherwise net/http, and any middleware further out that keeps its
+// buffers in a pool, may already use what they write to for the next request. Its client then gets what the handlers
+// write, or what Lock sends in their place. Arrived prevents that once it has returned, but not while the middlewares
+// inside it are about to return.
+//
 // # Idempotency-Key
 //
 // The header is defined by draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not, and parameters
 // after a quoted value are ignored. The handler runs until a response is recorded. While it runs, every other request
 // with the same identity gets 409. Once a response is recorded, a repetition gets it, with the header
 // Idempotent-Replayed: true, even if the resource has changed since. A request that has the same identity and a
-// different fingerprint gets 422.
+// different fingerprint gets 422. Until a response is recorded, such a request runs, too. It is a mistake of the client.
 //
 //	                           resource's key    identity           fingerprint
 //	service, tenant, route     yes               yes                –
@@ -92,7 +103,8 @@
 // [ByKey] it is the result of the function, and nothing else. The identity makes requests repetitions of one another.
 // The fingerprint finds a client that uses one Idempotency-Key for two requests. The address of the service is in none
 // of them, so that a client may retry at another replica, port or name. If tenants are hosts, let [WithTenant] return
-// r.Host.
+// the tenant that the application knows by r.Host. The host itself has several spellings: in capitals, with the port, and
+// with a dot at the end.
 //
 // The function that WithIdempotency takes returns the sender, such as the user that the authentication has found. With
 // [NoSender], two users with the same Idempotency-Key have the same identity. Then the credentials (the headers
@@ -109,6 +121,9 @@
 //	run, _ := httplock.FromContext(c.Request.Context())
 //	_, err := tx.Exec("INSERT INTO payments (…, request) VALUES (…, ?)", run.Identity)
 //	// if that violates UNIQUE, the payment was made before: read it, and respond with it
+//
+// After a loss, a client may have used its Idempotency-Key for a request with another body, and finds the payment of the
+// first one. If your clients make that mistake, store what the payment was for, and compare it.
 //
 // Package core/fence does the same without a column of yours, with the result of the work: the context of a request with
 // an Idempotency-Key names the identity as its work ([core.Work]). If the work is done, that package returns the result
@@ -213,8 +228,8 @@
 // With gin before 1.12, do not pass a request to a route with Lock by Engine.HandleContext: its handlers may run a second
 // time, outside of Lock and of all other middlewares (gin-gonic/gin#1848).
 //
-// With gin, put Lock on routes and groups. A request without a route cannot be locked: with a handler in NoRoute or
-// NoMethod that would run under Lock, it is refused with 500. With net/http the middleware goes inside the router,
+// With gin, put Lock on routes and groups. A request without a route cannot be locked: if a handler would run under Lock,
+// in NoRoute, in NoMethod, or after Lock in Engine.Use, it is refused with 500. With net/http the middleware goes inside the router,
 // around the handler of a route, because it must see the route's whole template. In chi (v5.3 or later) use r.With, or
 // r.Use in an r.Group. With r.Use in an r.Route, or behind http.StripPrefix, it sees a part of the template only, and
 // different routes share their keys; a parameter that it does not see is refused with 500.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
-	"net/url"
 	"regexp"
 	"strings"
 
@@ -85,11 +84,18 @@ func requestTarget(r *http.Request) string {
 	}
 
 	// The client has sent the absolute form, as in GET http://host/path.
-	sent, err := url.Parse(r.RequestURI)
-	if err != nil {
+	_, afterScheme, isAbsolute := strings.Cut(r.RequestURI, "://")
+	if !isAbsolute {
 		return r.RequestURI
 	}
-	return sent.RequestURI()
+	switch i := strings.IndexAny(afterScheme, "/?"); {
+	case i < 0:
+		return "/"
+	case afterScheme[i] == '?':
+		return "/" + afterScheme[i:]
+	default:
+		return afterScheme[i:]
+	}
 }
 
 // credentials returns the credentials of the request, which distinguish senders that the application does not name.

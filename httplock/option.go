@@ -109,7 +109,8 @@ func ByKey(f func(r *http.Request) (string, error)) Option {
 // WithTenant adds the result of f to all keys, so that tenants share nothing. f is called as with ByFunc: put the
 // authentication before Lock. An error or an empty tenant is refused with 400. By default there are no tenants.
 //
-// No key contains the address of the service. If each tenant has its own host, let f return r.Host.
+// No key contains the address of the service. If each tenant has its own host, let f look up the tenant by r.Host,
+// which has several spellings: in capitals, with the port, and with a dot at the end.
 func WithTenant(f func(r *http.Request) (string, error)) Option {
 	return func(c *config) { c.tenant = userFunc(c, "WithTenant", f) }
 }

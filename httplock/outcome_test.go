@@ -25,6 +25,8 @@ func TestOutcomes(t *testing.T) {
 			run, _ := FromContext(c.Request.Context())
 			if identities = append(identities, run.Identity); later {
 				c.Header("Retry-After", "1")
+			} else {
+				c.Writer.Header()["Retry-After"] = nil // no header is sent
 			}
 			if stands {
 				Record(c.Request)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"strconv"
 	"strings"
@@ -37,7 +38,7 @@ func invitesRetry(status int, h http.Header) bool {
 	case status >= 500, slices.Contains(retryStatuses, status):
 		return true
 	case status >= 400:
-		return hasHeader(h, "Retry-After")
+		return headerValue(h, "Retry-After") != ""
 	}
 	return false
 }
@@ -87,20 +88,20 @@ func recordedHeader(h, outer http.Header) http.Header {
 
 	// Of a header that the handler removed or set to nil, the record has the name.
 	for name := range outer {
-		if _, ok := h[name]; !ok {
+		if _, ok := h[name]; !ok && !hasControls(name) {
 			recorded.Add(removedHeader, name)
 		}
 	}
 	for name, values := range h {
-		if len(values) == 0 {
+		if len(values) == 0 && !hasControls(name) {
 			recorded.Add(unsetHeader, name)
 		}
 	}
 	return recorded
 }
 
-// hasControls reports whether a value of a header has control characters, which no client may accept. A record with one
-// could not be read. net/http itself takes care of those that end a line.
+// hasControls reports whether a name or a value of a header has control characters, which no client may accept. A record
+// with one could not be read. net/http itself takes care of those that end a line.
 func hasControls(value string) bool {
 	return strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && !strings.ContainsRune("\t\r\n", r) || r == 0x7f })
 }
@@ -135,38 +136,52 @@ func (rs *requestState) replay(record []byte) error {
 	if !isSame {
 		return &rejection{kind: EventIdempotencyMismatch}
 	}
-	recorded, body, err := decodeRecord(encoded)
+	status, header, body, err := decodeRecord(encoded)
 	if err != nil {
 		return misconfigured("the record of an Idempotency-Key cannot be read: %w", err)
 	}
 
 	// Set on the client's header, so that the refusal below has it, too.
 	rs.w.Header().Set("Idempotent-Replayed", "true")
-	if recorded.Header.Get(omittedHeader) != "" {
-		rs.w.Header().Set("Idempotent-Status", strconv.Itoa(recorded.StatusCode))
+	if header.Get(omittedHeader) != "" {
+		rs.w.Header().Set("Idempotent-Status", strconv.Itoa(status))
 		return &rejection{kind: EventIdempotencyOmitted}
 	}
 
 	rs.replayed = true
 	rs.report(EventReplayed, nil)
-	rs.respond(recorded.StatusCode, func(w http.ResponseWriter) bool {
-		restoreHeader(w.Header(), recorded.Header)
+	rs.respond(status, func(w http.ResponseWriter) bool {
+		restoreHeader(w.Header(), header)
 		_, _ = w.Write(body)
 		return true
 	})
 	return nil
 }
 
-// decodeRecord returns the response of a record, and its body.
-func decodeRecord(encoded []byte) (*http.Response, []byte, error) {
-	recorded, err := http.ReadResponse(bufio.NewReader(bytes.NewReader(encoded)), nil)
+// decodeRecord returns the response of a record. It does not use http.ReadResponse, which adds a Cache-Control to a
+// response with Pragma: no-cache.
+func decodeRecord(encoded []byte) (status int, header http.Header, body []byte, err error) {
+	in := textproto.NewReader(bufio.NewReader(bytes.NewReader(encoded)))
+	line, err := in.ReadLine() // HTTP/1.1 200 OK
 	if err != nil {
-		return nil, nil, err
+		return 0, nil, nil, err
 	}
-	defer recorded.Body.Close()
+	_, afterProtocol, _ := strings.Cut(line, " ")
+	code, _, _ := strings.Cut(afterProtocol, " ")
+	status, err = strconv.Atoi(code)
+	if err != nil {
+		return 0, nil, nil, err
+	}
 
-	body, err := io.ReadAll(recorded.Body)
-	return recorded, body, err
+	mimeHeader, err := in.ReadMIMEHeader()
+	if err != nil {
+		return 0, nil, nil, err
+	}
+	body, err = io.ReadAll(in.R)
+	if err == nil && mimeHeader.Get("Content-Length") != strconv.Itoa(len(body)) && len(body) > 0 {
+		err = io.ErrUnexpectedEOF
+	}
+	return status, http.Header(mimeHeader), body, err
 }
 
 // restoreHeader applies the changes of recordedHeader to the header of a repetition.

@@ -69,7 +69,7 @@ func TestReplayOfLargeAnswers(t *testing.T) {
 func TestReplayIsWhatWasSent(t *testing.T) {
 	for status, header := range map[int][]string{
 		200: {"X-Name", "caf\xe9"}, 206: {"Content-Range", "bytes 0-3/9"}, 404: {"Cache-Control", "no-store"},
-		405: {"Allow", "GET, PUT"}, 409: {"ETag", `W/"1"`}, 422: {"Content-Encoding", "x"},
+		405: {"Allow", "GET, PUT"}, 409: {"ETag", `W/"1"`}, 422: {"Content-Encoding", "x"}, 410: {"Pragma", "no-cache"},
 	} {
 		bubbleOf(t, fmt.Sprint(status), 1, func(w *world) {
 			s := &shop{status: status, before: func(c *gin.Context) {
@@ -82,6 +82,9 @@ func TestReplayIsWhatWasSent(t *testing.T) {
 			again.replays(w, first)
 			if again.header.Get(header[0]) != header[1] || len(again.header["X-Two"]) != 2 || again.header.Get("Set-Cookie") != "" {
 				w.Errorf("%q", again.header)
+			}
+			if first.header.Get("Cache-Control") != again.header.Get("Cache-Control") {
+				w.Errorf("%q, first %q", again.header, first.header)
 			}
 		})
 	}
@@ -190,6 +193,7 @@ func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 		mux := http.NewServeMux()
 		mux.Handle("POST /payments", m.LockHandler(count))
 		mux.Handle("POST /tenants/payments", byHost.LockHandler(count))
+		mux.Handle("PUT /{path...}", m.LockHandler(count))
 
 		for _, address := range []string{"http://shop.example:8080", "http://shop.example:8081", "http://SHOP.internal", "https://shop.example", ""} {
 			call(mux, "POST", address+"/payments", "", "Idempotency-Key", "k").ok(w, "1 for shop.example:8080")
@@ -204,6 +208,18 @@ func TestAddressIsNoPartOfTheIdentity(t *testing.T) {
 			{"http://ALICE.example/tenants/payments", "3 for alice.example"},
 		} {
 			call(mux, "POST", c.target, "", "Idempotency-Key", "k").ok(w, c.want)
+		}
+
+		read := func(target, key string) reply {
+			sent := "PUT " + target + " HTTP/1.1\r\nHost: x\r\nIdempotency-Key: " + key + "\r\n\r\n"
+			return serveWith(mux, must(http.ReadRequest(bufio.NewReader(strings.NewReader(sent)))))
+		}
+		for i, target := range []string{"/", "/?", "/?q=1", "/a|b", "/a%7cb", "/a^b?x=|", `/a"b`, "/\u00e9", "/%61", "/a?b=http://c/d"} {
+			first := read(target, fmt.Sprint("put", i))
+			again := read("http://other.example:81"+target, fmt.Sprint("put", i))
+			if again.ok(w, first.body); first.status != 200 {
+				w.Errorf("%s: %+v", target, first)
+			}
 		}
 	})
 }
@@ -426,6 +442,7 @@ func TestRecordedNamesOfHeaders(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, WithIdempotency(true, NoSender))
 		h := does(func(rw http.ResponseWriter) {
+			rw.Header()["X\x01"], rw.Header()["X\x7f"] = nil, nil
 			for _, name := range []string{"set-cookie", "transfer-encoding", "idempotent-omitted", "x-own"} {
 				rw.Header()[name] = []string{"chunked"}
 			}

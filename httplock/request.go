@@ -14,6 +14,7 @@ import (
 	"github.com/gin-gonic/gin"
 
 	"github.com/lockkit/lockkit/core"
+	"github.com/lockkit/lockkit/core/semaphore"
 )
 
 // A requestState is one request on its way through a Middleware. Only the goroutine that serves the request uses it,
@@ -26,10 +27,10 @@ type requestState struct {
 	w           http.ResponseWriter
 	r           *http.Request
 	route       route
-	outerStatus int         // set by a middleware further out
-	arrival     *arrival    // nil without Arrived
-	arrivedAt   time.Time   // when the request arrived at Arrived, or at Lock
-	outerLease  *core.Lease // the lease of the request's context; nil if it has none
+	outerStatus int       // set by a middleware further out
+	arrival     *arrival  // nil without Arrived
+	arrivedAt   time.Time // when the request arrived at Arrived, or at Lock
+	outer       []holder  // the request runs under them already
 
 	// The parts of its keys.
 	body   body
@@ -76,13 +77,31 @@ func (rs *requestState) requestWith(ctx context.Context) *http.Request {
 	return rs.r.WithContext(ctx)
 }
 
+// A holder is a lease, or a permit of a semaphore.
+type holder interface {
+	Context() context.Context
+	Lost() error
+}
+
+// outerHolders returns the innermost lease and the innermost permit that a request already runs under, as in a function
+// of core.Locker.Do.
+func outerHolders(r *http.Request) (outer []holder) {
+	if lease, ok := core.FromContext(r.Context()); ok {
+		outer = append(outer, lease)
+	}
+	if permit, ok := semaphore.FromContext(r.Context()); ok {
+		outer = append(outer, permit)
+	}
+	return outer
+}
+
 // lostError returns why one of the leases, or a lease or permit around them, ended before the handlers returned. It
 // returns nil if all are held.
 func (rs *requestState) lostError() (err error) {
-	if rs.outerLease != nil {
-		err = rs.outerLease.Lost()
+	for _, h := range rs.outer {
+		err = cmp.Or(err, h.Lost())
 	}
-	if cause := context.Cause(rs.r.Context()); errors.Is(cause, core.ErrLost) { // of a permit, or of a lease further out
+	if cause := context.Cause(rs.r.Context()); errors.Is(cause, core.ErrLost) { // of a lease or permit further out
 		err = cmp.Or(err, cause)
 	}
 

@@ -135,6 +135,11 @@ func isStreamable(status int) bool {
 
 // sendBuffered sends the header and the buffered part of the body. from is the state that the response had before.
 func (w *response) sendBuffered(from state) {
+	if w.requestIsOver() {
+		w.discard()
+		return
+	}
+
 	h := w.rs.w.Header()
 	clear(h)
 	maps.Copy(h, w.frozen)
@@ -158,6 +163,10 @@ func (w *response) sendBuffered(from state) {
 // addTrailers passes on the headers that the handler has set since the response began, and the last values of trailers
 // that it has declared. net/http sends only trailers.
 func (w *response) addTrailers() {
+	if w.requestIsOver() {
+		return
+	}
+
 	declared := strings.Split(strings.Join(w.frozen["Trailer"], ","), ",")
 	for name, values := range w.header {
 		_, wasSent := w.frozen[name]
@@ -169,6 +178,10 @@ func (w *response) addTrailers() {
 		}
 	}
 }
+
+// requestIsOver reports whether a middleware has stopped waiting for the handlers, and Arrived has returned. A writer
+// further out may serve another request by then: a middleware that compresses may have a pool of them.
+func (w *response) requestIsOver() bool { return w.rs.arrival != nil && w.rs.arrival.hasEnded() }
 
 // breakConnection drops the response, and breaks its connection. The caller must panic afterwards: otherwise all
 // middleware further out would take the response for complete. from is the state that the response had before.
@@ -240,6 +253,9 @@ func (w *response) Write(b []byte) (int, error) {
 		w.rs.m.admission.reserve(memoryUse, len(b), math.MaxInt) // no limit: the handler may have had its effect
 		return len(b), nil
 	case stateStreaming:
+		if w.requestIsOver() {
+			return 0, errHandlerReturned
+		}
 		return w.rs.w.Write(b)
 	case stateOversized:
 		return 0, w.tooLarge()
@@ -280,7 +296,7 @@ func (w *response) FlushError() error {
 		return err
 	}
 	w.transition(onFlush)
-	if w.state != stateStreaming { // the handler has returned
+	if w.state != stateStreaming || w.requestIsOver() { // the handler has returned
 		return nil
 	}
 	return http.NewResponseController(w.rs.w).Flush()

@@ -10,8 +10,9 @@ import (
 
 // A Run describes one run of a handler. The context of the handler carries it.
 type Run struct {
-	// Identity is the same in each run of the request and of its repetitions, and different for all other requests. It
-	// has 64 characters, for a column that is UNIQUE. It is empty without an Idempotency-Key.
+	// Identity is the same in each run of the request and of its repetitions. The package document has a table of its
+	// parts. Requests with the same Idempotency-Key that differ only in other parts, such as the body, have the same
+	// Identity. It has 64 characters, for a column that is UNIQUE. It is empty without an Idempotency-Key.
 	Identity string
 	// FencingToken is the token of the resource's lease, or of the Idempotency-Key's lease if no option makes a
 	// resource key.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
@@ -16,8 +15,8 @@ import (
 // of the request, with c.Request.Context() as the package document describes. If the request does not get its leases,
 // Lock responds instead of the handlers: see [EventBusy] and the other events.
 //
-// In Engine.NoRoute, Lock responds with 500 to every request that it would lock, because the request has no route. It
-// does the same in Engine.Use, in front of handlers of NoRoute.
+// In Engine.NoRoute, Lock responds with 500 to every request that it would lock, because the request has no route. In
+// Engine.Use, it does the same to requests without a route, unless it is the last handler and NoRoute has none.
 func (m *Middleware) Lock(c *gin.Context) {
 	status := c.Writer.Status()
 	if isInformational(status) { // another response follows
@@ -61,7 +60,7 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	rs.idempotent = m.idempotency && (m.keyRequired || hasHeader)
 	rs.leases = rs.leaseArray[:0]
 	rs.innerCtx = rs.r.Context()
-	rs.outerLease = leaseFromRequest(rs.r)
+	rs.outer = outerHolders(rs.r)
 
 	switch {
 	case isSafe(rs.r.Method), rs.lockIsLast():
@@ -235,13 +234,15 @@ func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 		requestCtx = neverDone{requestCtx}
 	}
 
-	ends := make([]context.Context, 0, 3)
+	ends := make([]context.Context, 0, 4)
 	ends = append(ends, requestCtx)
 	if len(rs.leases) > 1 { // innerCtx is the context of the last lease
 		ends = append(ends, rs.leases[0].Context())
 	}
-	if rs.idempotent && rs.outerLease != nil { // otherwise requestCtx ends with it
-		ends = append(ends, rs.outerLease.Context())
+	if rs.idempotent { // otherwise requestCtx ends with them
+		for _, h := range rs.outer {
+			ends = append(ends, h.Context())
+		}
 	}
 	ctx, stop = join.Contexts(rs.innerCtx, ends...)
 
@@ -251,12 +252,6 @@ func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 	innermost := rs.leases[len(rs.leases)-1]
 	run := Run{Identity: rs.identity.name, FencingToken: innermost.FencingToken()}
 	return NewContext(context.WithValue(ctx, lockKey, rs), run), stop
-}
-
-// leaseFromRequest returns the lease that the request already runs under, as in a function of core.Locker.Do, or nil.
-func leaseFromRequest(r *http.Request) *core.Lease {
-	lease, _ := core.FromContext(r.Context())
-	return lease
 }
 
 // A neverDone context has the values and the deadline of another context, but is never done. A context that is joined

@@ -210,7 +210,7 @@ func (b *bank) leases(key string, n int) (all []*core.Lease) {
 	for range n {
 		lease, err := b.locks.Acquire(b.Context(), key)
 		b.must(err)
-		b.must(lease.Release(b.Context()))
+		testutil.Await(b, "released", func() bool { return lease.Release(b.Context()) == nil }) // late on a busy machine
 		all = append(all, lease)
 	}
 	return all

@@ -67,7 +67,7 @@ func (w *world) leases(key string, n int) (all []*core.Lease) {
 	w.Helper()
 	for range n {
 		lease := must(w.locks.Acquire(w.Context(), key))
-		w.must(lease.Release(w.Context()))
+		testutil.Await(w, "released", func() bool { return lease.Release(w.Context()) == nil }) // late on a busy machine
 		all = append(all, lease)
 	}
 	return all
