@@ -228,11 +228,11 @@
 // With gin before 1.12, do not pass a request to a route with Lock by Engine.HandleContext: its handlers may run a second
 // time, outside of Lock and of all other middlewares (gin-gonic/gin#1848).
 //
-// With gin, put Lock on routes and groups. A request without a route cannot be locked: if a handler would run under Lock,
-// in NoRoute, in NoMethod, or after Lock in Engine.Use, it is refused with 500. With net/http the middleware goes inside the router,
-// around the handler of a route, because it must see the route's whole template. In chi (v5.3 or later) use r.With, or
-// r.Use in an r.Group. With r.Use in an r.Route, or behind http.StripPrefix, it sees a part of the template only, and
-// different routes share their keys; a parameter that it does not see is refused with 500.
+// With gin, put Lock on routes and groups. A request without a route cannot be locked: if a handler would run under
+// Lock, in NoRoute, in NoMethod, or after Lock in Engine.Use, it is refused with 500. With net/http the middleware goes
+// inside the router, around the handler of a route, because it must see the route's whole template. In chi (v5.3 or
+// later) use r.With, or r.Use in an r.Group. With r.Use in an r.Route, or behind http.StripPrefix, it sees a part of
+// the template only, and different routes share their keys; a parameter that it does not see is refused with 500.
 //
 // # Shutdown
 //

@@ -30,7 +30,7 @@ type requestState struct {
 	outerStatus int       // set by a middleware further out
 	arrival     *arrival  // nil without Arrived
 	arrivedAt   time.Time // when the request arrived at Arrived, or at Lock
-	outer       []holder  // the request runs under them already
+	around      []holder  // the request runs under them already
 
 	// The parts of its keys.
 	body   body
@@ -83,22 +83,22 @@ type holder interface {
 	Lost() error
 }
 
-// outerHolders returns the innermost lease and the innermost permit that a request already runs under, as in a function
+// holdersAround returns the innermost lease and the innermost permit that a request already runs under, as in a function
 // of core.Locker.Do.
-func outerHolders(r *http.Request) (outer []holder) {
+func holdersAround(r *http.Request) (around []holder) {
 	if lease, ok := core.FromContext(r.Context()); ok {
-		outer = append(outer, lease)
+		around = append(around, lease)
 	}
 	if permit, ok := semaphore.FromContext(r.Context()); ok {
-		outer = append(outer, permit)
+		around = append(around, permit)
 	}
-	return outer
+	return around
 }
 
 // lostError returns why one of the leases, or a lease or permit around them, ended before the handlers returned. It
 // returns nil if all are held.
 func (rs *requestState) lostError() (err error) {
-	for _, h := range rs.outer {
+	for _, h := range rs.around {
 		err = cmp.Or(err, h.Lost())
 	}
 	if cause := context.Cause(rs.r.Context()); errors.Is(cause, core.ErrLost) { // of a lease or permit further out

@@ -60,7 +60,7 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	rs.idempotent = m.idempotency && (m.keyRequired || hasHeader)
 	rs.leases = rs.leaseArray[:0]
 	rs.innerCtx = rs.r.Context()
-	rs.outer = outerHolders(rs.r)
+	rs.around = holdersAround(rs.r)
 
 	switch {
 	case isSafe(rs.r.Method), rs.lockIsLast():
@@ -240,7 +240,7 @@ func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 		ends = append(ends, rs.leases[0].Context())
 	}
 	if rs.idempotent { // otherwise requestCtx ends with them
-		for _, h := range rs.outer {
+		for _, h := range rs.around {
 			ends = append(ends, h.Context())
 		}
 	}

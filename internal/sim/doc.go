@@ -15,6 +15,6 @@
 // a sync.Mutex changes its order if a goroutine has waited for a millisecond.
 //
 // If no attempt fails, or no fixed process can run, the output says so, and the seed is shrunk and repeated in the
-// process of the test. Fixed processes need Linux on amd64 or arm64, the right to trace a process of one's own, and a
-// build without the race detector.
+// process of the test. Fixed processes need Linux on amd64 or arm64, the right to trace a process of one's own, a build
+// without the race detector, and, for a campaign with a Patch, the go command.
 package sim
