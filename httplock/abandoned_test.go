@@ -14,6 +14,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/semaphore"
+	"github.com/lockkit/lockkit/internal/race"
 )
 
 // stopsAfterASecond is a middleware that stops waiting for its handlers after a second, and gives them its own
@@ -69,6 +70,7 @@ func pooled(h http.Handler, open bool) http.Handler {
 // With Arrived, what a handler writes does not reach the next request if a middleware has not waited for the handler,
 // although the writer of another middleware then belongs to the next request.
 func TestResponseAfterTheRequest(t *testing.T) {
+	race.SkipSweep(t) // two goroutines use a writer of net/http
 	for _, open := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprint("open ", open), 1, func(w *world) {
 			m := middleware(w, w.locker, ByParam("id"))
@@ -107,6 +109,7 @@ func TestResponseAfterTheRequest(t *testing.T) {
 
 // With Arrived, a handler that its middleware has not waited for cannot change the connection of the next request.
 func TestDeadlinesAfterTheRequest(t *testing.T) {
+	race.SkipSweep(t) // two goroutines use a writer of net/http
 	for name, late := range map[string]func(*http.ResponseController) error{
 		"read":   func(c *http.ResponseController) error { return c.SetReadDeadline(time.Now().Add(time.Millisecond)) },
 		"write":  func(c *http.ResponseController) error { return c.SetWriteDeadline(time.Now().Add(time.Millisecond)) },
