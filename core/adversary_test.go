@@ -189,9 +189,10 @@ func TestSameServerThatMoved(t *testing.T) {
 		w.nodes[1].Down()
 		w.nodes[0].Up()
 		p := w.stranger()
-		w.nodes[1].Up()
+		synctest.Wait()   // until nobody dials node 1 any more
 		w.nodes[0].Down() // breaks connections
 		moved.Store(true)
+		w.nodes[1].Up()
 		w.nodes[0].Up()
 		time.Sleep(10 * time.Minute)
 		p.TryAcquire(t.Context(), "k")
