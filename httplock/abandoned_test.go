@@ -8,6 +8,7 @@ import (
 	"io"
 	"mime/multipart"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -107,6 +108,144 @@ func TestResponseAfterTheRequest(t *testing.T) {
 	}
 }
 
+// A reusedWriter is the writer of a middleware that keeps its writers in a pool: it belongs to one request after the
+// other, and so does its header.
+type reusedWriter struct{ http.ResponseWriter }
+
+// An openReusedWriter also leads to the connection.
+type openReusedWriter struct{ *reusedWriter }
+
+func (w openReusedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+func reusing(h http.Handler, open bool) http.Handler {
+	pool := make(chan *reusedWriter, 1)
+	pool <- &reusedWriter{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reused := <-pool
+		defer func() { pool <- reused }()
+
+		reused.ResponseWriter = w
+		if open {
+			h.ServeHTTP(openReusedWriter{reused}, r)
+		} else {
+			h.ServeHTTP(reused, r)
+		}
+	})
+}
+
+// With Arrived, a Lock that begins after the request is over, or learns its tenant then, runs no handlers. Neither a
+// refusal nor a record reaches the next request.
+func TestLockAfterTheRequest(t *testing.T) {
+	race.SkipSweep(t) // two goroutines use a writer of net/http
+	for _, open := range []bool{false, true} {
+		for _, where := range []string{"before Lock", "in Lock", "in Lock, recorded", "in Lock, too large a record"} {
+			bubbleOf(t, fmt.Sprint(where, ", open ", open), 1, func(w *world) {
+				lockBegins, goOn := make(chan bool), make(chan bool)
+				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithTenant(func(r *http.Request) (string, error) {
+					if where != "before Lock" && r.Header.Get("X-Slow") != "" {
+						lockBegins <- true
+						<-goOn
+					}
+					return "acme", nil
+				}))
+				over, begun, resume := make(chan bool, 1), make(chan bool), make(chan bool)
+				runs := 0
+				locked := mux(m, func(rw http.ResponseWriter, _ *http.Request) {
+					runs++
+					rw.Header().Set("X-Account", "A")
+					rw.WriteHeader(201)
+					if where == "in Lock, too large a record" {
+						io.WriteString(rw, strings.Repeat("x", 100<<10))
+					}
+					io.WriteString(rw, "of A;")
+				})
+				late := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+					if where == "before Lock" && r.Header.Get("X-Slow") != "" {
+						lockBegins <- true
+						<-goOn
+					}
+					locked.ServeHTTP(rw, r.WithContext(context.WithoutCancel(r.Context())))
+				})
+
+				h := http.NewServeMux()
+				h.Handle("/orders/", stopsAfterASecond(late, over))
+				h.HandleFunc("/b", func(rw http.ResponseWriter, _ *http.Request) {
+					begun <- true
+					<-resume
+					io.WriteString(rw, "b")
+				})
+				s := w.serve(Arrived(reusing(h, open)))
+				if strings.Contains(where, "record") {
+					call(locked, "PUT", "/orders/1", "", "Idempotency-Key", "k")
+				}
+				before := runs
+
+				for _, protocol := range protocols {
+					for _, key := range []string{"", "k"} {
+						a := background(func() reply {
+							return s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key, "X-Slow", "1")
+						})
+						<-lockBegins
+						_ = a()
+						b := background(func() reply { return s.do(context.Background(), protocol, "GET", "/b", "") })
+						<-begun
+						goOn <- true
+						<-over
+						resume <- true
+						got := b()
+						// A writer that does not lead to Arrived gets a status, see abandon.
+						if got.body != "b" || got.err != nil || open && got.status != 200 {
+							w.Errorf("%s: %+v", protocol, got)
+						}
+						if got.header.Get("X-Account")+got.header.Get("Idempotent-Replayed")+got.header.Get("Idempotent-Status") != "" {
+							w.Errorf("%s: %v", protocol, got.header)
+						}
+					}
+				}
+				if runs != before {
+					w.Errorf("%d runs after the requests", runs-before)
+				}
+			})
+		}
+	}
+}
+
+// A part of a request that goes on after the request is over has a recorder for its response. The recorder gets no
+// success.
+func TestPartAfterTheRequest(t *testing.T) {
+	for _, inTime := range []bool{false, true} {
+		bubbleOf(t, fmt.Sprint("in time ", inTime), 1, func(w *world) {
+			m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false, NoSender))
+			h := http.NewServeMux()
+			h.Handle("PUT /orders/{id}", m.LockHandler(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				if !inTime {
+					time.Sleep(2 * time.Second)
+				}
+				expire(r.Context())
+			})))
+			parts := make(chan *httptest.ResponseRecorder, 1)
+			h.Handle("POST /batch", http.TimeoutHandler(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				part := must(http.NewRequestWithContext(r.Context(), "PUT", "/orders/1", nil))
+				if key := r.Header.Get("Idempotency-Key"); key != "" {
+					part.Header.Set("Idempotency-Key", key)
+				}
+				recorded := httptest.NewRecorder()
+				defer func() { parts <- recorded }()
+				h.ServeHTTP(recorded, part)
+			}), time.Second, "late"))
+			s := w.serve(Arrived(h))
+
+			for _, key := range []string{"", "k"} {
+				_ = s.do(context.Background(), "HTTP/1.1", "POST", "/batch", "", "Idempotency-Key", key)
+				if part := <-parts; part.Code != 503 {
+					w.Errorf("key %q: %d %q", key, part.Code, part.Body)
+				}
+				time.Sleep(time.Minute)
+			}
+		})
+	}
+}
+
 // With Arrived, a handler that its middleware has not waited for cannot change the connection of the next request.
 func TestDeadlinesAfterTheRequest(t *testing.T) {
 	race.SkipSweep(t) // two goroutines use a writer of net/http
@@ -178,9 +317,7 @@ func TestLossAroundAContextOfAnotherCause(t *testing.T) {
 					runs++
 					io.WriteString(rw, "own")
 					<-outer.Done()
-					if name == "detached" && r.Header.Get("Idempotency-Key") != "" {
-						<-r.Context().Done() // ends with the holders around
-					}
+					<-r.Context().Done()
 				})
 				s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					_ = around(r.Context(), "around", func(ctx context.Context) error {
@@ -204,6 +341,54 @@ func TestLossAroundAContextOfAnotherCause(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The handler's context ends with a lease that is not the innermost one, if the request's context does. If a lease
+// around is lost during the wait, the handler does not run.
+func TestLossFurtherOut(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		locker := w.holding()
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWait(time.Hour))
+		runs := 0
+		h := mux(m, func(rw http.ResponseWriter, r *http.Request) {
+			runs++
+			io.WriteString(rw, "own")
+			<-r.Context().Done()
+		})
+		s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			first := must(locker.Acquire(r.Context(), "first", core.MaxHold(5*time.Second)))
+			defer first.Release(r.Context())
+			second := must(locker.Acquire(r.Context(), "second"))
+			defer second.Release(r.Context())
+			ctx, cancel := context.WithCancelCause(second.Context())
+			defer cancel(nil)
+			defer context.AfterFunc(first.Context(), func() { cancel(context.Cause(first.Context())) })()
+			h.ServeHTTP(rw, r.WithContext(ctx))
+		})))
+		put := func(key string) reply {
+			return s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
+		}
+		for _, key := range []string{"", "k"} {
+			put(key).expect(w, 503, EventLost)
+			time.Sleep(time.Minute)
+		}
+
+		detached := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			_ = locker.Do(r.Context(), "around", func(ctx context.Context) error {
+				h.ServeHTTP(rw, r.WithContext(context.WithoutCancel(ctx)))
+				return nil
+			}, core.MaxHold(5*time.Second))
+		})))
+		runs = 0
+		other := must(w.replica().Acquire(w.Context(), routeKey("/orders/{id}", "1")))
+		for _, key := range []string{"", "k"} {
+			got := detached.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
+			if got.status != 503 || runs > 0 {
+				w.Errorf("key %q: %d, %d runs", key, got.status, runs)
+			}
+		}
+		other.Release(w.Context())
+	})
 }
 
 // A function of an option may take a form apart with MultipartReader. The handler still gets the form.

@@ -50,7 +50,8 @@ import (
 // without a method SetLinger: their clients take the part that was sent for a whole response.
 //
 // A request that a handler passes to the router itself, with the context of its own request, counts as a part of that
-// request. Its Lock guards the whole response. If the two are independent, give it a context without the values of the
+// request. Its Lock guards the whole response. Once Arrived has returned, Lock runs no handlers and sends nothing; a
+// ResponseWriter that does not lead to Arrived gets the status 503. If the two are independent, give it a context without the values of the
 // request's own: context.Background, and not context.WithoutCancel.
 //
 // # Time

@@ -43,8 +43,8 @@
 // refusal into a success, or sends a stream with a Content-Length or with the status of a redirect or of a response
 // without a body.
 //
-// A lease that an operator revokes is lost when a node says so: to a renewal, or to the release within the 100 ms of
-// rule 3.
+// A lease that an operator revokes is lost when a node says so to a renewal, or a quorum of them to the release, within
+// the 100 ms of rule 3.
 //
 // # Non-guarantee
 //
@@ -140,7 +140,7 @@
 //	}
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask
-// again. The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another
+// again. A lease around Lock may end then, and the context with it. The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another
 // encoding.
 //
 // # Recorded responses
@@ -196,7 +196,7 @@
 //
 // Put the middleware inside Recovery, logging, authentication and rate limits, and inside any middleware that sets a
 // deadline. Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a
-// response with status 500. A panic with http.ErrAbortHandler would count as a response with the handler's own status,
+// response with status 500, or as the response that the handler has begun. A panic with http.ErrAbortHandler would count as a response with the handler's own status,
 // from gin 1.12 on, and would be recorded. The bytes that a handler has written before it panics are dropped, unless
 // they were streamed. Put middleware that writes the response after the handler has returned, such as an error
 // renderer, inside this one. Otherwise an empty response would be recorded.

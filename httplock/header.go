@@ -2,6 +2,7 @@ package httplock
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,16 @@ func headerValue(h http.Header, name string) string {
 		}
 	}
 	return ""
+}
+
+// hasValue reports whether a header with the name, in any spelling, has a value that is not empty.
+func hasValue(h http.Header, name string) bool {
+	for spelled, values := range h {
+		if strings.EqualFold(spelled, name) && slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
+			return true
+		}
+	}
+	return false
 }
 
 // hasHeader reports whether there is a header with the name, in any spelling, even without a value.

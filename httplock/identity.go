@@ -84,7 +84,8 @@ func requestTarget(r *http.Request) string {
 	}
 
 	// The client has sent the absolute form, as in GET http://host/path.
-	_, afterScheme, isAbsolute := strings.Cut(r.RequestURI, "://")
+	scheme, afterScheme, found := strings.Cut(r.RequestURI, "://")
+	isAbsolute := found && !strings.ContainsAny(scheme, ":/?")
 	if !isAbsolute {
 		return r.RequestURI
 	}

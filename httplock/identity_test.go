@@ -350,3 +350,15 @@ func TestCompressionOfRepetitions(t *testing.T) {
 		}
 	})
 }
+
+// The target of a request has no address of the service, and otherwise it is as the client has sent it.
+func TestRequestTargets(t *testing.T) {
+	for sent, want := range map[string]string{
+		"/a|b?c": "/a|b?c", "http://h/a|b?c": "/a|b?c", "https://h:1/": "/", "http://h": "/", "http://h?c": "/?c", "*": "*",
+		"http:/a?b=://h/c": "http:/a?b=://h/c", "/a?b=http://h/c": "/a?b=http://h/c", "a:b://h/c": "a:b://h/c",
+	} {
+		if got := requestTarget(&http.Request{RequestURI: sent}); got != want {
+			t.Errorf("%s: %s, want %s", sent, got, want)
+		}
+	}
+}

@@ -24,7 +24,7 @@ func TestOutcomes(t *testing.T) {
 		h := mount(m.Lock, func(c *gin.Context) {
 			run, _ := FromContext(c.Request.Context())
 			if identities = append(identities, run.Identity); later {
-				c.Header("Retry-After", "1")
+				c.Writer.Header()["Retry-After"] = []string{"", "1"}
 			} else {
 				c.Writer.Header()["Retry-After"] = nil // no header is sent
 			}

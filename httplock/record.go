@@ -38,7 +38,7 @@ func invitesRetry(status int, h http.Header) bool {
 	case status >= 500, slices.Contains(retryStatuses, status):
 		return true
 	case status >= 400:
-		return headerValue(h, "Retry-After") != ""
+		return hasValue(h, "Retry-After")
 	}
 	return false
 }
@@ -139,6 +139,10 @@ func (rs *requestState) replay(record []byte) error {
 	status, header, body, err := decodeRecord(encoded)
 	if err != nil {
 		return misconfigured("the record of an Idempotency-Key cannot be read: %w", err)
+	}
+
+	if rs.isOver() {
+		return &rejection{kind: EventGone, err: errHandlerReturned}
 	}
 
 	// Set on the client's header, so that the refusal below has it, too.

@@ -37,12 +37,35 @@ func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *htt
 	})
 }
 
+// isOver reports whether Arrived has returned, because a middleware has not waited for Lock or for its handlers. A writer
+// further out may serve another request by then: a middleware that compresses may have a pool of them.
+func (rs *requestState) isOver() bool {
+	a, _ := rs.r.Context().Value(arrivalKey).(*arrival)
+	return a != nil && a.hasEnded() || rs.arrival != nil && rs.arrival.hasEnded()
+}
+
+// abandon is called instead of a response, if the request is over. A writer that does not lead to Arrived may be a
+// recorder of the application's own, for a part of the request. It gets a status, because nothing would mean 200.
+func (rs *requestState) abandon() {
+	for w := range outward(rs.w) {
+		if _, ok := w.(arrivalWriter); ok {
+			return
+		}
+	}
+	rs.w.WriteHeader(http.StatusServiceUnavailable)
+}
+
 // seconds returns d in whole seconds, rounded up: 0 would mean "at once".
 func seconds(d time.Duration) int { return int((d + time.Second - 1) / time.Second) }
 
 // respond sends the response that write writes, instead of the handler's. If write returns false, nothing is sent.
 // respond reports whether the response was sent.
 func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool) bool {
+	if rs.isOver() {
+		rs.abandon()
+		return true
+	}
+
 	w := newResponse(rs.r.Context(), rs, status)
 	defer w.discard() // for a response that is not sent
 

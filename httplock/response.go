@@ -135,8 +135,9 @@ func isStreamable(status int) bool {
 
 // sendBuffered sends the header and the buffered part of the body. from is the state that the response had before.
 func (w *response) sendBuffered(from state) {
-	if w.requestIsOver() {
+	if w.rs.isOver() {
 		w.discard()
+		w.rs.abandon()
 		return
 	}
 
@@ -163,7 +164,7 @@ func (w *response) sendBuffered(from state) {
 // addTrailers passes on the headers that the handler has set since the response began, and the last values of trailers
 // that it has declared. net/http sends only trailers.
 func (w *response) addTrailers() {
-	if w.requestIsOver() {
+	if w.rs.isOver() {
 		return
 	}
 
@@ -178,10 +179,6 @@ func (w *response) addTrailers() {
 		}
 	}
 }
-
-// requestIsOver reports whether a middleware has stopped waiting for the handlers, and Arrived has returned. A writer
-// further out may serve another request by then: a middleware that compresses may have a pool of them.
-func (w *response) requestIsOver() bool { return w.rs.arrival != nil && w.rs.arrival.hasEnded() }
 
 // breakConnection drops the response, and breaks its connection. The caller must panic afterwards: otherwise all
 // middleware further out would take the response for complete. from is the state that the response had before.
@@ -253,7 +250,7 @@ func (w *response) Write(b []byte) (int, error) {
 		w.rs.m.admission.reserve(memoryUse, len(b), math.MaxInt) // no limit: the handler may have had its effect
 		return len(b), nil
 	case stateStreaming:
-		if w.requestIsOver() {
+		if w.rs.isOver() {
 			return 0, errHandlerReturned
 		}
 		return w.rs.w.Write(b)
@@ -296,7 +293,7 @@ func (w *response) FlushError() error {
 		return err
 	}
 	w.transition(onFlush)
-	if w.state != stateStreaming || w.requestIsOver() { // the handler has returned
+	if w.state != stateStreaming || w.rs.isOver() { // the handler has returned
 		return nil
 	}
 	return http.NewResponseController(w.rs.w).Flush()
@@ -304,6 +301,9 @@ func (w *response) FlushError() error {
 
 // SetWriteDeadline is for http.ResponseController. There is no Unwrap method, because it would bypass the response.
 func (w *response) SetWriteDeadline(t time.Time) error {
+	if w.rs.isOver() {
+		return errHandlerReturned
+	}
 	return http.NewResponseController(w.rs.w).SetWriteDeadline(t)
 }
 

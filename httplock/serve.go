@@ -2,12 +2,14 @@ package httplock
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"slices"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/internal/join"
 )
 
@@ -66,6 +68,10 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	case isSafe(rs.r.Method), rs.lockIsLast():
 		next(rs.w, rs.r)
 		return
+	case rs.isOver():
+		rs.report(EventGone, errHandlerReturned)
+		rs.abandon()
+		return
 	case rs.isNested():
 		rs.refuse(errNested)
 		return
@@ -100,6 +106,9 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	err := rs.prepare()
 	switch {
 	case rs.replayed:
+	case rs.isOver():
+		rs.report(EventGone, errHandlerReturned)
+		rs.abandon()
 	case err != nil:
 		rs.refuse(err)
 	default:
@@ -225,26 +234,31 @@ func awaitsEnd(r *http.Request) bool {
 	return r.ProtoAtLeast(1, 1) && r.Method != http.MethodHead && r.Method != http.MethodConnect
 }
 
-// handlerContext returns the context of the handlers. It ends when a lease ends, and when the request's context does.
-// The context of an idempotent request does not end when the client leaves, because the client will ask for the
-// response.
+// handlerContext returns the context of the handlers. It ends when a lease ends, or a lease or permit around, and when
+// the request's context does. The context of an idempotent request does not end when the client leaves, because the
+// client will ask for the response.
 func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
-	requestCtx := rs.r.Context()
+	ends := make([]context.Context, 0, 5)
+	stopLoss := func() {}
 	if rs.idempotent {
-		requestCtx = neverDone{requestCtx}
+		loss, stop := lossOf(rs.r.Context())
+		stopLoss = stop
+		ends = append(ends, neverDone{rs.r.Context()}, loss)
+	} else {
+		ends = append(ends, rs.r.Context())
 	}
 
-	ends := make([]context.Context, 0, 4)
-	ends = append(ends, requestCtx)
 	if len(rs.leases) > 1 { // innerCtx is the context of the last lease
 		ends = append(ends, rs.leases[0].Context())
 	}
-	if rs.idempotent { // otherwise requestCtx ends with them
-		for _, h := range rs.around {
-			ends = append(ends, h.Context())
-		}
+	for _, h := range rs.around { // the request's context need not end with them
+		ends = append(ends, h.Context())
 	}
-	ctx, stop = join.Contexts(rs.innerCtx, ends...)
+	ctx, stopJoint := join.Contexts(rs.innerCtx, ends...)
+	stop = func() {
+		stopJoint()
+		stopLoss()
+	}
 
 	if rs.idempotent {
 		ctx = rs.m.locker.WithWork(ctx, rs.identity.key)
@@ -252,6 +266,20 @@ func (rs *requestState) handlerContext() (ctx context.Context, stop func()) {
 	innermost := rs.leases[len(rs.leases)-1]
 	run := Run{Identity: rs.identity.name, FencingToken: innermost.FencingToken()}
 	return NewContext(context.WithValue(ctx, lockKey, rs), run), stop
+}
+
+// lossOf returns a context that ends when ctx ends with the loss of a lease.
+func lossOf(ctx context.Context) (loss context.Context, stop func()) {
+	loss, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stopWatch := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, core.ErrLost) {
+			cancel(cause)
+		}
+	})
+	return loss, func() {
+		stopWatch()
+		cancel(nil)
+	}
 }
 
 // A neverDone context has the values and the deadline of another context, but is never done. A context that is joined

@@ -143,12 +143,15 @@ func (rs *requestState) acquireResource(key string, deadline time.Time) error {
 }
 
 // waitContext returns the context of a wait. It ends with the request's context, with a lease that the request has
-// already, with the limits, and when the server drains.
+// already, or a lease or permit around, with the limits, and when the server drains.
 func (rs *requestState) waitContext(limits ...context.Context) (ctx context.Context, stop func()) {
-	ends := make([]context.Context, 0, 3)
+	ends := make([]context.Context, 0, 5)
 	ends = append(ends, rs.m.admission.drainCtx)
 	if len(rs.leases) > 0 { // without a lease, innerCtx is the request's context
 		ends = append(ends, rs.r.Context())
+	}
+	for _, h := range rs.around {
+		ends = append(ends, h.Context())
 	}
 	ends = append(ends, limits...)
 
