@@ -135,7 +135,7 @@ func reusing(h http.Handler, open bool) http.Handler {
 
 // With Arrived, a Lock that begins after the request is over, or learns its tenant then, runs no handlers. Neither a
 // refusal nor a record reaches the next request.
-func TestLockAfterTheRequest(t *testing.T) {
+func TestLockAfterTheRequest(t *testing.T) { //nolint:gocognit // cases in cases
 	race.SkipSweep(t) // two goroutines use a writer of net/http
 	for _, open := range []bool{false, true} {
 		for _, where := range []string{"before Lock", "in Lock", "in Lock, recorded", "in Lock, too large a record"} {
@@ -317,7 +317,11 @@ func TestLossAroundAContextOfAnotherCause(t *testing.T) {
 					runs++
 					io.WriteString(rw, "own")
 					<-outer.Done()
+					lost := time.Now()
 					<-r.Context().Done()
+					if late := time.Since(lost); late > time.Second {
+						w.Errorf("the context ends %v after the loss", late)
+					}
 				})
 				s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 					_ = around(r.Context(), "around", func(ctx context.Context) error {

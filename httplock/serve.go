@@ -68,10 +68,6 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	case isSafe(rs.r.Method), rs.lockIsLast():
 		next(rs.w, rs.r)
 		return
-	case rs.isOver():
-		rs.report(EventGone, errHandlerReturned)
-		rs.abandon()
-		return
 	case rs.isNested():
 		rs.refuse(errNested)
 		return
@@ -84,12 +80,7 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 		return
 	}
 
-	rs.arrival = arrivalOf(rs.w, rs.r)
-	rs.arrivedAt = time.Now()
-	if rs.arrival != nil {
-		rs.arrivedAt = rs.arrival.at
-	}
-
+	rs.noteArrival()
 	entered := m.admission.gate.Enter()
 	if !entered {
 		rs.refuse(errDraining)
@@ -113,6 +104,15 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 		rs.refuse(err)
 	default:
 		rs.handle(next)
+	}
+}
+
+// noteArrival sets the arrival of the request, and its time.
+func (rs *requestState) noteArrival() {
+	rs.arrival = arrivalOf(rs.w, rs.r)
+	rs.arrivedAt = time.Now()
+	if rs.arrival != nil {
+		rs.arrivedAt = rs.arrival.at
 	}
 }
 
