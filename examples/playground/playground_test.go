@@ -340,8 +340,11 @@ func TestScenarios(t *testing.T) {
 	})
 
 	// The three nodes forget both the lease and the record of the latest tick. The verdict is the violation that is
-	// seen first.
+	// seen first. On a busy machine, a holder may notice its loss before anybody else is granted the key.
 	s := play("guard")
+	for plays := 1; s.Verdict.OK && plays < 10; plays++ {
+		s = play("guard")
+	}
 	if twice := strings.HasPrefix(s.Verdict.Text, "tick ") && strings.Contains(s.Verdict.Text, " ran on "); s.Verdict.OK ||
 		!twice && !strings.Contains(s.Verdict.Text, "overlapping leases") {
 		t.Errorf("guard, without the guard: %+v", s.Verdict)
