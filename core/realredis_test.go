@@ -166,7 +166,7 @@ func TestRealLifeOfALease(t *testing.T) {
 	_, err := other.TryAcquire(t.Context(), "k")
 	wantErr(t, err, ErrHeld)
 	testutil.Await(r, "renewed twice", func() bool { return lease.ValidUntil().Sub(first) > time.Second })
-	r.release(lease)
+	succeeds(r, lease.Release(t.Context()))
 	wantErr(t, context.Cause(lease.Context()), ErrReleased)
 
 	second := r.acquire(other, "k")
@@ -185,10 +185,10 @@ func TestRealLifeOfALease(t *testing.T) {
 func TestRealPausedNodes(t *testing.T) {
 	r := onRedis(t, 3)
 	p := r.process(sturdy)
-	r.release(r.acquire(p, "warm"))
+	succeeds(r, r.acquire(p, "warm").Release(t.Context()))
 	succeeds(r, r.servers[1].Pause())
 	for range 5 {
-		r.release(r.acquire(p, "k"))
+		succeeds(r, r.acquire(p, "k").Release(t.Context()))
 	}
 
 	held := r.acquire(p, "held")
@@ -205,7 +205,7 @@ func TestRealPausedNodes(t *testing.T) {
 	for i := range r.servers {
 		testutil.Await(r, "nothing is left", func() bool { return r.owner(i, "k") == "" && r.owner(i, "held") == "" })
 	}
-	r.release(r.acquire(p, "k"))
+	succeeds(r, r.acquire(p, "k").Release(t.Context()))
 }
 
 // If node 1 has forgotten the lease and node 2 never had it, these two are up, but do not grant the key together while
@@ -245,7 +245,7 @@ func TestRealRollingRestart(t *testing.T) {
 	if err := lease.Context().Err(); err != nil {
 		t.Fatalf("lost in a rolling restart: %v", context.Cause(lease.Context()))
 	}
-	r.release(lease)
+	succeeds(r, lease.Release(t.Context()))
 }
 
 func TestRealFlush(t *testing.T) {
@@ -265,8 +265,8 @@ func TestRealFlush(t *testing.T) {
 			return r.owner(i, "k") == lease.name()
 		})
 	}
-	r.release(lease)
-	r.release(r.acquire(other, "k")) // when the quarantine is over
+	succeeds(r, lease.Release(t.Context()))
+	succeeds(r, r.acquire(other, "k").Release(t.Context())) // when the quarantine is over
 }
 
 func TestRealClientVanishes(t *testing.T) {
