@@ -64,8 +64,8 @@ func waitForReleases(waitCtx context.Context, r *node.Round, t *quorum.Tally) {
 }
 
 // postponeRelease postpones the releases to nodes that have not answered, and returns the nodes that need no release now.
-// They have refused the key, or most likely will. A node that has granted it after all, or has not answered within the node timeout, is sent the release then. a.mu must be
-// held.
+// They have refused the key, or most likely will. A node that has granted it after all, or has not answered within the
+// node timeout, is sent the release then. a.mu must be held.
 func (a *attempt) postponeRelease(nodes quorum.Set) (s quorum.Set) {
 	for i := range a.nodes {
 		n := &a.nodes[i]

@@ -7,8 +7,8 @@ import (
 )
 
 // A term is the time for which a lease lasts, by the clock of this process. The lease's lock guards trustedUntil,
-// holdUntil and isHoldSet, and every change of the others. The others are read without the lock, because a look at a context must not
-// block.
+// holdUntil and isHoldSet, and every change of the others. The others are read without the lock, because a look at a
+// context must not block.
 type term struct {
 	clock        clock.Stopwatch
 	trustedUntil clock.Instant // the end of validity less the margin, unless a renewal succeeds

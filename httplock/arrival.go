@@ -50,9 +50,11 @@ import (
 // without a method SetLinger: their clients take the part that was sent for a whole response.
 //
 // A request that a handler passes to the router itself, with the context of its own request, counts as a part of that
-// request. Its Lock guards the whole response. Once Arrived has returned, Lock runs no handlers and sends nothing; a
-// ResponseWriter that does not lead to Arrived gets the status 503. If the two are independent, give it a context without the values of the
+// request. Its Lock guards the whole response. If the two are independent, give it a context without the values of the
 // request's own: context.Background, and not context.WithoutCancel.
+//
+// Once Arrived has returned, Lock runs no handlers and sends nothing. A ResponseWriter that does not lead to Arrived
+// gets the status 503.
 //
 // # Time
 //
@@ -66,8 +68,8 @@ import (
 // Nothing should be further out: Arrived does not see what is written to a ResponseWriter outside of it. The exception
 // is golang.org/x/net/http2/h2c: put Arrived inside its handler. If several Arrived are around a request, the outermost
 // one counts. Lock finds Arrived by the context of the request, or by the Unwrap methods of ResponseWriters. If a
-// middleware in between replaces the context, and its ResponseWriter has no Unwrap method, Lock does not find it, or finds that of
-// the request whose context it is.
+// middleware in between replaces the context, and its ResponseWriter has no Unwrap method, Lock does not find Arrived,
+// or finds that of the request whose context it is.
 //
 // The ResponseWriter that h gets has the methods of the server's own: over HTTP/1 it is an http.Hijacker and an
 // io.ReaderFrom, and over HTTP/2 an http.Pusher. It has no Unwrap method, which would lead past it. Files are sent

@@ -140,8 +140,8 @@
 //	}
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask
-// again. A lease around Lock may end then, and the context with it. The handler does not see the header Accept-Encoding: a repetition may come from a client that accepts another
-// encoding.
+// again. A lease around Lock may end then, and the context with it. The handler does not see the header
+// Accept-Encoding: a repetition may come from a client that accepts another encoding.
 //
 // # Recorded responses
 //
@@ -196,10 +196,10 @@
 //
 // Put the middleware inside Recovery, logging, authentication and rate limits, and inside any middleware that sets a
 // deadline. Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a
-// response with status 500, or as the response that the handler has begun. A panic with http.ErrAbortHandler would count as a response with the handler's own status,
-// from gin 1.12 on, and would be recorded. The bytes that a handler has written before it panics are dropped, unless
-// they were streamed. Put middleware that writes the response after the handler has returned, such as an error
-// renderer, inside this one. Otherwise an empty response would be recorded.
+// response with status 500, or as the response that the handler has begun. A panic with http.ErrAbortHandler would
+// count as a response with the handler's own status, from gin 1.12 on, and would be recorded. The bytes that a handler
+// has written before it panics are dropped, unless they were streamed. Put middleware that writes the response after
+// the handler has returned, such as an error renderer, inside this one. Otherwise an empty response would be recorded.
 //
 // Put the middleware further out than any middleware that reads the body of a request: a form parser, a check of CSRF
 // tokens, ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less

@@ -19,8 +19,9 @@
 //     ([WithRetention]) if its id is a random UUID, as asynq makes them, or was made by ID or a Scheduler. Any other id
 //     is foreign. A task with a foreign id may run again after its completion.
 //  2. A handler runs under two leases of package core. The first is on the task's identity. The second is on its key
-//     ([WithKey]), if it has one; with [WithConcurrency], it is one of k permits for the key. Both are held until the handler returns. If asynq ends the context of a handler and
-//     the handler goes on, the leases are renewed for a grace period ([WithGrace]), and then expire.
+//     ([WithKey]), if it has one; with [WithConcurrency], it is one of k permits for the key. Both are held until the
+//     handler returns. If asynq ends the context of a handler and the handler goes on, the leases are renewed for a
+//     grace period ([WithGrace]), and then expire.
 //  3. A delivery that does not get a lease waits for it, for as long as the table below says. If it waits in vain, the
 //     task is given back: asynq delivers it again, and counts no retry. The same happens if the application ends the
 //     context of a delivery that waits. A last attempt, one without retries left, waits as long as it can; then asynq
@@ -52,9 +53,9 @@
 // For effects that happen exactly once, the store must help. Package core/fence commits each effect together with a
 // record of it, in your own database. If the handler returns its error that the work is done, the task is recorded as
 // completed. A store can also recognize an effect by the task's identity, or reject a fencing token smaller than the
-// largest it has seen ([FromContext] has token and identity). A completed task runs again if it is delivered after the retention, if its id
-// is foreign, or if its completion could not be recorded. The limits of package core apply: a process that is paused
-// does not notice that its lease has ended, and nodes that lose their memory lose records.
+// largest it has seen ([FromContext] has token and identity). A completed task runs again if it is delivered after the
+// retention, if its id is foreign, or if its completion could not be recorded. The limits of package core apply: a
+// process that is paused does not notice that its lease has ended, and nodes that lose their memory lose records.
 //
 // # How long a delivery waits
 //

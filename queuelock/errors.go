@@ -10,8 +10,8 @@ import (
 
 // ErrNotRun matches the error of a delivery that has not called its handler because a key was held ([core.ErrHeld]) or
 // the locks were unavailable ([core.ErrUnavailable], [core.ErrClosed]). It also matches the error of a delivery after
-// its handler returned Cooldown, or the error of a store that refused its fencing token (package core/fence). asynq delivers the task again and counts no retry; on its last attempt, asynq archives
-// it instead.
+// its handler returned Cooldown, or the error of a store that refused its fencing token (package core/fence). asynq
+// delivers the task again and counts no retry; on its last attempt, asynq archives it instead.
 var ErrNotRun = errors.New("not run")
 
 // A notRunError is the result for asynq of a task that is given back. The functions that Configure sets recognize it.

@@ -54,19 +54,19 @@ var (
 // Acquire returns a permit for key. It waits until ctx ends, MaxWait has passed or the Locker is closed. ctx governs both
 // the wait and the life of the permit, as in [core.Locker.Acquire], and so do the options.
 //
-// The error is a [*core.OpError] on key, and matches the same errors as the error of core.Locker.Acquire: ErrHeld if k others held the key
-// until MaxWait or the deadline of ctx; ErrUnavailable, ErrClosed, or the error of ctx. It matches ErrDone if the key
-// is completed: do not use Once or Complete on the key of a semaphore (see the package documentation). If an argument
-// is invalid, the error matches ErrInvalid. If ctx runs under a permit for key or under a lease on it, the error matches
-// ErrHeld at once, with HeldByCaller; [core.Reentrant] does not change that. After an error, nothing stays taken on
-// nodes that can be reached.
+// The error is a [*core.OpError] on key, and matches the same errors as the error of core.Locker.Acquire: ErrHeld if k
+// others held the key until MaxWait or the deadline of ctx; ErrUnavailable, ErrClosed, or the error of ctx. It matches
+// ErrDone if the key is completed: do not use Once or Complete on the key of a semaphore (see the package
+// documentation). If an argument is invalid, the error matches ErrInvalid. If ctx runs under a permit for key or under
+// a lease on it, the error matches ErrHeld at once, with HeldByCaller; [core.Reentrant] does not change that. After an
+// error, nothing stays taken on nodes that can be reached.
 func (s *Semaphore) Acquire(ctx context.Context, key string, opts ...core.CallOption) (*Permit, error) {
 	return s.acquire(ctx, key, false, opts)
 }
 
-// TryAcquire does not wait, and otherwise does the same as Acquire. It asks for one slot, and if that is taken, for more and more others at once. Its
-// error matches ErrHeld only if each of the k slots was taken when it was asked for. That may take a round trip for
-// each of 1, 2, 4, 8, 16 and 32 slots, and one for each 32 more.
+// TryAcquire does not wait, and otherwise does the same as Acquire. It asks for one slot, and if that is taken, for
+// more and more others at once. Its error matches ErrHeld only if each of the k slots was taken when it was asked for.
+// That may take a round trip for each of 1, 2, 4, 8, 16 and 32 slots, and one for each 32 more.
 func (s *Semaphore) TryAcquire(ctx context.Context, key string, opts ...core.CallOption) (*Permit, error) {
 	return s.acquire(ctx, key, true, opts)
 }

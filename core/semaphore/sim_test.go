@@ -18,8 +18,8 @@ import (
 )
 
 // TestSimulation lets the replicas of a random service acquire permits for a few keys, beside holders of the plain locks
-// and of sets of them. The number of permits differs between replicas, and changes. Replicas die, nodes fail and forget, slots are lost, and
-// several come free at the same instant. The oracle is in sim_oracle_test.go.
+// and of sets of them. The number of permits differs between replicas, and changes. Replicas die, nodes fail and
+// forget, slots are lost, and several come free at the same instant. The oracle is in sim_oracle_test.go.
 func TestSimulation(t *testing.T) {
 	sim.CollectLess(t)
 	sim.Campaign{Draw: drawProgram, Run: simulate, MustReach: mustReach}.Test(t)
@@ -47,9 +47,9 @@ func drawProgram(r *rand.Rand) sim.Program {
 }
 
 // drawCall draws a caller. Most callers use the same key. Its parameters: "key" is the number of another key, and "without"
-// the number of the key that a set does not have, counted from 1; "try" does not wait; "wait" is its MaxWait, and "leave" when its context is
-// cancelled, in milliseconds; "together" releases at the next full second; "lose" loses the slot; "forget" does not
-// release.
+// the number of the key that a set does not have, counted from 1; "try" does not wait; "wait" is its MaxWait, and
+// "leave" when its context is cancelled, in milliseconds; "together" releases at the next full second; "lose" loses the
+// slot; "forget" does not release.
 func drawCall(r *rand.Rand, at time.Duration) sim.Step {
 	rarely := func(in, n int) int { return n * ((r.IntN(in) + 1) / in) }
 	return sim.Step{

@@ -12,8 +12,8 @@ import (
 )
 
 // A judge decides, by what everybody was told, whether there were two holders of a key at a time, more holders of a
-// semaphore than it has permits, tokens that went back, or a stale write that was accepted. It keeps the latest leases and writes; the history that it checks is made of these
-// anew each time, because replicas are heard in any order.
+// semaphore than it has permits, tokens that went back, or a stale write that was accepted. It keeps the latest leases
+// and writes; the history that it checks is made of these anew each time, because replicas are heard in any order.
 type judge struct {
 	holds   []*hold
 	writes  []fenced

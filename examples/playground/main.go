@@ -1,5 +1,6 @@
 // Playground is where to see locks work, and to try to make them fail: five Redis nodes, and three replicas of a service
-// with cron jobs, tasks, HTTP handlers and a semaphore that lock on them, on one page with buttons for everything that can go wrong.
+// with cron jobs, tasks, HTTP handlers and a semaphore that lock on them, on one page with buttons for everything that
+// can go wrong.
 //
 //	go run ./examples/playground                        # and open the page that it names
 //	go run ./examples/playground -for 1m                # plays by itself, prints what happens, and judges

@@ -29,9 +29,9 @@ const callsOfTrial = 40
 
 // Random calls have the same replies and leave the same store behind on a node and in the model (package nodemodel), for
 // the plain code of the scripts (even seeds) and for the complete code (odd seeds). The same holds for nodes that answer
-// by the model, as they do in simulations: so these decode, store and answer what the scripts do. Between the calls, time passes, to
-// the millisecond of what may end next; nodes are flushed, restarted empty, promoted and restored from snapshots; and
-// requests arrive again, late, or never.
+// by the model, as they do in simulations: so these decode, store and answer what the scripts do. Between the calls,
+// time passes, to the millisecond of what may end next; nodes are flushed, restarted empty, promoted and restored from
+// snapshots; and requests arrive again, late, or never.
 func TestScriptsDoAsTheModel(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) {
 		race.SkipSweep(t)

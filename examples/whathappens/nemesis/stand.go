@@ -17,7 +17,8 @@ import (
 	"github.com/lockkit/lockkit/testutil"
 )
 
-// A stand has the servers and processes of a part: nodes, clients, a proxy between each pair, a Redis for asynq, and the referee.
+// A stand has the servers and processes of a part: nodes, clients, a proxy between each pair, a Redis for asynq, and
+// the referee.
 type stand struct {
 	part
 	o       Options
