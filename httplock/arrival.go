@@ -311,7 +311,8 @@ func (a *arrival) end() (broken bool) {
 	a.isOver = true
 
 	unconfirmed := (a.isDoomed || len(a.holds) > 0) && isSuccess(a.status)
-	if a.isHijacked || !a.isAborted && !unconfirmed {
+	mustBreak := !a.isHijacked && (a.isAborted || unconfirmed)
+	if !mustBreak {
 		return false
 	}
 

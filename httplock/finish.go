@@ -78,7 +78,8 @@ func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss err
 	if rs.recordForced.Load() {
 		isOutcome = true
 	}
-	if loss != nil || !rs.idempotent || !isOutcome {
+	records := rs.idempotent && isOutcome && loss == nil
+	if !records {
 		rs.leases = nil
 		releaseLoss := rs.releaseLeases(leases)
 		return cmp.Or(loss, releaseLoss)

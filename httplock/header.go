@@ -2,7 +2,6 @@ package httplock
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 )
 
@@ -21,7 +20,7 @@ func headerValue(h http.Header, name string) string {
 // hasValue reports whether a header with the name, in any spelling, has a value that is not empty.
 func hasValue(h http.Header, name string) bool {
 	for spelled, values := range h {
-		if strings.EqualFold(spelled, name) && slices.ContainsFunc(values, func(v string) bool { return v != "" }) {
+		if strings.EqualFold(spelled, name) && strings.Join(values, "") != "" {
 			return true
 		}
 	}

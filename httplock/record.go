@@ -182,10 +182,15 @@ func decodeRecord(encoded []byte) (status int, header http.Header, body []byte, 
 		return 0, nil, nil, err
 	}
 	body, err = io.ReadAll(in.R)
-	if err == nil && mimeHeader.Get("Content-Length") != strconv.Itoa(len(body)) && len(body) > 0 {
-		err = io.ErrUnexpectedEOF
+	if err != nil {
+		return 0, nil, nil, err
 	}
-	return status, http.Header(mimeHeader), body, err
+
+	isWhole := len(body) == 0 || mimeHeader.Get("Content-Length") == strconv.Itoa(len(body))
+	if !isWhole {
+		return 0, nil, nil, io.ErrUnexpectedEOF
+	}
+	return status, http.Header(mimeHeader), body, nil
 }
 
 // restoreHeader applies the changes of recordedHeader to the header of a repetition.

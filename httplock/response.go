@@ -284,7 +284,8 @@ func (w *response) FlushError() error {
 	w.transition(onBegin)
 
 	// The nil value keeps net/http from guessing the type from the bytes that it sends with the header.
-	if w.state == stateBuffered && w.written == 0 && !hasHeader(w.frozen, "Content-Type") {
+	isHeaderAlone := w.state == stateBuffered && w.written == 0
+	if isHeaderAlone && !hasHeader(w.frozen, "Content-Type") {
 		w.frozen["Content-Type"] = nil
 	}
 

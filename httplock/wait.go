@@ -127,8 +127,8 @@ func (rs *requestState) acquireResource(key string, deadline time.Time) error {
 		}
 
 		// Acquire gives up after a TTL without a quorum. The request may wait for longer.
-		canRetry := m.maxWait > 0 && core.ClassOf(err) == core.ClassUnavailable
-		if !canRetry || !time.Now().Before(deadline) {
+		canRetry := m.maxWait > 0 && core.ClassOf(err) == core.ClassUnavailable && time.Now().Before(deadline)
+		if !canRetry {
 			return rejectionFor(err, EventBusy)
 		}
 

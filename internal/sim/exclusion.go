@@ -39,6 +39,7 @@ func (e *Exclusion) Enter(t *Trial, ctx context.Context, key, name string) (leav
 	return func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()
+
 		delete(e.holders[key], name)
 	}
 }

@@ -98,6 +98,7 @@ func (t *Trial) Network(link *testutil.Link, stream uint64) {
 		if r.IntN(1000) < late {
 			d += time.Duration(r.Int64N(int64(time.Second)))
 		}
+
 		return d
 	}
 
@@ -105,6 +106,7 @@ func (t *Trial) Network(link *testutil.Link, stream uint64) {
 	link.OnRequest(func(redis.Cmder) testutil.Action {
 		mu.Lock()
 		defer mu.Unlock()
+
 		return testutil.Action{
 			Delay:       drawDelay(),
 			ReplyDelay:  drawDelay(),

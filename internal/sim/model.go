@@ -14,6 +14,7 @@ func ByModel(seed uint64, nodes ...*testutil.Node) {
 	if seed%byScripts == 0 {
 		return
 	}
+
 	for _, n := range nodes {
 		nodemodel.Run(n)
 	}

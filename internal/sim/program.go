@@ -36,6 +36,7 @@ func (s Step) String() string {
 	if s.N != 0 {
 		text += fmt.Sprintf(" (%d)", s.N)
 	}
+
 	return strings.TrimRight(text+"  "+numbers(s.With), " ")
 }
 
@@ -47,6 +48,7 @@ func numbers(all map[string]int) string {
 			text = append(text, fmt.Sprintf("%s=%d", name, n))
 		}
 	}
+
 	return strings.Join(text, " ")
 }
 
@@ -56,6 +58,7 @@ func (p Program) String() string {
 	for _, s := range p.Steps {
 		lines = append(lines, s.String())
 	}
+
 	return strings.Join(lines, "\n")
 }
 

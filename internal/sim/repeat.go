@@ -50,6 +50,7 @@ func (r repetition) again() string {
 	if r.attempt != 0 {
 		text += fmt.Sprintf(" -sim.attempt=%d", r.attempt)
 	}
+
 	return text
 }
 
@@ -59,17 +60,17 @@ func (r repetition) run(program *Program) (output string, failed bool, err error
 	if race.Enabled {
 		return "", false, errNotFixed{fmt.Errorf("%w: the race detector has threads of its own", errors.ErrUnsupported)}
 	}
-	name := os.Args[0]
-	if r.build != nil {
-		if name, err = r.build(); err != nil {
-			return "", false, errNotFixed{err}
-		}
+
+	name, err := r.executable()
+	if err != nil {
+		return "", false, errNotFixed{err}
 	}
 
 	var text []byte
 	if program != nil {
 		text, _ = json.Marshal(program)
 	}
+
 	cmd := exec.Command(name, "-test.run=^"+r.test+"$", "-test.v", "-test.timeout=0")
 	cmd.Env = []string{fmt.Sprint("SEED=", r.seed), fmt.Sprintf("%s=%s", programVariable, text)}
 	var all bytes.Buffer
@@ -85,6 +86,14 @@ func (r repetition) run(program *Program) (output string, failed bool, err error
 		return "", false, err
 	}
 	return ofTesting.ReplaceAllString(all.String(), ""), err != nil, nil
+}
+
+// executable returns the file of the program that the process runs.
+func (r repetition) executable() (name string, err error) {
+	if r.build == nil {
+		return os.Args[0], nil
+	}
+	return r.build()
 }
 
 // ofTesting matches the lines that package testing writes about a test.
@@ -117,6 +126,7 @@ func (r repetition) find() (found repetition, output, text string) {
 	for n := range uint64(attempts) {
 		found := r
 		found.attempt = 1 + n
+
 		output, failed, err := found.run(nil)
 		switch {
 		case err != nil:
@@ -141,6 +151,7 @@ func (s simulation) runOne(t *testing.T, seed uint64) {
 	if isFixed() {
 		cryptotest.SetGlobalRandom(t, seed)
 	}
+
 	reached := Counts{}
 	s.run(t, seed, reached)
 	t.Log(reached)

@@ -11,6 +11,7 @@ import (
 // Test.
 func (c Campaign) Repeats(t *testing.T, test string, seed uint64) {
 	t.Helper()
+
 	r := repetition{test: test, seed: seed, attempt: 1, build: c.withBuild(t).build}
 	needFixedProcesses(t, r)
 	repeated(t, r)
@@ -20,6 +21,7 @@ func (c Campaign) Repeats(t *testing.T, test string, seed uint64) {
 // differ from the others.
 func repeated(t *testing.T, r repetition) string {
 	t.Helper()
+
 	var outputs []string
 	for range 10 {
 		output, failed, err := r.run(nil)
@@ -40,6 +42,7 @@ func repeated(t *testing.T, r repetition) string {
 // need. It runs r to find out.
 func needFixedProcesses(t *testing.T, r repetition) {
 	t.Helper()
+
 	_, _, err := r.run(nil)
 	_, isRefused := errors.AsType[syscall.Errno](err)
 	switch {

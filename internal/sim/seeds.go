@@ -32,6 +32,7 @@ func (c Counts) String() string {
 	for _, event := range slices.Sorted(maps.Keys(c)) {
 		parts = append(parts, fmt.Sprintf("%s %d", event, c[event]))
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -52,6 +53,7 @@ const (
 // as many seeds do not reach it either, the test fails.
 func Seeds(t *testing.T, asLongAs int, mustReach []string, trial func(t *testing.T, seed uint64, reached Counts)) {
 	t.Helper()
+
 	s := simulation{
 		run: func(t *testing.T, seed uint64, reached Counts) {
 			defer func() { // deferred, because a trial may end with Fatal
@@ -79,6 +81,7 @@ type simulation struct {
 // runSeeds is [Seeds] for a simulation that can shrink its programs.
 func (s simulation) runSeeds(t *testing.T, asLongAs int, mustReach []string) {
 	t.Helper()
+
 	if asLongAs > 1 {
 		race.SkipSweep(t)
 	}
@@ -184,6 +187,7 @@ func (r *seedRun) lookFor(t *testing.T, events []string) (missing []string) {
 func (r *seedRun) missing(events []string) (missing []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	for _, event := range events {
 		if r.total[event] == 0 {
 			missing = append(missing, event)
@@ -196,5 +200,6 @@ func (r *seedRun) missing(events []string) (missing []string) {
 func (r *seedRun) hasFailed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return r.failed >= maxFailures
 }

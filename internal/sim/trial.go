@@ -79,6 +79,7 @@ func (c Campaign) test(t *testing.T, seed uint64, reached Counts) {
 	t.Logf("seed %d: %s", seed, first.violations[0])
 	r, output, text := repetition{test: testOf(t), seed: seed, build: c.build}.find()
 	t.Log(text)
+
 	if r.attempt != 0 {
 		t.Error(c.shrinkFixed(r, output))
 	} else {
@@ -126,6 +127,7 @@ func (c Campaign) shrink(t *testing.T, first *Trial) string {
 				return false
 			}
 			runs++
+
 			again := c.run(t, p, Counts{})
 			if again.violations != nil {
 				last = again
@@ -199,6 +201,7 @@ func (t *Trial) ViolationAt(at time.Time, format string, args ...any) {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	t.violations = append(t.violations, text)
 	t.addLine(traced{at.Sub(t.Began), violationMark + text})
 }
@@ -207,6 +210,7 @@ func (t *Trial) ViolationAt(at time.Time, format string, args ...any) {
 func (t *Trial) Count(what string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	t.reached[what]++
 }
 
@@ -216,6 +220,7 @@ func (t *Trial) Tracef(format string, args ...any) {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	t.addLine(traced{time.Since(t.Began), text})
 }
 
@@ -225,13 +230,15 @@ func (t *Trial) addLine(l traced) {
 	for i > 0 && t.trace[i-1].at > l.at {
 		i--
 	}
+
 	t.trace = slices.Insert(t.trace, i, l)
 }
 
 // report returns the violations, the program and the trace.
 func (t *Trial) report() string {
 	violations := t.violations[:min(len(t.violations), maxViolations)]
-	return strings.TrimSpace(fmt.Sprintf("%s\n\n%v\n\n%s\n\n%s", strings.Join(violations, "\n"), t.Program, t.story(), t.digest()))
+	sections := []string{strings.Join(violations, "\n"), t.Program.String(), t.story(), t.digest()}
+	return strings.TrimSpace(strings.Join(sections, "\n\n"))
 }
 
 // digest returns a line with a hash of the whole trace. Runs with equal lines had the same trace.
@@ -240,6 +247,7 @@ func (t *Trial) digest() string {
 	for _, l := range t.trace {
 		fmt.Fprintln(h, int64(l.at), l.text)
 	}
+
 	return fmt.Sprintf("trace %016x, of %d lines", h.Sum64(), len(t.trace))
 }
 
