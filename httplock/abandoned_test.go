@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/semaphore"
 	"github.com/lockkit/lockkit/internal/race"
@@ -208,6 +210,173 @@ func TestLockAfterTheRequest(t *testing.T) { //nolint:gocognit // cases in cases
 			})
 		}
 	}
+}
+
+// In gin, the handlers after a Lock that does not run them do not run at all: not if http.TimeoutHandler has responded
+// before Lock knows its key or gets it, and not if Lock's writer panics, or a handler before them.
+func TestHandlersThatLockDoesNotRun(t *testing.T) {
+	unlocked := func(w *world) gin.HandlerFunc {
+		return func(c *gin.Context) {
+			if _, held := core.FromContext(c.Request.Context()); !held {
+				w.Error("a handler runs without a lease")
+			}
+			c.String(http.StatusOK, "done")
+		}
+	}
+	slow := false
+	sender := func(*http.Request) (string, error) {
+		if slow {
+			time.Sleep(2 * time.Second)
+		}
+		return "alice", nil
+	}
+
+	for _, recorded := range []bool{false, true} {
+		bubbleOf(t, fmt.Sprint("slow function, recorded ", recorded), 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, sender))
+			runs := 0
+			h := mount(m.Lock, func(*gin.Context) { runs++ }, unlocked(w))
+			s := w.serve(Arrived(http.TimeoutHandler(h, time.Second, "late")))
+			put := func() reply {
+				return s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k")
+			}
+
+			slow = false
+			if recorded {
+				put().ok(w, "done")
+			}
+			before := runs
+			slow = true
+			if got := put(); got.status != 503 {
+				w.Errorf("%+v", got)
+			}
+			time.Sleep(time.Minute)
+			if runs != before {
+				w.Errorf("%d runs after the request", runs-before)
+			}
+		})
+	}
+
+	for _, key := range []string{"", "k"} {
+		bubbleOf(t, "client leaves, key "+key, 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender), WithMaxWait(time.Hour))
+			s := w.serve(Arrived(http.TimeoutHandler(mount(m.Lock, unlocked(w)), time.Hour, "late")))
+			other := must(w.replica().Acquire(w.Context(), routeKey("/orders/:id", "1")))
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if got := s.do(ctx, "HTTP/2.0", "PUT", "/orders/1", "", "Idempotency-Key", key); got.err == nil {
+				w.Errorf("%+v", got)
+			}
+			time.Sleep(time.Minute)
+			other.Release(w.Context())
+		})
+	}
+
+	// The middleware recovers, and does not abort.
+	recovers := func(c *gin.Context) {
+		defer func() { _ = recover() }()
+		c.Next()
+	}
+	bubbleOf(t, "panics", 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		handlers := map[string]http.Handler{
+			"of a handler": mount(recovers, m.Lock, func(*gin.Context) { panic("handler") }, unlocked(w)),
+			"of a writer": mount(recovers, func(c *gin.Context) { c.Writer = panickingWriter{c.Writer} },
+				misplacedLock(w), unlocked(w)),
+		}
+		for name, h := range handlers {
+			if got := call(h, "PUT", "/orders/1", ""); strings.Contains(got.body, "done") {
+				w.Errorf("panic %s: %+v", name, got)
+			}
+		}
+	})
+}
+
+// misplacedLock returns a Lock that refuses each request.
+func misplacedLock(w *world) gin.HandlerFunc { return middleware(w, w.locker, ByParam("absent")).Lock }
+
+// A panickingWriter panics when the response is sent.
+type panickingWriter struct{ gin.ResponseWriter }
+
+func (panickingWriter) WriteHeader(int) { panic("writer") }
+
+// The context of a request that is over does not make another request over: a middleware may give a request the context
+// of its session. The response is that of the handlers, or a refusal after a loss.
+func TestContextOfAnotherRequest(t *testing.T) { //nolint:gocognit // cases in cases
+	for _, host := range hosts[:2] {
+		for _, lose := range []bool{false, true} {
+			for _, isOpen := range []bool{false, true} {
+				bubbleOf(t, fmt.Sprintf("%s, lose %v, open %v", host.name, lose, isOpen), 1, func(w *world) {
+					m := middleware(w, w.holding(), ByParam("id"), WithIdempotency(false, NoSender))
+					session, leave, left := make(chan context.Context, 1), make(chan bool), make(chan bool)
+					locked := host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+						io.WriteString(rw, "paid")
+						if isOpen {
+							leave <- true
+							<-left
+						}
+						if lose {
+							expire(r.Context())
+						}
+						io.WriteString(rw, " all")
+					})
+					s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+						if r.URL.Path != "/login" {
+							locked.ServeHTTP(rw, r.WithContext(<-session))
+							return
+						}
+						session <- context.WithoutCancel(r.Context())
+						if isOpen { // until the handlers of the other request run
+							<-leave
+						}
+					})))
+
+					for _, protocol := range protocols {
+						for _, key := range []string{"", "k" + protocol} {
+							login := background(func() reply { return s.do(context.Background(), "HTTP/1.1", "POST", "/login", "") })
+							if !isOpen {
+								_ = login()
+							}
+							put := background(func() reply {
+								return s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key)
+							})
+							if isOpen {
+								_ = login()
+								left <- true
+							}
+							if lose {
+								put().expect(w, 503, EventLost)
+							} else {
+								put().ok(w, "paid all")
+							}
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// If neither the writer of a request nor its context is its own, a Lock sends no success.
+func TestNeitherContextNorWriterIsItsOwn(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		var session context.Context
+		locked := mux(m, func(rw http.ResponseWriter, _ *http.Request) { io.WriteString(rw, "paid") })
+		s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/login" {
+				session = context.WithoutCancel(r.Context())
+				return
+			}
+			locked.ServeHTTP(rw, r.Clone(session)) // with a header of its own
+		})))
+		_ = s.do(context.Background(), "HTTP/1.1", "POST", "/login", "")
+		for _, protocol := range protocols {
+			if got := s.do(context.Background(), protocol, "PUT", "/orders/1", ""); got.status != 503 {
+				w.Errorf("%s: %+v", protocol, got)
+			}
+		}
+	})
 }
 
 // A part of a request that goes on after the request is over has a recorder for its response. The recorder gets no

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -78,7 +79,8 @@ import (
 // request trailers that the client has not declared.
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if arrivalOf(w, r) != nil {
+		outer := arrivalOf(w, r)
+		if outer != nil && !outer.hasEnded() {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -90,6 +92,7 @@ func Arrived(h http.Handler) http.Handler {
 func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 	guarded := newArrivalWriter(w)
 	a := guarded.arrived()
+	a.header = r.Header
 	a.isOld = !r.ProtoAtLeast(1, 1)
 	a.awaitsEnd = awaitsEnd(r)
 	inner := r.WithContext(context.WithValue(r.Context(), arrivalKey, a))
@@ -114,6 +117,7 @@ type arrival struct {
 	outer http.ResponseWriter // usually that of the server
 
 	// Of the request that the server has read. A middleware may have changed it for the handlers.
+	header    http.Header
 	isOld     bool // it is older than HTTP/1.1
 	awaitsEnd bool // its client waits for the end of a response without a length
 
@@ -130,17 +134,17 @@ type arrival struct {
 	isOver     bool // Arrived has returned. The connection may serve another request.
 }
 
-// arrivalOf returns the arrival of a request with the writer w, or nil. The writer takes precedence over the context,
-// because a request that came over a hijacked connection, or to a server inside a request, may have the context of
-// another request.
+// arrivalOf returns the arrival of a request with the writer w, or nil. It may be over. The writer takes precedence over
+// the context, because a middleware may have given the request the context of another one, and so may a request that
+// came over a hijacked connection, or to a server inside a request.
 func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
-	a, _ := r.Context().Value(arrivalKey).(*arrival)
+	a := arrivalIn(r.Context())
 	for w := range outward(w) {
 		if guarded, ok := w.(arrivalWriter); ok {
 			a = guarded.arrived()
 		}
 	}
-	if a == nil || !a.isLive() {
+	if a == nil || a.wasHijacked() {
 		return nil
 	}
 
@@ -151,12 +155,32 @@ func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
 	return a
 }
 
+// arrivalIn returns the arrival of the request that ctx comes from, or nil.
+func arrivalIn(ctx context.Context) *arrival {
+	a, _ := ctx.Value(arrivalKey).(*arrival)
+	return a
+}
+
+// isOf reports whether r is the request that arrived, or a copy that middlewares have made. They share its header, unless
+// a middleware has cloned it.
+func (a *arrival) isOf(r *http.Request) bool {
+	return reflect.ValueOf(a.header).Pointer() == reflect.ValueOf(r.Header).Pointer()
+}
+
 // isLive reports whether the response is still guarded.
 func (a *arrival) isLive() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
 	return !a.isOver && !a.isHijacked
+}
+
+// wasHijacked reports whether a middleware has taken the connection over.
+func (a *arrival) wasHijacked() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	return a.isHijacked
 }
 
 // hasEnded reports whether Arrived has returned.

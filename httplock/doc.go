@@ -13,7 +13,8 @@
 //
 //  1. A request with a matched route runs under up to two leases. The first is on its Idempotency-Key, if it has one
 //     ([WithIdempotency]). The second is on its resource, if the route has one ([ByParam], [ByJSON], [ByFunc],
-//     [ByKey]). GET, HEAD, OPTIONS and TRACE requests pass without a lease.
+//     [ByKey]). GET, HEAD, OPTIONS and TRACE requests, and those without a key, pass without a lease, and Lock does
+//     nothing to them.
 //  2. The body of a request is read, up to the limit ([WithBodyLimit]), before any lease is asked for. If the request
 //     has an Idempotency-Key that is recorded, it gets the record. Otherwise it waits for its resource in a bounded
 //     first-come queue. It stops waiting when its client leaves, its time to wait is over ([WithMaxWait], 5 s by
@@ -150,10 +151,12 @@
 //   - the statuses 401, 403, 407, 408, 423, 425, 429, and all from 500 on;
 //   - any other status from 400 on with a Retry-After header;
 //   - a response that is shorter than its Content-Length;
-//   - no response at all: the handler did not run, or panicked, or a lease was lost.
+//   - no response at all: the handler did not run, or panicked, or a lease was lost;
+//   - nothing, neither a status nor a body, from a handler whose context has ended, for instance at a deadline.
 //
 // After these, a repetition runs the handler again. If the effect of a handler stands although it fails, the handler
-// must call [Record]: its response is then recorded with any status.
+// must call [Record]: its response is then recorded with any status. A handler that stops in the middle of its response,
+// for instance at a deadline, must panic with http.ErrAbortHandler: otherwise what it has written counts as the whole.
 //
 // A header is recorded if the handler has set it, unless a middleware further out has set it to the same values. A
 // header that the handler has removed is removed from repetitions. Cookies, dates, trailers, and headers of a
@@ -163,6 +166,9 @@
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the
 // record for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a
 // repetition runs again (docs/deploy.md says how to prevent that).
+//
+// If the nodes say that a lease is lost when the record is written, some of them may have stored it all the same. The
+// client gets a refusal, and a repetition may get the record. The handler had returned under its leases.
 //
 // # How long a request takes
 //

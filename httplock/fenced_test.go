@@ -63,7 +63,7 @@ func TestStaleTokenIsALoss(t *testing.T) {
 	})
 }
 
-// Other errors are none of the middleware's business, and without a Lock nothing happens.
+// Other errors are none of the middleware's business.
 func TestLostOfOtherErrors(t *testing.T) {
 	bubble(t, 1, func(w *world) {
 		m := middleware(w, w.locker, ByParam("id"))
@@ -75,10 +75,32 @@ func TestLostOfOtherErrors(t *testing.T) {
 			io.WriteString(rw, "booked")
 		})))
 		call(r, "POST", "/1", "").ok(w, "booked")
-		if !Lost(newRequest("POST", "/1"), staleToken) {
-			w.Error("a stale token is no loss outside of a Lock")
-		}
 	})
+}
+
+// Where no Lock responds, the handler must: Lost returns false.
+func TestLostWithoutALease(t *testing.T) {
+	for _, host := range hosts[:2] {
+		bubbleOf(t, host.name, 1, func(w *world) {
+			optional := middleware(w, w.locker, WithIdempotency(false, NoSender))
+			resource := middleware(w, w.locker, ByParam("id"))
+			handler := func(rw http.ResponseWriter, r *http.Request) {
+				if Lost(r, staleToken) {
+					w.Errorf("%s %s: Lost says that the middleware responds", r.Method, r.URL)
+				}
+				http.Error(rw, "try again", http.StatusInternalServerError)
+			}
+			for _, got := range []reply{
+				call(host.handler(nil, handler), "PUT", "/orders/1", ""),
+				call(host.handler(optional, handler), "PUT", "/orders/1", ""),
+				call(host.handler(resource, handler), "GET", "/orders/1", ""),
+			} {
+				if got.status != 500 || got.body != "try again\n" {
+					w.Errorf("%+v", got)
+				}
+			}
+		})
+	}
 }
 
 // A handler whose database has done the work of the request in an earlier try writes the stored result as its response.

@@ -74,12 +74,12 @@ func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss err
 		loss = cmp.Or(loss, *reported)
 	}
 
-	isOutcome := isWhole && !invitesRetry(w.status, w.frozen)
+	isOutcome := isWhole && !w.gaveUp() && !invitesRetry(w.status, w.frozen)
 	if rs.recordForced.Load() {
 		isOutcome = true
 	}
-	records := rs.idempotent && isOutcome && loss == nil
-	if !records {
+	mustRecord := rs.idempotent && isOutcome && loss == nil
+	if !mustRecord {
 		rs.leases = nil
 		releaseLoss := rs.releaseLeases(leases)
 		return cmp.Or(loss, releaseLoss)

@@ -42,6 +42,10 @@ var unescape = strings.NewReplacer(`\\`, `\`, `\"`, `"`)
 
 // identify sets the identity of the request.
 func (rs *requestState) identify() error {
+	if rs.route.isAmbiguous {
+		return errAmbiguous
+	}
+
 	match := idempotencyKeyPattern.FindStringSubmatch(strings.Join(rs.r.Header[idempotencyHeader], ","))
 	if match == nil {
 		return &rejection{kind: EventIdempotencyKey}

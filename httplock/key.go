@@ -20,7 +20,10 @@ func paramPart(name string) keyPart {
 
 	return func(rs *requestState) (string, error) {
 		value, ok := rs.route.parameter(name)
-		if !ok {
+		switch {
+		case rs.route.isAmbiguous:
+			return "", errAmbiguous
+		case !ok:
 			return "", misplaced(advice,
 				"the route %s, as the middleware sees it, has no parameter %q", rs.route.template, name)
 		}

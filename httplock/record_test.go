@@ -18,6 +18,7 @@ import (
 
 	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/core/admin"
+	"github.com/lockkit/lockkit/core/semaphore"
 	"github.com/lockkit/lockkit/internal/logbook"
 	"github.com/lockkit/lockkit/internal/race"
 )
@@ -353,6 +354,89 @@ func TestLossIsLoggedOnce(t *testing.T) {
 	}
 }
 
+// A handler that writes nothing because its context has ended leaves no record: a repetition runs. What it says counts
+// even then, and so does Record.
+func TestHandlerThatGivesUp(t *testing.T) {
+	deadline := func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithTimeout(r.Context(), time.Second)
+			defer cancel()
+			h.ServeHTTP(w, r.WithContext(ctx))
+		})
+	}
+	timeoutHandler := func(h http.Handler) http.Handler { return http.TimeoutHandler(h, time.Second, "late") }
+	silently := func(http.ResponseWriter, *http.Request) {}
+
+	for _, c := range []struct {
+		name   string
+		wrap   func(http.Handler) http.Handler
+		giveUp http.HandlerFunc
+		runs   int // of two requests
+	}{
+		{"deadline", deadline, silently, 2},
+		{"http.TimeoutHandler", timeoutHandler, silently, 2},
+		{"status", deadline, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 1},
+		{"empty body", deadline, func(w http.ResponseWriter, _ *http.Request) { w.Write(nil) }, 1},
+		{"Record", deadline, func(_ http.ResponseWriter, r *http.Request) { Record(r) }, 1},
+	} {
+		for _, host := range hosts[:2] {
+			bubbleOf(t, c.name+", "+host.name, 1, func(w *world) {
+				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+				runs := 0
+				h := host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+					runs++
+					<-r.Context().Done()
+					c.giveUp(rw, r)
+				})
+				s := w.serve(Arrived(c.wrap(h)))
+				for range 2 {
+					s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k")
+					time.Sleep(time.Minute)
+				}
+				if runs != c.runs {
+					w.Errorf("%d runs, want %d", runs, c.runs)
+				}
+			})
+		}
+	}
+}
+
+// A client that leaves ends the lease or the permit around Lock. A handler that writes nothing for that reason leaves no
+// record.
+func TestHandlerThatGivesUpAroundItsClient(t *testing.T) {
+	for _, what := range []string{"lease", "permit"} {
+		bubbleOf(t, what, 1, func(w *world) {
+			around := w.locker.Do
+			if what == "permit" {
+				around = must(semaphore.New(w.locker, 2)).Do
+			}
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+			runs := 0
+			locked := mux(m, func(rw http.ResponseWriter, r *http.Request) {
+				if runs++; runs == 1 {
+					<-r.Context().Done()
+					return
+				}
+				io.WriteString(rw, "paid")
+			})
+			s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				_ = around(r.Context(), "around", func(ctx context.Context) error {
+					locked.ServeHTTP(rw, r.WithContext(ctx))
+					return nil
+				})
+			})))
+
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if got := s.do(ctx, "HTTP/2.0", "PUT", "/orders/1", "", "Idempotency-Key", "k"); got.err == nil {
+				w.Errorf("%+v", got)
+			}
+			time.Sleep(time.Minute)
+			s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "paid")
+		})
+	}
+}
+
 // If a lease is lost while the response is recorded, the client gets a whole refusal, which is counted once. A
 // repetition runs again. The resource is released first: if its lease is lost, nothing is recorded.
 func TestLossWhileRecorded(t *testing.T) {
@@ -616,6 +700,25 @@ func TestTrailersThatChange(t *testing.T) {
 				if got != want || want != "42" {
 					w.Errorf("%s, flush %v: %q, want %q", protocol, flush, got, want)
 				}
+			}
+		}
+	})
+}
+
+// A header that the handler sets after it has begun the response is not sent, even if a middleware sends its own header
+// at the end: such a response would invite a retry, and be recorded.
+func TestHeadersThatComeLate(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+		s := w.serve(Arrived(http.TimeoutHandler(mux(m, func(rw http.ResponseWriter, _ *http.Request) {
+			rw.WriteHeader(http.StatusConflict)
+			rw.Header().Set("Retry-After", "1")
+		}), time.Hour, "late")))
+
+		for _, key := range []string{"", "k", "k"} {
+			got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
+			if got.status != 409 || hasHeader(got.header, "Retry-After") {
+				w.Errorf("key %q: %+v", key, got)
 			}
 		}
 	})

@@ -28,7 +28,7 @@ type requestState struct {
 	r           *http.Request
 	route       route
 	outerStatus int       // set by a middleware further out
-	arrival     *arrival  // nil without Arrived
+	arrival     *arrival  // nil without Arrived; it may be over
 	arrivedAt   time.Time // when the request arrived at Arrived, or at Lock
 	around      []holder  // the request runs under them already
 
@@ -57,9 +57,12 @@ type contextKey string
 
 const (
 	ginKey     contextKey = "gin"     // gin's context
-	lockKey    contextKey = "lock"    // the requestState whose handlers run
+	lockKey    contextKey = "lock"    // the requestState whose handlers run, or notLocked
 	arrivalKey contextKey = "arrival" // the arrival
 )
+
+// notLocked marks a request that passes a Lock without a lease.
+type notLocked struct{}
 
 // GinContext returns gin's context, for a function that was passed to [ByFunc], [ByKey], [WithTenant] or [WithReply].
 // It returns false if the request did not come through gin. Except that of WithReply, the function must neither respond

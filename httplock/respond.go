@@ -37,18 +37,30 @@ func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *htt
 	})
 }
 
-// isOver reports whether Arrived has returned, because a middleware has not waited for Lock or for its handlers. A writer
-// further out may serve another request by then: a middleware that compresses may have a pool of them.
+// isOver reports whether Arrived has returned, because a middleware has not waited for Lock or for its handlers.
 func (rs *requestState) isOver() bool {
-	a, _ := rs.r.Context().Value(arrivalKey).(*arrival)
-	return a != nil && a.hasEnded() || rs.arrival != nil && rs.arrival.hasEnded()
+	return rs.arrival != nil && (rs.arrival.hasEnded() || rs.isReplaced())
 }
 
-// abandon is called instead of a response, if the request is over. A writer that does not lead to Arrived may be a
-// recorder of the application's own, for a part of the request. It gets a status, because nothing would mean 200.
+// isReplaced reports whether the writer leads to another request, and the request itself is over. A middleware that
+// compresses may have a pool of writers, which serve one request after the other.
+func (rs *requestState) isReplaced() bool {
+	own := arrivalIn(rs.r.Context())
+	return own != nil && own != rs.arrival && own.hasEnded() && !rs.arrival.isOf(rs.r)
+}
+
+// abandon is called instead of a response, if the request is over. It sends nothing to another request. Any other writer
+// gets a status, because nothing would mean 200: it may be a recorder of the application's own, for a part of the
+// request.
 func (rs *requestState) abandon() {
+	own := arrivalIn(rs.r.Context())
 	for w := range outward(rs.w) {
-		if _, ok := w.(arrivalWriter); ok {
+		guarded, ok := w.(arrivalWriter)
+		if !ok {
+			continue
+		}
+		isOthers := own != nil && own.isOf(rs.r)
+		if isOthers || guarded.arrived().hasEnded() {
 			return
 		}
 	}

@@ -24,8 +24,9 @@ type response struct {
 	rs  *requestState
 	ctx context.Context // of the handler, or of the request
 
-	state  state
-	status int
+	state     state
+	status    int
+	hasStatus bool // the handler has set the status
 
 	// The header has its own map, so that a response that is dropped leaves nothing in the client's.
 	header http.Header
@@ -161,8 +162,8 @@ func (w *response) sendBuffered(from state) {
 	w.discard()
 }
 
-// addTrailers passes on the headers that the handler has set since the response began, and the last values of trailers
-// that it has declared. net/http sends only trailers.
+// addTrailers passes on the last values of the trailers. Other headers that the handler has set since the response began
+// are not a part of it. A middleware that sends the header at the end, as http.TimeoutHandler does, must not get them.
 func (w *response) addTrailers() {
 	if w.rs.isOver() {
 		return
@@ -170,11 +171,10 @@ func (w *response) addTrailers() {
 
 	declared := strings.Split(strings.Join(w.frozen["Trailer"], ","), ",")
 	for name, values := range w.header {
-		_, wasSent := w.frozen[name]
 		isDeclared := slices.ContainsFunc(declared, func(trailer string) bool {
 			return strings.EqualFold(strings.TrimSpace(trailer), name)
 		})
-		if !wasSent || isDeclared {
+		if isDeclared || strings.HasPrefix(name, http.TrailerPrefix) {
 			w.rs.w.Header()[name] = values
 		}
 	}
@@ -214,15 +214,22 @@ func (w *response) WriteHeader(status int) {
 		return
 	}
 
-	// In gin, WriteHeader only sets the status, and ignores a status that is not positive.
-	if w.rs.gin != nil {
-		if status > 0 {
-			w.status = status
-		}
+	// In gin, WriteHeader ignores a status that is not positive, and does not begin the response.
+	isGin := w.rs.gin != nil
+	if isGin && status <= 0 {
 		return
 	}
 	w.status = status
-	w.transition(onBegin)
+	w.hasStatus = true
+	if !isGin {
+		w.transition(onBegin)
+	}
+}
+
+// gaveUp reports whether the handler has returned without a response, and its context has ended. It has most likely
+// stopped for that reason.
+func (w *response) gaveUp() bool {
+	return w.state == stateOpen && !w.hasStatus && w.ctx.Err() != nil
 }
 
 func (w *response) Write(b []byte) (int, error) {

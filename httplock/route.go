@@ -13,8 +13,9 @@ import (
 
 // A route is the route that a router has matched to a request.
 type route struct {
-	template   string // empty if there is none
-	parameters []parameter
+	template    string // empty if there is none
+	parameters  []parameter
+	isAmbiguous bool // two parameters have the same name, so the value of one of them is not known
 }
 
 // A parameter is a parameter of a route's template, with its value in the request.
@@ -49,10 +50,17 @@ func (rs *requestState) lockIsLast() bool {
 func httpRoute(req *http.Request) route {
 	r := route{template: stripMethod(req.Pattern)}
 	for _, name := range parameterNames(r.template) {
+		_, isKnown := r.parameter(name)
+		r.isAmbiguous = r.isAmbiguous || isKnown
 		r.parameters = append(r.parameters, parameter{name, req.PathValue(name)})
 	}
 	return r
 }
+
+var errAmbiguous = misplaced(
+	"Give each parameter of the route a name of its own, also in routers that are mounted in one another.",
+	"two parameters of the route have the same name",
+)
 
 // parameter returns the value of a parameter, and whether the route has it.
 func (r route) parameter(name string) (value string, ok bool) {

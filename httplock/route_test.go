@@ -118,6 +118,33 @@ func TestOtherRouters(t *testing.T) {
 	})
 }
 
+// If two parameters of a route have the same name, the value of one of them is not known: chi's path values have the last
+// one. A key that needs the parameters is refused.
+func TestParametersOfOneName(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		const pattern = "/tenants/{id}/orders/{id}"
+		whole := ByKey(func(*http.Request) (string, error) { return "order/5", nil })
+		serve := func(opts ...Option) reply {
+			req := newRequest("PUT", "/tenants/1/orders/5")
+			req.Header.Set("Idempotency-Key", "k")
+			req.Pattern = pattern
+			req.SetPathValue("id", "1")
+			req.SetPathValue("id", "5")
+			return serveWith(middleware(w, w.locker, opts...).LockHandler(http.HandlerFunc(keyOf)), req)
+		}
+
+		for name, opts := range map[string][]Option{
+			"ByParam":         {ByParam("id")},
+			"WithIdempotency": {WithIdempotency(false, NoSender), whole},
+		} {
+			if got := serve(opts...); got.status != 500 || !strings.Contains(got.body, "a name of its own") {
+				w.Errorf("%s: %+v", name, got)
+			}
+		}
+		serve(whole).ok(w, "order/5")
+	})
+}
+
 // The parameters of a route are part of the identity, with gin and with net/http. Two requests for two accounts with
 // the same Idempotency-Key both run.
 func TestParametersAreOfTheIdentity(t *testing.T) {

@@ -33,24 +33,24 @@ func NewContext(ctx context.Context, r Run) context.Context {
 	return context.WithValue(ctx, runKey{}, r)
 }
 
-// Lost reports whether err says that a lease was lost: it matches [core.ErrLost]. If so, the middleware treats the
-// request as one that has lost its lease: the client gets a refusal with status 503 (EventLost) in place of the handler's
-// response, and nothing is recorded. It is for a handler whose store has refused its fencing token (package core/fence),
-// although the middleware has not noticed a loss:
+// Lost reports whether err says that a lease was lost (it matches [core.ErrLost]), and the middleware responds. It then
+// treats the request as one that has lost its lease: the client gets a refusal with status 503 (EventLost) in place of
+// the handler's response, and nothing is recorded. It is for a handler whose store has refused its fencing token (package
+// core/fence), although the middleware has not noticed a loss:
 //
 //	if httplock.Lost(r, err) {
 //		return
 //	}
 //
 // Lost must be called before the handler returns, and may be called from any goroutine. It finds the Lock by the context
-// of r: use the request that the handler was given, or one with a context made from its context. Without a Lock, it only
-// reports.
+// of r: use the request that the handler was given, or one with a context made from its context. If it finds none, or if
+// the request passed Lock without a lease, as GET requests do, Lost returns false, and the handler must respond.
 func Lost(r *http.Request, err error) bool {
-	if !errors.Is(err, core.ErrLost) {
+	rs, isLocked := r.Context().Value(lockKey).(*requestState)
+	if !isLocked || !errors.Is(err, core.ErrLost) {
 		return false
 	}
-	if rs, ok := r.Context().Value(lockKey).(*requestState); ok {
-		rs.reportedLoss.Store(&err)
-	}
+
+	rs.reportedLoss.Store(&err)
 	return true
 }

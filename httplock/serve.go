@@ -25,6 +25,15 @@ func (m *Middleware) Lock(c *gin.Context) {
 		status = http.StatusOK
 	}
 
+	// gin runs the handlers after Lock itself, without a lease, unless they have run or Lock aborts them. After a panic
+	// that a middleware further out recovers, it runs those that have not run.
+	haveRun := false
+	defer func() {
+		if !haveRun {
+			c.Abort()
+		}
+	}()
+
 	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: status}
 	rs.serve(func(w http.ResponseWriter, r *http.Request) {
 		// Restored even after a panic, for the middleware further out that recovers it.
@@ -37,6 +46,7 @@ func (m *Middleware) Lock(c *gin.Context) {
 		c.Writer = w.(gin.ResponseWriter) //nolint:forcetypeassert // its own, or a *response
 		c.Request = r
 		c.Next()
+		haveRun = true
 	})
 }
 
@@ -45,9 +55,10 @@ func (m *Middleware) Lock(c *gin.Context) {
 //
 //	mux.Handle("PUT /orders/{id}", m.LockHandler(update))
 //
-// Around a router, where neither is known, it responds with 500 to every request that it would lock. The method of a
-// pattern is not a part of the key. If routers are mounted in one another, the innermost pattern counts: routes that
-// have the same innermost pattern share keys, unless they use [ByKey].
+// Around a router, where neither is known, it responds with 500 to every request that it would lock. It does the same if a
+// key needs the parameters and two of them have the same name, as chi allows for mounted routers. The method of a pattern
+// is not a part of the key. If routers are mounted in one another, the innermost pattern counts: routes that have the same
+// innermost pattern share keys, unless they use [ByKey].
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rs := requestState{m: m, w: w, r: r, route: httpRoute(r), outerStatus: http.StatusOK}
@@ -64,23 +75,25 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	rs.innerCtx = rs.r.Context()
 	rs.around = holdersAround(rs.r)
 
-	switch {
-	case isSafe(rs.r.Method), rs.lockIsLast():
+	if isSafe(rs.r.Method) || rs.lockIsLast() {
 		next(rs.w, rs.r)
 		return
+	}
+
+	rs.noteArrival()
+	switch {
 	case rs.isNested():
 		rs.refuse(errNested)
 		return
 	case !rs.idempotent && !m.hasKey():
 		// There is nothing to lock. The mark in the context still makes a Lock further in fail.
-		next(rs.w, rs.r.WithContext(context.WithValue(rs.r.Context(), lockKey, rs)))
+		next(rs.w, rs.r.WithContext(context.WithValue(rs.r.Context(), lockKey, notLocked{})))
 		return
 	case rs.route.template == "":
 		rs.refuse(errNoRoute)
 		return
 	}
 
-	rs.noteArrival()
 	entered := m.admission.gate.Enter()
 	if !entered {
 		rs.refuse(errDraining)
