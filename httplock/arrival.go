@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -135,15 +136,10 @@ type arrival struct {
 }
 
 // arrivalOf returns the arrival of a request with the writer w, or nil. It may be over. The writer takes precedence over
-// the context, because a middleware may have given the request the context of another one, and so may a request that
-// came over a hijacked connection, or to a server inside a request.
+// the context, which may be that of another request: a middleware has replaced it, or the request came over a hijacked
+// connection, or to a server inside a request.
 func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
-	a := arrivalIn(r.Context())
-	for w := range outward(w) {
-		if guarded, ok := w.(arrivalWriter); ok {
-			a = guarded.arrived()
-		}
-	}
+	a := cmp.Or(arrivalBehind(w), arrivalIn(r.Context()))
 	if a == nil || a.wasHijacked() {
 		return nil
 	}
@@ -151,6 +147,16 @@ func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
 	server := serverOf(w)
 	if server != nil && server != serverOf(a.outer) {
 		return nil
+	}
+	return a
+}
+
+// arrivalBehind returns the arrival whose writer w leads to, or nil. Of several it is the outermost one.
+func arrivalBehind(w http.ResponseWriter) (a *arrival) {
+	for w := range outward(w) {
+		if guarded, ok := w.(arrivalWriter); ok {
+			a = guarded.arrived()
+		}
 	}
 	return a
 }

@@ -53,16 +53,11 @@ func (rs *requestState) isReplaced() bool {
 // gets a status, because nothing would mean 200: it may be a recorder of the application's own, for a part of the
 // request.
 func (rs *requestState) abandon() {
+	guarded := arrivalBehind(rs.w)
 	own := arrivalIn(rs.r.Context())
-	for w := range outward(rs.w) {
-		guarded, ok := w.(arrivalWriter)
-		if !ok {
-			continue
-		}
-		isOthers := own != nil && own.isOf(rs.r)
-		if isOthers || guarded.arrived().hasEnded() {
-			return
-		}
+	isOthers := own != nil && own.isOf(rs.r) // own is over
+	if guarded != nil && (isOthers || guarded.hasEnded()) {
+		return
 	}
 	rs.w.WriteHeader(http.StatusServiceUnavailable)
 }
