@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -223,9 +224,8 @@ func TestHandlersThatLockDoesNotRun(t *testing.T) {
 			c.String(http.StatusOK, "done")
 		}
 	}
-	slow := false
-	sender := func(*http.Request) (string, error) {
-		if slow {
+	sender := func(r *http.Request) (string, error) {
+		if r.Header.Get("X-Slow") != "" {
 			time.Sleep(2 * time.Second)
 		}
 		return "alice", nil
@@ -234,25 +234,23 @@ func TestHandlersThatLockDoesNotRun(t *testing.T) {
 	for _, recorded := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprint("slow function, recorded ", recorded), 1, func(w *world) {
 			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, sender))
-			runs := 0
-			h := mount(m.Lock, func(*gin.Context) { runs++ }, unlocked(w))
+			var runs atomic.Int64
+			h := mount(m.Lock, func(*gin.Context) { runs.Add(1) }, unlocked(w))
 			s := w.serve(Arrived(http.TimeoutHandler(h, time.Second, "late")))
-			put := func() reply {
-				return s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k")
+			put := func(slow string) reply {
+				return s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k", "X-Slow", slow)
 			}
 
-			slow = false
 			if recorded {
-				put().ok(w, "done")
+				put("").ok(w, "done")
 			}
-			before := runs
-			slow = true
-			if got := put(); got.status != 503 {
+			before := runs.Load()
+			if got := put("yes"); got.status != 503 {
 				w.Errorf("%+v", got)
 			}
 			time.Sleep(time.Minute)
-			if runs != before {
-				w.Errorf("%d runs after the request", runs-before)
+			if late := runs.Load() - before; late != 0 {
+				w.Errorf("%d runs after the request", late)
 			}
 		})
 	}
@@ -355,6 +353,131 @@ func TestContextOfAnotherRequest(t *testing.T) { //nolint:gocognit // cases in c
 			}
 		}
 	}
+}
+
+// A Lock that begins after the request is over, with the writer of another request and a context that is not that of its
+// own request either, runs no handlers.
+func TestWriterOfAnotherRequest(t *testing.T) {
+	race.SkipSweep(t) // two goroutines use a writer of net/http
+	for _, isSession := range []bool{false, true} {
+		bubbleOf(t, fmt.Sprint("session ", isSession), 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"))
+			var runs atomic.Int64
+			locked := mux(m, func(rw http.ResponseWriter, _ *http.Request) { runs.Add(1); io.WriteString(rw, "of A;") })
+			session, leave := make(chan context.Context, 1), make(chan bool)
+			session <- context.Background()
+			over, goOn, begun, resume := make(chan bool, 1), make(chan bool), make(chan bool), make(chan bool)
+
+			h := http.NewServeMux()
+			h.HandleFunc("/login", func(_ http.ResponseWriter, r *http.Request) {
+				<-session
+				session <- context.WithoutCancel(r.Context())
+				<-leave
+			})
+			h.Handle("/orders/", stopsAfterASecond(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				<-goOn
+				ctx := <-session
+				session <- ctx
+				locked.ServeHTTP(rw, r.WithContext(ctx))
+			}), over))
+			h.HandleFunc("/b", func(rw http.ResponseWriter, _ *http.Request) {
+				begun <- true
+				<-resume
+				io.WriteString(rw, "b")
+			})
+			s := w.serve(Arrived(reusing(h, true)))
+			if isSession {
+				login := background(func() reply {
+					return w.serve(Arrived(h)).do(context.Background(), "HTTP/1.1", "POST", "/login", "")
+				})
+				defer func() { leave <- true; login() }()
+			}
+
+			for _, protocol := range protocols {
+				_ = s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+				b := background(func() reply { return s.do(context.Background(), protocol, "GET", "/b", "") })
+				<-begun
+				goOn <- true
+				<-over
+				resume <- true
+				b().ok(w, "b")
+			}
+			if n := runs.Load(); n != 0 {
+				w.Errorf("%d runs after the requests", n)
+			}
+		})
+	}
+}
+
+// Once the outermost Arrived has returned, no Lock runs its handlers, whatever is between them: another Arrived, a
+// connection that was taken over, or the writer of another server.
+func TestOutermostArrivedHasReturned(t *testing.T) {
+	for _, key := range []string{"", "k"} {
+		bubbleOf(t, "another Arrived, key "+key, 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+			var runs atomic.Int64
+			inner := Arrived(mux(m, func(http.ResponseWriter, *http.Request) { runs.Add(1) }))
+			slow := http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				time.Sleep(2 * time.Second)
+				inner.ServeHTTP(rw, r.WithContext(context.WithoutCancel(r.Context())))
+			})
+			s := w.serve(Arrived(http.TimeoutHandler(slow, time.Second, "late")))
+			for _, protocol := range protocols {
+				if got := s.do(context.Background(), protocol, "PUT", "/orders/1", "", "Idempotency-Key", key); got.status != 503 {
+					w.Errorf("%s: %+v", protocol, got)
+				}
+			}
+			time.Sleep(time.Minute)
+			if n := runs.Load(); n != 0 {
+				w.Errorf("%d runs after the requests", n)
+			}
+		})
+	}
+
+	bubbleOf(t, "writer of another server", 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		var runs atomic.Int64
+		locked := mux(m, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
+		late := make(chan *http.Request, 1)
+		first := w.serve(Arrived(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			late <- r.WithContext(context.WithoutCancel(r.Context()))
+		})))
+		second := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) { locked.ServeHTTP(rw, <-late) }))
+		_ = first.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "")
+		time.Sleep(time.Minute)
+		got := second.do(context.Background(), "HTTP/1.1", "GET", "/b", "")
+		if n := runs.Load(); got.status != 503 || n != 0 {
+			w.Errorf("%d runs after the request, %+v", n, got)
+		}
+	})
+
+	bubbleOf(t, "taken over", 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		var runs atomic.Int64
+		locked := mux(m, func(http.ResponseWriter, *http.Request) { runs.Add(1) })
+		late := make(chan func(), 1)
+		s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			conn, _, err := rw.(http.Hijacker).Hijack()
+			if err != nil {
+				w.Error(err)
+				return
+			}
+			conn.Close()
+			late <- func() {
+				recorder := httptest.NewRecorder()
+				locked.ServeHTTP(recorder, r.WithContext(context.WithoutCancel(r.Context())))
+				if recorder.Code != 503 {
+					w.Errorf("%d", recorder.Code)
+				}
+			}
+		})))
+		_ = s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "")
+		time.Sleep(time.Minute)
+		(<-late)()
+		if n := runs.Load(); n != 0 {
+			w.Errorf("%d runs after the request", n)
+		}
+	})
 }
 
 // If neither the writer of a request nor its context is its own, a Lock sends no success.

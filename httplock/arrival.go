@@ -56,7 +56,9 @@ import (
 // request's own: context.Background, and not context.WithoutCancel.
 //
 // Once Arrived has returned, Lock runs no handlers and sends nothing. A ResponseWriter that does not lead to Arrived
-// gets the status 503.
+// gets the status 503. Lock knows the request by its header and its context. If a middleware has replaced both, the
+// ResponseWriter may be that of another request: Lock runs no handlers, the request is reported as
+// [EventMisconfigured], and Arrived responds with 503 unless something else has responded.
 //
 // # Time
 //
@@ -81,7 +83,9 @@ import (
 func Arrived(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		outer := arrivalOf(w, r)
-		if outer != nil && !outer.hasEnded() {
+		isGuarded := outer != nil && !outer.hasEnded()
+		isOver := outer != nil && outer.isOf(r) && !isGuarded
+		if isGuarded || isOver {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -131,21 +135,31 @@ type arrival struct {
 	isDoomed   bool    // no success is sent any more
 	isAborted  bool    // nothing is sent any more, and the connection is broken in the end
 	isHijacked bool    // a middleware has taken the connection over
+	isMissing  bool    // a Lock has sent nothing, and may have been the one to respond
 	isBroken   bool
 	isOver     bool // Arrived has returned. The connection may serve another request.
 }
 
-// arrivalOf returns the arrival of a request with the writer w, or nil. It may be over. The writer takes precedence over
-// the context, which may be that of another request: a middleware has replaced it, or the request came over a hijacked
-// connection, or to a server inside a request.
+// arrivalOf returns the arrival of a request with the writer w, or nil. It may be over.
+//
+// A writer may lead to another request: a middleware that compresses may have a pool of writers, which serve one request
+// after the other. A context may be that of another request, too: a middleware has replaced it, or the request came over
+// a hijacked connection, or to a server inside a request. The context counts if the header agrees with it, and otherwise
+// the writer does.
 func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
-	a := cmp.Or(arrivalBehind(w), arrivalIn(r.Context()))
-	if a == nil || a.wasHijacked() {
+	own := arrivalIn(r.Context())
+	isOwn := own != nil && own.isOf(r)
+
+	a := own
+	if !isOwn {
+		a = cmp.Or(arrivalBehind(w), own)
+	}
+	if a == nil || a.isTakenOver() {
 		return nil
 	}
 
 	server := serverOf(w)
-	if server != nil && server != serverOf(a.outer) {
+	if !isOwn && server != nil && server != serverOf(a.outer) {
 		return nil
 	}
 	return a
@@ -170,7 +184,7 @@ func arrivalIn(ctx context.Context) *arrival {
 // isOf reports whether r is the request that arrived, or a copy that middlewares have made. They share its header, unless
 // a middleware has cloned it.
 func (a *arrival) isOf(r *http.Request) bool {
-	return reflect.ValueOf(a.header).Pointer() == reflect.ValueOf(r.Header).Pointer()
+	return r.Header != nil && reflect.ValueOf(a.header).Pointer() == reflect.ValueOf(r.Header).Pointer()
 }
 
 // isLive reports whether the response is still guarded.
@@ -181,12 +195,12 @@ func (a *arrival) isLive() bool {
 	return !a.isOver && !a.isHijacked
 }
 
-// wasHijacked reports whether a middleware has taken the connection over.
-func (a *arrival) wasHijacked() bool {
+// isTakenOver reports whether a middleware has taken the connection over, and Arrived has not returned yet.
+func (a *arrival) isTakenOver() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 
-	return a.isHijacked
+	return a.isHijacked && !a.isOver
 }
 
 // hasEnded reports whether Arrived has returned.
@@ -301,6 +315,14 @@ func (a *arrival) hijackFailed() {
 	a.isHijacked = false
 }
 
+// abandon records that a Lock has sent nothing although it may have been the one to respond.
+func (a *arrival) abandon() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+
+	a.isMissing = true
+}
+
 // cut breaks the connection, unless it is broken, or serves another request.
 func (a *arrival) cut() error {
 	a.mu.Lock()
@@ -340,6 +362,9 @@ func (a *arrival) end() (broken bool) {
 	}
 	a.isOver = true
 
+	if a.isMissing && a.status == 0 && !a.isHijacked {
+		a.begin(http.StatusServiceUnavailable) // the server would send 200
+	}
 	unconfirmed := (a.isDoomed || len(a.holds) > 0) && isSuccess(a.status)
 	mustBreak := !a.isHijacked && (a.isAborted || unconfirmed)
 	if !mustBreak {

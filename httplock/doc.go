@@ -152,11 +152,13 @@
 //   - any other status from 400 on with a Retry-After header;
 //   - a response that is shorter than its Content-Length;
 //   - no response at all: the handler did not run, or panicked, or a lease was lost;
-//   - nothing, neither a status nor a body, from a handler whose context has ended, for instance at a deadline.
+//   - nothing, neither a status nor a body, if the context of the handlers has ended when they return, for instance at
+//     a deadline. A handler that has had its effect by then must write a status.
 //
 // After these, a repetition runs the handler again. If the effect of a handler stands although it fails, the handler
 // must call [Record]: its response is then recorded with any status. A handler that stops in the middle of its response,
 // for instance at a deadline, must panic with http.ErrAbortHandler: otherwise what it has written counts as the whole.
+// So does what a middleware inside Lock writes after it.
 //
 // A header is recorded if the handler has set it, unless a middleware further out has set it to the same values. A
 // header that the handler has removed is removed from repetitions. Cookies, dates, trailers, and headers of a

@@ -1,10 +1,12 @@
 package httplock
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 
@@ -99,6 +101,31 @@ func TestLostWithoutALease(t *testing.T) {
 					w.Errorf("%+v", got)
 				}
 			}
+		})
+	}
+}
+
+// The context of a request whose handlers have returned does not make Lost promise a response: a session may have it, or
+// a part of the request that goes on.
+func TestLostAfterTheHandlers(t *testing.T) {
+	for _, host := range hosts[:2] {
+		bubbleOf(t, host.name, 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"))
+			var session context.Context
+			login := host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+				session = context.WithoutCancel(r.Context())
+				if !Lost(r, staleToken) || !Lost(r, staleToken) {
+					w.Error("nobody responds")
+				}
+			})
+			call(login, "POST", "/orders/1", "").expect(w, 503, EventLost)
+
+			read := host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+				if Lost(r, staleToken) {
+					w.Error("Lost says that the middleware responds")
+				}
+			})
+			read.ServeHTTP(httptest.NewRecorder(), newRequest("GET", "/orders/1").WithContext(session))
 		})
 	}
 }

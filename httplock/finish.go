@@ -70,11 +70,12 @@ var errBypass = misplaced(
 func (rs *requestState) endLeases(w *response, isWhole, panicked bool) (loss error) {
 	leases := rs.leases
 	loss = rs.lostError()
-	if reported := rs.reportedLoss.Load(); reported != nil {
+	if reported := rs.reportedLoss.Swap(&handlersOver); reported != nil {
 		loss = cmp.Or(loss, *reported)
 	}
 
-	isOutcome := isWhole && !w.gaveUp() && !invitesRetry(w.status, w.frozen)
+	invites := invitesRetry(w.status, w.frozen) || invitesRetry(w.status, w.header) // with its trailers
+	isOutcome := isWhole && !w.gaveUp() && !invites
 	if rs.recordForced.Load() {
 		isOutcome = true
 	}

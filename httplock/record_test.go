@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -371,7 +372,7 @@ func TestHandlerThatGivesUp(t *testing.T) {
 		name   string
 		wrap   func(http.Handler) http.Handler
 		giveUp http.HandlerFunc
-		runs   int // of two requests
+		runs   int64 // of two requests
 	}{
 		{"deadline", deadline, silently, 2},
 		{"http.TimeoutHandler", timeoutHandler, silently, 2},
@@ -382,9 +383,9 @@ func TestHandlerThatGivesUp(t *testing.T) {
 		for _, host := range hosts[:2] {
 			bubbleOf(t, c.name+", "+host.name, 1, func(w *world) {
 				m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
-				runs := 0
+				var runs atomic.Int64
 				h := host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
-					runs++
+					runs.Add(1)
 					<-r.Context().Done()
 					c.giveUp(rw, r)
 				})
@@ -393,8 +394,8 @@ func TestHandlerThatGivesUp(t *testing.T) {
 					s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k")
 					time.Sleep(time.Minute)
 				}
-				if runs != c.runs {
-					w.Errorf("%d runs, want %d", runs, c.runs)
+				if n := runs.Load(); n != c.runs {
+					w.Errorf("%d runs, want %d", n, c.runs)
 				}
 			})
 		}
@@ -411,9 +412,9 @@ func TestHandlerThatGivesUpAroundItsClient(t *testing.T) {
 				around = must(semaphore.New(w.locker, 2)).Do
 			}
 			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
-			runs := 0
+			var runs atomic.Int64
 			locked := mux(m, func(rw http.ResponseWriter, r *http.Request) {
-				if runs++; runs == 1 {
+				if runs.Add(1) == 1 {
 					<-r.Context().Done()
 					return
 				}
@@ -705,23 +706,28 @@ func TestTrailersThatChange(t *testing.T) {
 	})
 }
 
-// A header that the handler sets after it has begun the response is not sent, even if a middleware sends its own header
-// at the end: such a response would invite a retry, and be recorded.
+// A header that the handler sets after it has begun the response is not sent, unless it is a trailer, even if a
+// middleware sends its own header at the end. A Retry-After invites a retry even then.
 func TestHeadersThatComeLate(t *testing.T) {
-	bubble(t, 1, func(w *world) {
-		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
-		s := w.serve(Arrived(http.TimeoutHandler(mux(m, func(rw http.ResponseWriter, _ *http.Request) {
-			rw.WriteHeader(http.StatusConflict)
-			rw.Header().Set("Retry-After", "1")
-		}), time.Hour, "late")))
+	for _, isTrailer := range []bool{false, true} {
+		bubbleOf(t, fmt.Sprint("trailer ", isTrailer), 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+			s := w.serve(Arrived(http.TimeoutHandler(mux(m, func(rw http.ResponseWriter, _ *http.Request) {
+				if isTrailer {
+					rw.Header().Set("Trailer", "Retry-After")
+				}
+				rw.WriteHeader(http.StatusConflict)
+				rw.Header().Set("Retry-After", "1")
+			}), time.Hour, "late")))
 
-		for _, key := range []string{"", "k", "k"} {
-			got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
-			if got.status != 409 || hasHeader(got.header, "Retry-After") {
-				w.Errorf("key %q: %+v", key, got)
+			for _, key := range []string{"", "k", "k"} {
+				got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", key)
+				if got.status != 409 || hasHeader(got.header, "Retry-After") != isTrailer || hasHeader(got.header, "Idempotent-Replayed") {
+					w.Errorf("key %q: %+v", key, got)
+				}
 			}
-		}
-	})
+		})
+	}
 }
 
 // If the function of WithReply writes more than can be held back, the default refusal is written.

@@ -41,7 +41,7 @@ type requestState struct {
 	identity     runIdentity
 	replayed     bool                  // the response came from the record
 	recordForced atomic.Bool           // the handler has called Record; set from any goroutine
-	reportedLoss atomic.Pointer[error] // of Lost; set from any goroutine
+	reportedLoss atomic.Pointer[error] // of Lost, set from any goroutine; &handlersOver when it comes too late
 
 	// Its response.
 	hold hold

@@ -39,27 +39,36 @@ func (rs *requestState) writeRefusal(r Refusal, f func(http.ResponseWriter, *htt
 
 // isOver reports whether Arrived has returned, because a middleware has not waited for Lock or for its handlers.
 func (rs *requestState) isOver() bool {
-	return rs.arrival != nil && (rs.arrival.hasEnded() || rs.isReplaced())
+	return rs.arrival != nil && (rs.arrival.hasEnded() || rs.isForeign())
 }
 
-// isReplaced reports whether the writer leads to another request, and the request itself is over. A middleware that
-// compresses may have a pool of writers, which serve one request after the other.
-func (rs *requestState) isReplaced() bool {
-	own := arrivalIn(rs.r.Context())
-	return own != nil && own != rs.arrival && own.hasEnded() && !rs.arrival.isOf(rs.r)
+// isForeign reports whether neither the context nor the header of the request belongs to the arrival of its writer, which
+// then is most likely that of another request.
+func (rs *requestState) isForeign() bool {
+	a := rs.arrival
+	return a != nil && a != arrivalIn(rs.r.Context()) && !a.isOf(rs.r)
 }
 
-// abandon is called instead of a response, if the request is over. It sends nothing to another request. Any other writer
-// gets a status, because nothing would mean 200: it may be a recorder of the application's own, for a part of the
-// request.
+var errForeign = misplaced(
+	"Give the request a context that is made from its own, or leave its header as it is. "+
+		"A middleware that stops waiting for its handlers must give them a ResponseWriter of its own.",
+	"the ResponseWriter belongs to another request, as far as can be told",
+)
+
+// abandon is called instead of a response, if the request is over. A writer that does not lead to Arrived may be a
+// recorder of the application's own, for a part of the request. It gets a status, because nothing would mean 200. Through
+// a writer that leads to Arrived, abandon sends nothing. If it may be the writer of this request, Arrived responds in the
+// end, unless something else has.
 func (rs *requestState) abandon() {
 	guarded := arrivalBehind(rs.w)
-	own := arrivalIn(rs.r.Context())
-	isOthers := own != nil && own.isOf(rs.r) // own is over
-	if guarded != nil && (isOthers || guarded.hasEnded()) {
+	if guarded == nil {
+		rs.w.WriteHeader(http.StatusServiceUnavailable)
 		return
 	}
-	rs.w.WriteHeader(http.StatusServiceUnavailable)
+
+	if rs.isForeign() {
+		guarded.abandon()
+	}
 }
 
 // seconds returns d in whole seconds, rounded up: 0 would mean "at once".

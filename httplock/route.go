@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"net/http"
 	"reflect"
 	"regexp"
@@ -50,9 +51,10 @@ func (rs *requestState) lockIsLast() bool {
 func httpRoute(req *http.Request) route {
 	r := route{template: stripMethod(req.Pattern)}
 	for _, name := range parameterNames(r.template) {
+		value := req.PathValue(name) // empty for what is no parameter, as in /orders:cancel
 		_, isKnown := r.parameter(name)
-		r.isAmbiguous = r.isAmbiguous || isKnown
-		r.parameters = append(r.parameters, parameter{name, req.PathValue(name)})
+		r.isAmbiguous = r.isAmbiguous || isKnown && value != ""
+		r.parameters = append(r.parameters, parameter{name, value})
 	}
 	return r
 }
@@ -85,8 +87,8 @@ func stripMethod(pattern string) string {
 }
 
 // parameterNames returns the names of the parameters of a template, in its order. It knows {id}, {id...} and
-// {id:regexp}, as in net/http and chi, and :id and *path, as in other routers. An asterisk without a name is the
-// parameter "*", as in chi and echo.
+// {id:regexp}, as in net/http and chi, and :id and *path, as in other routers, of which some allow :id after other text.
+// An asterisk without a name is the parameter "*", as in chi and echo.
 func parameterNames(template string) (names []string) {
 	for i := 0; i < len(template); {
 		rest := template[i:]
@@ -99,15 +101,19 @@ func parameterNames(template string) (names []string) {
 				names = append(names, name)
 			}
 			i += length
-		case atSegment && (c == ':' || c == '*'):
-			// :id or *path, up to the end of the segment.
-			segment, _, _ := strings.Cut(rest, "/")
-			name := segment[1:]
-			if c == '*' && name == "" {
-				name = "*"
+		case c == ':', atSegment && c == '*':
+			// :id or *path, up to the end of the segment. A colon before {id} is text.
+			name := rest[1:]
+			if end := strings.IndexAny(name, "/{"); end >= 0 {
+				name = name[:end]
 			}
-			names = append(names, name)
-			i += len(segment)
+			i += 1 + len(name)
+			if c == '*' {
+				name = cmp.Or(name, "*")
+			}
+			if name != "" {
+				names = append(names, name)
+			}
 		case rest == "*":
 			// An asterisk at the end, after other text.
 			names = append(names, "*")

@@ -32,7 +32,11 @@ func TestTemplates(t *testing.T) {
 		"/static*":                        {"/static*", []string{"*"}},
 		"/orders/:id/items/:item":         {"/orders/:id/items/:item", []string{"id", "item"}},
 		"/files/*path":                    {"/files/*path", []string{"path"}},
-		"/at/10:30":                       {"/at/10:30", nil},
+		"/pay-:id/:item":                  {"/pay-:id/:item", []string{"id", "item"}},
+		"/at/10:30":                       {"/at/10:30", []string{"30"}}, // without a value
+		"/x:{id}":                         {"/x:{id}", []string{"id"}},
+		"/x/{id}:{verb}":                  {"/x/{id}:{verb}", []string{"id", "verb"}},
+		"/x/:{id}":                        {"/x/:{id}", []string{"id"}},
 		"/open/{id":                       {"/open/{id", []string{"id"}},
 		"":                                {"", nil},
 	} {

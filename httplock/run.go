@@ -51,6 +51,9 @@ func Lost(r *http.Request, err error) bool {
 		return false
 	}
 
-	rs.reportedLoss.Store(&err)
-	return true
+	isFirst := rs.reportedLoss.CompareAndSwap(nil, &err)
+	return isFirst || rs.reportedLoss.Load() != &handlersOver
 }
+
+// handlersOver stands for the loss of a request whose handlers have returned.
+var handlersOver error
