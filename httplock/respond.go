@@ -55,6 +55,15 @@ var errForeign = misplaced(
 	"the ResponseWriter belongs to another request, as far as can be told",
 )
 
+// reportOver reports a request that is over before its handlers run.
+func (rs *requestState) reportOver() {
+	if rs.isForeign() {
+		rs.report(EventMisconfigured, errForeign)
+		return
+	}
+	rs.report(EventGone, errHandlerReturned)
+}
+
 // abandon is called instead of a response, if the request is over. A writer that does not lead to Arrived may be a
 // recorder of the application's own, for a part of the request. It gets a status, because nothing would mean 200. Through
 // a writer that leads to Arrived, abandon sends nothing. If it may be the writer of this request, Arrived responds in the

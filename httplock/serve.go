@@ -110,11 +110,8 @@ func (rs *requestState) serve(next func(http.ResponseWriter, *http.Request)) {
 	err := rs.prepare()
 	switch {
 	case rs.replayed:
-	case rs.isForeign():
-		rs.report(EventMisconfigured, errForeign)
-		rs.abandon()
 	case rs.isOver():
-		rs.report(EventGone, errHandlerReturned)
+		rs.reportOver()
 		rs.abandon()
 	case err != nil:
 		rs.refuse(err)
