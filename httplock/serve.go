@@ -59,6 +59,9 @@ func (m *Middleware) Lock(c *gin.Context) {
 // key needs the parameters and two of them have the same name, as chi allows for mounted routers. The method of a pattern
 // is not a part of the key. If routers are mounted in one another, the innermost pattern counts: routes that have the same
 // innermost pattern share keys, unless they use [ByKey].
+//
+// The parameters of a pattern are written {id}, {id...}, {id:regexp}, :id or *path. For a router that writes them in
+// another way, set r.Pattern to one that is written so: parameters that are not recognized are in no key.
 func (m *Middleware) LockHandler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rs := requestState{m: m, w: w, r: r, route: httpRoute(r), outerStatus: http.StatusOK}
