@@ -103,10 +103,7 @@ func operations(t *testing.T, server *testutil.Server) error {
 	client := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
 	replicated := server.ClientWith(func(o *redis.Options) { o.Username, o.Password = "lockkit", "password" })
 	replicated.AddHook(rewriteInfo{line: "connected_slaves:0", by: "connected_slaves:1\r\nmin_slaves_good_slaves:1"})
-	d, err := Operators.Diagnose(t.Context(), []redis.UniversalClient{replicated}, WithRestartGuard(true), WithReplicaLag(5*time.Second), unhurried, quietly)
-	if err != nil {
-		return err
-	}
+	d := diagnosed(t, []redis.UniversalClient{replicated}, WithRestartGuard(true), WithReplicaLag(5*time.Second), unhurried, quietly)
 	if got := d.brief(); !slices.Equal(got, []found{{"risk", "replica_lag", 0}}) {
 		return fmt.Errorf("findings %s", d.text())
 	}

@@ -232,8 +232,7 @@ func TestRealSentinelFailover(t *testing.T) {
 	contender := r.with([]redis.UniversalClient{c.Client()}, failover...)
 	server := func(string) *testutil.Server { return c.Primary() }
 
-	_, err := Open([]string{"redis://" + c.Addr()}, quietly, unhurried)
-	wantInError(t, err, "Sentinel", "redis.NewFailoverClient")
+	wantInError(t, refused(t, "redis://"+c.Addr()), "Sentinel", "redis.NewFailoverClient")
 
 	all := r.hold(holder, contender, 12, server)
 	r.survive(all, c.Primary(), server)

@@ -17,13 +17,13 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	diagnose := func(c redis.UniversalClient) Diagnosis {
 		t.Helper()
 		t.Cleanup(func() { c.Close() })
-		return must(Operators.Diagnose(t.Context(), []redis.UniversalClient{c}, quietly, unhurried))
+		return diagnosed(t, []redis.UniversalClient{c}, quietly, unhurried)
 	}
 	sentinel := testutil.NewSentinel(t, 1, time.Minute)
 	d := diagnose(redis.NewClient(&redis.Options{Addr: sentinel.Addr()}))
 	wantFindings(t, d, found{"fault", "no_node", 0})
 	wantAdvice(t, d, "NewFailoverClient")
-	d = must(Operators.Diagnose(t.Context(), []redis.UniversalClient{sentinel.Client()}, quietly, unhurried, WithRestartGuard(true)))
+	d = diagnosed(t, []redis.UniversalClient{sentinel.Client()}, quietly, unhurried, WithRestartGuard(true))
 	wantFindings(t, d, found{"risk", "replica_lag", 0}, found{"warning", "not_provisioned", -1})
 
 	plain := testutil.NewServers(t, 1)[0]
@@ -46,7 +46,7 @@ func TestRealServersThatAreNoNodes(t *testing.T) {
 	}
 
 	both := []redis.UniversalClient{plain.Client(), testutil.NewServers(t, 1)[0].Client(), plain.Client()}
-	d = must(Operators.Diagnose(t.Context(), both, quietly, unhurried, WithRestartGuard(false)))
+	d = diagnosed(t, both, quietly, unhurried, WithRestartGuard(false))
 	if !slices.Contains(d.brief(), found{"fault", "same_server", 2}) {
 		t.Errorf("findings:\n%s", d.text())
 	}
@@ -58,7 +58,7 @@ func TestRealClusterDiagnosis(t *testing.T) {
 	c := testutil.NewCluster(t, 3, 5*time.Second)
 	opts := []Option{quietly, unhurried, WithReplicaLag(15 * time.Second), WithRestartGuard(true)}
 	client := []redis.UniversalClient{c.Client()}
-	d := must(Operators.Diagnose(t.Context(), client, opts...))
+	d := diagnosed(t, client, opts...)
 	if len(d.Nodes) != 3 || !slices.Contains(d.brief(), found{"warning", "not_provisioned", -1}) {
 		t.Errorf("%d servers:\n%s", len(d.Nodes), d.text())
 	}
@@ -78,7 +78,7 @@ func TestRealClusterDiagnosis(t *testing.T) {
 		succeeds(t, s.Client().ConfigSet(t.Context(), "min-replicas-to-write", "1").Err())
 		s.Client().ConfigSet(t.Context(), "appendonly", "yes")
 	}
-	d = must(Operators.Diagnose(t.Context(), client, opts...))
+	d = diagnosed(t, client, opts...)
 	wantFindings(t, d)
 	for _, n := range d.Nodes {
 		if n.Node != 0 || !n.Reached || n.Err != nil {
@@ -88,12 +88,12 @@ func TestRealClusterDiagnosis(t *testing.T) {
 
 	nowhere := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}})
 	defer nowhere.Close()
-	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{nowhere}, opts...)), found{"fault", "unreachable", 0})
-	wantFindings(t, must(Operators.Diagnose(t.Context(), []redis.UniversalClient{c.Servers[0].Client()}, opts...)), found{"fault", "no_node", 0})
+	wantFindings(t, diagnosed(t, []redis.UniversalClient{nowhere}, opts...), found{"fault", "unreachable", 0})
+	wantFindings(t, diagnosed(t, []redis.UniversalClient{c.Servers[0].Client()}, opts...), found{"fault", "no_node", 0})
 
 	bad := c.Master(c.Servers[0], "lockkit:{5}p")
 	succeeds(t, bad.Client().Del(t.Context(), "lockkit:{5}g").Err())
-	d = must(Operators.Diagnose(t.Context(), client, opts...))
+	d = diagnosed(t, client, opts...)
 	wantFindings(t, d, found{"warning", "quarantined", 0})
 	for _, n := range d.Nodes {
 		if len(n.Findings) > 0 && n.Addr != bad.Addr() {

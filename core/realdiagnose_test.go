@@ -2,6 +2,7 @@ package core
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os/exec"
@@ -87,10 +88,18 @@ func (c *clinic) provision() {
 
 func (c *clinic) diagnose(clients []redis.UniversalClient, opts ...Option) Diagnosis {
 	c.Helper()
-	d, err := Operators.Diagnose(c.Context(), clients, append(slices.Clone(c.opts), opts...)...)
-	if err != nil {
-		c.Fatal(err)
-	}
+	return diagnosed(c.T, clients, append(slices.Clone(c.opts), opts...)...)
+}
+
+// diagnosed returns what Diagnose finds about real servers. It repeats the diagnosis until no server is too slow to
+// answer, as on a machine that stands still.
+func diagnosed(t *testing.T, clients []redis.UniversalClient, opts ...Option) (d Diagnosis) {
+	t.Helper()
+	testutil.Await(t, "each server that is up answers in time", func() bool {
+		d = must(Operators.Diagnose(t.Context(), clients, opts...))
+		isSlow := func(n NodeDiagnosis) bool { return errors.Is(n.Err, node.ErrNoAnswer) }
+		return !slices.ContainsFunc(d.Nodes, isSlow)
+	})
 	return d
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/testutil"
 )
 
@@ -22,6 +24,34 @@ func ctl(t *testing.T, env map[string]string, args ...string) said {
 	got := said{code, stdout.String(), stderr.String()}
 	if strings.Contains(got.out+got.err, "topsecret") {
 		t.Errorf("lockctl %v prints a password:\n%s%s", args, got.out, got.err)
+	}
+	return got
+}
+
+// slowly are parts of what lockctl says if a machine is too busy for a node to answer in time.
+var slowly = regexp.MustCompile(`within the node timeout|the request arrived too late|i/o timeout`)
+
+// answered calls lockctl on real servers until those that are up answer in time. The command must be one that may be
+// repeated.
+func answered(t *testing.T, env map[string]string, args ...string) (got said) {
+	t.Helper()
+	testutil.Await(t, "all nodes answer in time", func() bool {
+		got = ctl(t, env, args...)
+		return !slowly.MatchString(got.out + got.err)
+	})
+	return got
+}
+
+// succeeded calls f, which asks real servers, until enough of them answer in time. It returns the result of f.
+func succeeded[T any](t *testing.T, f func() (T, error)) (got T) {
+	t.Helper()
+	var err error
+	testutil.Await(t, "a quorum answers in time", func() bool {
+		got, err = f()
+		return !errors.Is(err, core.ErrUnavailable)
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
 	return got
 }

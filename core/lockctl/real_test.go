@@ -22,7 +22,7 @@ func TestOnRealServers(t *testing.T) {
 	env := map[string]string{"LOCKKIT_NODES": strings.Join(urls, ","), "LOCKKIT_PREFIX": "real[1]:"}
 	well := func(args ...string) string {
 		t.Helper()
-		got := ctl(t, env, args...)
+		got := answered(t, env, args...)
 		if got.code != exitOK || got.err != "" {
 			t.Fatalf("lockctl %v: %+v", args, got)
 		}
@@ -45,13 +45,10 @@ func TestOnRealServers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer long.Close(t.Context())
-		lease, err := long.Acquire(t.Context(), "order:41")
-		if err != nil {
-			t.Fatal(err)
-		}
-		onAll := func() bool { return strings.Contains(ctl(t, env, "ls").out, "3/3") }
+		lease := succeeded(t, func() (*core.Lease, error) { return long.Acquire(t.Context(), "order:41") })
+		onAll := func() bool { return strings.Contains(answered(t, env, "ls").out, "3/3") }
 		testutil.Await(t, "the lease is on every node", onAll)
-		got := ctl(t, env, "lower-max-ttl", "--max-ttl", "1m")
+		got := answered(t, env, "lower-max-ttl", "--max-ttl", "1m")
 		if got.code != exitProblem {
 			t.Errorf("%+v", got)
 		}
@@ -70,11 +67,8 @@ func TestOnRealServers(t *testing.T) {
 	over, stop := context.WithCancel(t.Context())
 	stop()
 	t.Cleanup(func() { locks.Close(over) })
-	lease, err := locks.Acquire(t.Context(), "order:42")
-	if err != nil {
-		t.Fatal(err)
-	}
-	everywhere := func() bool { return strings.Contains(ctl(t, env, "ls").out, "3/3") }
+	lease := succeeded(t, func() (*core.Lease, error) { return locks.Acquire(t.Context(), "order:42") })
+	everywhere := func() bool { return strings.Contains(answered(t, env, "ls").out, "3/3") }
 	testutil.Await(t, "the lease is on every node", everywhere)
 
 	want(well("ready", "--max-ttl", "1m"), "Ready")
@@ -100,7 +94,7 @@ func TestOnRealServers(t *testing.T) {
 		{[]string{"doctor", "--max-ttl", "1m"}, "FAULT   node 1 " + servers[1].Addr(), ""},
 		{[]string{"provision", "--timeout", "2s"}, "", ""},
 	} {
-		got := ctl(t, env, c.args...)
+		got := answered(t, env, c.args...)
 		if got.code != exitProblem {
 			t.Errorf("lockctl %v: %+v", c.args, got)
 		}
@@ -122,42 +116,32 @@ func TestOnRealServers(t *testing.T) {
 func releaseForReal(t *testing.T, env map[string]string, lease *core.Lease, down *testutil.Server, others *core.Locker) {
 	t.Helper()
 	token := strconv.FormatUint(lease.FencingToken(), 10)
-	if got := ctl(t, env, "release", "order:42", "--token", "7"); got.code != exitProblem || !strings.Contains(got.err, "order:42 is held with token "+token) {
+	if got := answered(t, env, "release", "order:42", "--token", "7"); got.code != exitProblem || !strings.Contains(got.err, "order:42 is held with token "+token) {
 		t.Errorf("%+v", got)
 	}
 	out := ctl(t, env, "release", "order:42", "--token", token).out
 	wantParts(t, out, "order:42 is taken from its holder (billing-7f9, token "+token+"), and free in ", "node 1 ("+down.Addr()+") has not confirmed: ")
 
-	done, err := others.Acquire(t.Context(), "order:44")
-	if err != nil {
-		t.Fatal(err)
-	}
+	done := succeeded(t, func() (*core.Lease, error) { return others.Acquire(t.Context(), "order:44") })
 	token = strconv.FormatUint(done.FencingToken(), 10)
-	if err := done.Complete(t.Context(), []byte("sent")); err != nil {
-		t.Fatal(err)
-	}
-	if got := ctl(t, env, "forget-record", "order:44", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "call again when more nodes answer") {
+	succeeded(t, func() (any, error) { return nil, done.Complete(t.Context(), []byte("sent")) })
+	if got := answered(t, env, "forget-record", "order:44", "--token", token); got.code != exitProblem || !strings.Contains(got.err, "call again when more nodes answer") {
 		t.Errorf("a record that a node may have: %+v", got)
 	}
 
 	if err := down.Restart(); err != nil {
 		t.Fatal(err)
 	}
-	if out := ctl(t, env, "show", "order:44").out; strings.Contains(out, "is completed") {
+	if out := answered(t, env, "show", "order:44").out; strings.Contains(out, "is completed") {
 		t.Error(out)
 	}
 
-	lease, err = others.Acquire(t.Context(), "order:43")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := lease.Complete(t.Context(), nil); err != nil {
-		t.Fatal(err)
-	}
+	lease = succeeded(t, func() (*core.Lease, error) { return others.Acquire(t.Context(), "order:43") })
+	succeeded(t, func() (any, error) { return nil, lease.Complete(t.Context(), nil) })
 	token = strconv.FormatUint(lease.FencingToken(), 10)
-	wantParts(t, ctl(t, env, "show", "order:43").out, "is completed", "token "+token)
+	wantParts(t, answered(t, env, "show", "order:43").out, "is completed", "token "+token)
 	if got := ctl(t, env, "forget-record", "order:43", "--token", token); got.code != exitOK {
 		t.Errorf("%+v", got)
 	}
-	wantParts(t, ctl(t, env, "show", "order:43").out, "order:43 is free.")
+	wantParts(t, answered(t, env, "show", "order:43").out, "order:43 is free.")
 }

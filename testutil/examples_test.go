@@ -1,0 +1,13 @@
+package testutil_test
+
+import (
+	"testing"
+
+	"github.com/lockkit/lockkit/internal/examples"
+)
+
+func TestExamples(t *testing.T) {
+	examples.Run(t, map[string]func(){
+		"ExampleLink": ExampleLink,
+	})
+}
