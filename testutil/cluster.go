@@ -64,7 +64,8 @@ func NewCluster(tb testing.TB, masters int, nodeTimeout time.Duration) *Cluster 
 
 // isHealthy reports whether s considers the Cluster healthy: all slots are served.
 func (c *Cluster) isHealthy(s *Server) bool {
-	return strings.Contains(c.do(s, "CLUSTER", "INFO").(string), "cluster_state:ok")
+	info := c.do(s, "CLUSTER", "INFO").(string)
+	return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_slots_ok:16384")
 }
 
 // isReplicating reports whether s is a replica that is connected to its master, or the master of a replica in sync.
@@ -87,6 +88,7 @@ func startClusterServer(tb testing.TB, nodeTimeout time.Duration) *Server {
 			"--cluster-enabled", "yes",
 			"--cluster-port", strconv.Itoa(port),
 			"--cluster-node-timeout", strconv.FormatInt(nodeTimeout.Milliseconds(), 10),
+			"--cluster-require-full-coverage", "no", // otherwise all masters refuse requests until a promotion
 			"--repl-diskless-sync-delay", "0")
 		if err == nil {
 			s.busPort = port
