@@ -85,7 +85,8 @@ func Arrived(h http.Handler) http.Handler {
 		outer := arrivalOf(w, r)
 		isGuarded := outer != nil && !outer.hasEnded()
 		isOver := outer != nil && outer.isOf(r) && !isGuarded
-		if isGuarded || isOver {
+		hasArrived := isGuarded || isOver
+		if hasArrived {
 			h.ServeHTTP(w, r)
 			return
 		}
@@ -107,7 +108,8 @@ func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 		keepFiles(r, inner)
 
 		broken := a.end()
-		if broken && returned { // otherwise the panic goes on
+		mustPanic := broken && returned // a panic of the handlers goes on
+		if mustPanic {
 			panic(http.ErrAbortHandler)
 		}
 	}()
@@ -119,7 +121,7 @@ func serveArrival(h http.Handler, w http.ResponseWriter, r *http.Request) {
 // it.
 type arrival struct {
 	at    time.Time           // when it arrived
-	outer http.ResponseWriter // usually that of the server
+	outer http.ResponseWriter // usually the server's
 
 	// Of the request that the server has read. A middleware may have changed it for the handlers.
 	header    http.Header
@@ -159,13 +161,14 @@ func arrivalOf(w http.ResponseWriter, r *http.Request) *arrival {
 	}
 
 	server := serverOf(w)
-	if !isOwn && server != nil && server != serverOf(a.outer) {
+	isOfAnotherServer := !isOwn && server != nil && server != serverOf(a.outer)
+	if isOfAnotherServer {
 		return nil
 	}
 	return a
 }
 
-// arrivalBehind returns the arrival whose writer w leads to, or nil. Of several it is the outermost one.
+// arrivalBehind returns the outermost arrival that w leads to, or nil.
 func arrivalBehind(w http.ResponseWriter) (a *arrival) {
 	for w := range outward(w) {
 		if guarded, ok := w.(arrivalWriter); ok {
@@ -362,7 +365,8 @@ func (a *arrival) end() (broken bool) {
 	}
 	a.isOver = true
 
-	if a.isMissing && a.status == 0 && !a.isHijacked {
+	isUnanswered := a.isMissing && a.status == 0 && !a.isHijacked
+	if isUnanswered {
 		a.begin(http.StatusServiceUnavailable) // the server would send 200
 	}
 	unconfirmed := (a.isDoomed || len(a.holds) > 0) && isSuccess(a.status)

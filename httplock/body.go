@@ -55,7 +55,7 @@ func (rs *requestState) readBody() error {
 func bodyError(err error) error {
 	limitErr, ok := errors.AsType[*http.MaxBytesError](err)
 	switch {
-	case ok: // the limit may be that of a middleware further out
+	case ok: // a middleware further out may have set the limit
 		return bodyTooLarge(limitErr.Limit, err)
 	case errors.Is(err, errOverloaded):
 		return err

@@ -19,7 +19,7 @@ func (rs *requestState) finish(w *response, panicked bool) {
 	bypassed := w.sentInGin() || rs.hold.isBypassed(hasBegun)
 
 	// A handler that has written nothing still has a status and a header.
-	if w.state == stateOpen && !panicked {
+	if !hasBegun && !panicked {
 		w.freezeHeader()
 	}
 

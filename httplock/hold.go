@@ -17,7 +17,7 @@ type hold struct {
 	// Guarded by the mutex of the arrival.
 	streams   bool // Lock streams
 	bypassed  bool // something was sent past Lock, or would have been sent without the hold
-	errorPast bool // something sent an error that may be that of a middleware
+	errorPast bool // something sent an error, possibly a middleware
 }
 
 // begin begins the hold. a is nil without Arrived.

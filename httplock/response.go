@@ -52,7 +52,7 @@ func newResponse(ctx context.Context, rs *requestState, status int) *response {
 	return &response{rs: rs, ctx: ctx, header: outer.Clone(), outer: outer, status: status, contentLength: -1}
 }
 
-// noteGin notes what gin's response was before the handlers.
+// noteGin notes whether gin had begun a response before the handlers, and its size.
 func (w *response) noteGin() {
 	if outer, ok := w.rs.w.(gin.ResponseWriter); ok {
 		w.ginBegun = outer.Written()

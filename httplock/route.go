@@ -51,7 +51,7 @@ func (rs *requestState) lockIsLast() bool {
 func httpRoute(req *http.Request) route {
 	r := route{template: stripMethod(req.Pattern)}
 	for _, name := range parameterNames(r.template) {
-		value := req.PathValue(name) // empty for what is no parameter, as in /orders:cancel
+		value := req.PathValue(name) // empty for text that is no parameter, as in /orders:cancel
 		_, isKnown := r.parameter(name)
 		r.isAmbiguous = r.isAmbiguous || isKnown && value != ""
 		r.parameters = append(r.parameters, parameter{name, value})

@@ -245,7 +245,7 @@ func keepFiles(outer, inner *http.Request) {
 	}
 }
 
-// awaitsEnd reports whether the client that sent r waits for the end of a response whose length it does not know.
+// awaitsEnd reports whether the client that sent r waits for the end of a response of unknown length.
 func awaitsEnd(r *http.Request) bool {
 	return r.ProtoAtLeast(1, 1) && r.Method != http.MethodHead && r.Method != http.MethodConnect
 }
