@@ -41,8 +41,8 @@
 // deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
 // successful response, no lease was lost before the handler returned. This needs [Arrived] around the server, unless the
 // handler writes only to the ResponseWriter that it is given, and no middleware returns before its handlers, turns a
-// refusal into a success, or sends a stream with a Content-Length or with the status of a redirect or of a response
-// without a body.
+// refusal into a success, or sends a stream with a Content-Length, with a Transfer-Encoding, or with the status of a
+// redirect or of a response without a body.
 //
 // A lease that an operator revokes is lost when a node says so to a renewal, or a quorum of them to the release, within
 // the 100 ms of rule 3.
@@ -160,8 +160,9 @@
 // for instance at a deadline, must panic with http.ErrAbortHandler: otherwise what it has written counts as the whole.
 // So does what a middleware inside Lock writes after it.
 //
-// A header is recorded if the handler has set it, unless a middleware further out has set it to the same values. A
-// header that the handler has removed is removed from repetitions. Cookies, dates, trailers, and headers of a
+// A header is recorded if the handler has set it, unless a middleware further out has set it to the same values before. A
+// header that the handler has removed is removed from repetitions. If a middleware further out changes its own header
+// while the handler runs, as a session does that is saved, the client gets the change, and it is not recorded. Cookies, dates, trailers, and headers of a
 // connection are not repeated. Nor are headers with names that begin with Idempotent-: in a repetition they are the
 // middleware's own.
 //
@@ -206,8 +207,12 @@
 // deadline. Recovery turns a panic into a response. If it did so inside this middleware, the panic would count as a
 // response with status 500, or as the response that the handler has begun. A panic with http.ErrAbortHandler would
 // count as a response with the handler's own status, from gin 1.12 on, and would be recorded. The bytes that a handler
-// has written before it panics are dropped, unless they were streamed. Put middleware that writes the response after
-// the handler has returned, such as an error renderer, inside this one. Otherwise an empty response would be recorded.
+// has written before it panics are dropped, unless they were streamed.
+//
+// Put code that responds after the handler has returned, such as an error renderer, inside this middleware. The handlers
+// of echo return errors, to which echo responds after all middlewares: examples/drivers/routers shows a middleware that
+// does so inside this one. Otherwise the handler that returns an error has responded with an empty 200: the client gets
+// it, and it is recorded. A response that comes afterwards is dropped, and logged as EventMisconfigured.
 //
 // Put the middleware further out than any middleware that reads the body of a request: a form parser, a check of CSRF
 // tokens, ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less

@@ -59,7 +59,7 @@ var unrepeatedHeaders = []string{"Connection", "Date", "Keep-Alive", "Set-Cookie
 
 // encodeRecord returns the record of a response. If the response is too large, the record has the status only.
 func (rs *requestState) encodeRecord(w *response) []byte {
-	h := recordedHeader(w.frozen, w.outer)
+	h := recordedHeader(w.frozen, w.before)
 
 	// The header counts, too: a short body with a long header may still be too large.
 	if len(w.body) <= rs.m.maxRecord && w.state != stateOversized {
@@ -71,13 +71,13 @@ func (rs *requestState) encodeRecord(w *response) []byte {
 	return rs.encodeStatus(w.status)
 }
 
-// recordedHeader returns the header of a record. It has the changes that the handler made to the header outer. The
-// values of outer are left out: a repetition gets its own, which may differ. For example, a middleware that compresses
+// recordedHeader returns the header of a record. It has the changes that the handler made to the header before. The
+// values of before are left out: a repetition gets its own, which may differ. For example, a middleware that compresses
 // does so only for clients that accept it.
-func recordedHeader(h, outer http.Header) http.Header {
+func recordedHeader(h, before http.Header) http.Header {
 	recorded := http.Header{}
 	for name, values := range h {
-		if len(values) > 0 && !slices.Equal(values, outer[name]) {
+		if len(values) > 0 && !slices.Equal(values, before[name]) {
 			name = http.CanonicalHeaderKey(name) // the handler may have spelled it in another way
 			recorded[name] = append(recorded[name], slices.DeleteFunc(slices.Clone(values), hasControls)...)
 		}
@@ -87,7 +87,7 @@ func recordedHeader(h, outer http.Header) http.Header {
 	})
 
 	// Of a header that the handler removed or set to nil, the record has the name.
-	for name := range outer {
+	for name := range before {
 		if _, ok := h[name]; !ok && !hasControls(name) {
 			recorded.Add(removedHeader, name)
 		}

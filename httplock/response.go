@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -30,7 +29,7 @@ type response struct {
 
 	// The header has its own map, so that a response that is dropped leaves nothing in the client's.
 	header http.Header
-	outer  http.Header // the client's. Its writer may be over when the response is recorded.
+	before http.Header // the client's, as it was before the handlers
 	frozen http.Header // a copy of header, made when the response began
 
 	contentLength int64 // as the header announces it; -1 if it does not
@@ -41,6 +40,7 @@ type response struct {
 	connection connection
 
 	isHandlers bool // it is the response of the handlers: after a loss they cannot write any more
+	isSilent   bool // the handlers have returned without a response, and none was written afterwards
 
 	// Of gin's own response, before the handlers. With net/http they are not known.
 	ginBegun bool
@@ -49,7 +49,7 @@ type response struct {
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
 	outer := rs.w.Header()
-	return &response{rs: rs, ctx: ctx, header: outer.Clone(), outer: outer, status: status, contentLength: -1}
+	return &response{rs: rs, ctx: ctx, header: outer.Clone(), before: outer.Clone(), status: status, contentLength: -1}
 }
 
 // noteGin notes whether gin had begun a response before the handlers, and its size.
@@ -85,6 +85,7 @@ func (w *response) transition(t trigger) {
 		w.rs.hold.stream()
 		w.sendBuffered(from)
 	case stateSent:
+		w.isSilent = from == stateOpen && !w.hasStatus
 		w.rs.hold.release()
 		// A stream has been sent already, except its trailers.
 		if from != stateStreaming {
@@ -143,8 +144,7 @@ func (w *response) sendBuffered(from state) {
 	}
 
 	h := w.rs.w.Header()
-	clear(h)
-	maps.Copy(h, w.frozen)
+	w.passHeader(h)
 	deleteHeader(h, "Transfer-Encoding") // with "identity" the end of the connection would end the body
 	if w.state == stateStreaming {
 		deleteHeader(h, "Content-Length") // with it the client might have the whole body before the lease is released
@@ -160,6 +160,34 @@ func (w *response) sendBuffered(from state) {
 		_, _ = w.rs.w.Write(w.body)
 	}
 	w.discard()
+}
+
+// passHeader makes the changes in h, the client's header, that the handler has made in its copy. A middleware further out
+// may have changed h, too: its changes stay, except to a header that the handler has changed. Its cookies stay in any
+// case.
+func (w *response) passHeader(h http.Header) {
+	for name, values := range w.frozen {
+		was, existed := w.before[name]
+		isSame := existed && slices.Equal(values, was)
+		if isSame {
+			continue
+		}
+		if name == "Set-Cookie" {
+			values = slices.Concat(values, added(h[name], was))
+		}
+		h[name] = values
+	}
+
+	for name := range w.before {
+		if _, kept := w.frozen[name]; !kept {
+			delete(h, name)
+		}
+	}
+}
+
+// added returns the values that are not in before.
+func added(values, before []string) []string {
+	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return slices.Contains(before, v) })
 }
 
 // addTrailers passes on the last values of the trailers. Other headers that the handler has set since the response began
@@ -209,6 +237,8 @@ func (w *response) tooLarge() error {
 func (w *response) Header() http.Header { return w.header }
 
 func (w *response) WriteHeader(status int) {
+	w.noteLate()
+
 	// Informational responses are not sent, because the response that they announce may not be sent either.
 	if isInformational(status) || w.state != stateOpen {
 		return
@@ -226,6 +256,19 @@ func (w *response) WriteHeader(status int) {
 	}
 }
 
+// noteLate reports a response that is written after the handlers have returned without one.
+func (w *response) noteLate() {
+	if w.isSilent {
+		w.isSilent = false
+		w.rs.report(EventMisconfigured, errLate)
+	}
+}
+
+var errLate = misplaced(
+	"Put the code that responds for the handlers, such as an error renderer, inside the middleware.",
+	"a response was written after the handlers had returned without one, which counts as an empty 200",
+)
+
 // gaveUp reports whether the handler has returned without a response, and its context has ended. It has most likely
 // stopped for that reason.
 func (w *response) gaveUp() bool {
@@ -233,6 +276,7 @@ func (w *response) gaveUp() bool {
 }
 
 func (w *response) Write(b []byte) (int, error) {
+	w.noteLate()
 	w.transition(onBegin)
 	if err := w.lostError(); err != nil {
 		return 0, err

@@ -56,9 +56,27 @@ func withEcho(m *httplock.Middleware, update, pay http.Handler) http.Handler {
 			return next(c)
 		}
 	}
-	e.PUT("/orders/:id", echo.WrapHandler(update), route, echo.WrapMiddleware(m.LockHandler))
-	e.POST("/orders/:id/payments", echo.WrapHandler(pay), route, echo.WrapMiddleware(m.LockHandler))
+	lock := echo.WrapMiddleware(m.LockHandler)
+	e.PUT("/orders/:id", echo.WrapHandler(update), route, lock, respondToErrors)
+	e.POST("/orders/:id/payments", echo.WrapHandler(pay), route, lock, respondToErrors)
+	e.POST("/orders/:id/refunds", refuseRefund, route, lock, respondToErrors)
 	return e
+}
+
+// respondToErrors responds to the errors of handlers, inside the middleware. By itself, echo responds to them after the
+// middleware, which has sent and recorded an empty response by then.
+func respondToErrors(next echo.HandlerFunc) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		if err := next(c); err != nil {
+			c.Error(err)
+		}
+		return nil
+	}
+}
+
+// refuseRefund fails as handlers of echo do.
+func refuseRefund(echo.Context) error {
+	return echo.NewHTTPError(http.StatusConflict, "the order was refunded before")
 }
 
 func demo(ctx context.Context, out io.Writer) (err error) {

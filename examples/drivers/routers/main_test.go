@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 	"time"
 
@@ -86,6 +87,35 @@ func TestAnswers(t *testing.T) {
 				}
 			}
 			s.Close()
+		}
+	}
+}
+
+// The error that a handler of echo returns is its response: the client gets it, it is recorded, and the key is free.
+func TestErrorsOfEcho(t *testing.T) {
+	node := testutil.StartNode()
+	t.Cleanup(func() { node.Close() })
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
+
+	h := withEcho(m, http.NotFoundHandler(), http.NotFoundHandler())
+	for i, key := range []string{"", "k", "k"} {
+		req := httptest.NewRequest("POST", "/orders/1/refunds", nil)
+		if key != "" {
+			req.Header.Set("Idempotency-Key", key)
+		}
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, req)
+		replayed := w.Header().Get("Idempotent-Replayed") == "true"
+		if w.Code != http.StatusConflict || !strings.Contains(w.Body.String(), "refunded before") || replayed != (i == 2) {
+			t.Errorf("request %d: %d %s, replayed %v", i+1, w.Code, w.Body, replayed)
 		}
 	}
 }
