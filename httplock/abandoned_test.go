@@ -724,3 +724,53 @@ func TestFormsThatAFunctionReadsInParts(t *testing.T) {
 		}
 	})
 }
+
+// timesOutInGin is a middleware of gin that waits for the handlers for a second, and then lets gin give its Context to
+// another request. Over says that the handlers have returned.
+func timesOutInGin(over chan<- bool) gin.HandlerFunc {
+	return func(c *gin.Context) {
+		ended := make(chan bool)
+		go func() {
+			defer func() {
+				_ = recover() // of the Lock whose response comes too late
+				close(ended)
+				over <- true
+			}()
+			c.Next()
+		}()
+		select {
+		case <-ended:
+		case <-time.After(time.Second):
+			c.AbortWithStatus(http.StatusGatewayTimeout)
+		}
+	}
+}
+
+// With Arrived, a Lock whose request is over leaves gin's Context to the request that gin has given it to.
+func TestGinContextOfAnotherRequest(t *testing.T) {
+	race.SkipSweep(t) // two goroutines use a Context of gin
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+		over, goOn, begun, resume := make(chan bool), make(chan bool), make(chan bool), make(chan bool)
+		r := router()
+		r.PUT("/orders/:id", timesOutInGin(over), m.Lock, gin.WrapF(func(http.ResponseWriter, *http.Request) { <-goOn }))
+		r.POST("/payments/:id", m.Lock, func(c *gin.Context) {
+			begun <- true
+			<-resume
+			c.String(200, "paid")
+		})
+		s := w.serve(Arrived(r))
+
+		for _, protocol := range protocols {
+			_ = s.do(context.Background(), protocol, "PUT", "/orders/1", "")
+			b := background(func() reply {
+				return s.do(context.Background(), protocol, "POST", "/payments/1", "", "Idempotency-Key", protocol)
+			})
+			<-begun
+			goOn <- true
+			<-over
+			resume <- true
+			b().ok(w, "paid")
+		}
+	})
+}

@@ -224,7 +224,7 @@ func answerOf(s *server, protocol string, header ...string) reply {
 }
 
 // unrecorded has the statuses of responses that are not recorded.
-var unrecorded = []int{401, 403, 407, 408, 423, 425, 429, 500, 501, 503, 507, 599}
+var unrecorded = []int{401, 403, 407, 408, 423, 425, 429, 499, 500, 501, 503, 507, 599}
 
 // wantReplay checks that a repetition gets the response of the first request if that was recorded and fits into a
 // record. Otherwise the handler runs again and has the same response. The middleware does not see a panic that is

@@ -79,7 +79,8 @@
 // to it after that, as http.TimeoutHandler does. Otherwise net/http, and any middleware further out that keeps its
 // buffers in a pool, may already use what they write to for the next request. Its client then gets what the handlers
 // write, or what Lock sends in their place. Arrived prevents that once it has returned, but not while the middlewares
-// inside it are about to return.
+// inside it are about to return. In gin such a middleware must be around the engine: gin gives the Context to the next
+// request.
 //
 // # Idempotency-Key
 //
@@ -141,24 +142,25 @@
 //	}
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask
-// again. A lease around Lock may end then, and the context with it. The handler does not see the header
+// again. The http.Client of Go repeats such a request itself, if its connection breaks before the response. A lease around Lock may end then, and the context with it. The handler does not see the header
 // Accept-Encoding: a repetition may come from a client that accepts another encoding.
 //
 // # Recorded responses
 //
 // Every response of a handler is recorded, successes and errors alike, unless it invites a retry:
 //
-//   - the statuses 401, 403, 407, 408, 423, 425, 429, and all from 500 on;
+//   - the statuses 401, 403, 407, 408, 423, 425, 429, 499, and all from 500 on;
 //   - any other status from 400 on with a Retry-After header;
 //   - a response that is shorter than its Content-Length;
 //   - no response at all: the handler did not run, or panicked, or a lease was lost;
-//   - nothing, neither a status nor a body, if the context of the handlers has ended when they return, for instance at
-//     a deadline. A handler that has had its effect by then must write a status.
+//   - nothing, neither a status nor a body, if the context of the handlers or of the request has ended when they return,
+//     for instance at a deadline. A handler that has had its effect by then must write a status;
+//   - in gin, no body after the handlers have added an error (c.Error): a middleware further out may respond to it.
 //
 // After these, a repetition runs the handler again. If the effect of a handler stands although it fails, the handler
 // must call [Record]: its response is then recorded with any status. A handler that stops in the middle of its response,
 // for instance at a deadline, must panic with http.ErrAbortHandler: otherwise what it has written counts as the whole.
-// So does what a middleware inside Lock writes after it.
+// A part that a middleware inside Lock adds counts, too.
 //
 // A header is recorded if the handler has set it, unless a middleware further out has set it to the same values before. A
 // header that the handler has removed is removed from repetitions. If a middleware further out changes its own header

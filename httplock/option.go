@@ -36,7 +36,7 @@ type config struct {
 	maxBuffered     int64 // a larger response that must not be streamed fails
 	maxRecord       int   // of a larger response, only the status is recorded
 
-	faults faults.List // of options that are invalid whatever the others are
+	faults faults.List // of options that are invalid with any others
 }
 
 var defaults = config{
@@ -81,6 +81,9 @@ func ByParam(names ...string) Option {
 //
 // Any other field is refused with 400. So is a field that occurs twice, even with different case, because decoders
 // differ in which of the two they use. If a middleware further out has read the body, the request is refused with 500.
+//
+// The handler must read the body as JSON, as c.ShouldBindJSON does, whatever the header Content-Type says. c.ShouldBind
+// follows that header, so that a client could lock one resource, and change another.
 func ByJSON(path ...string) Option {
 	return func(c *config) {
 		c.faults.Check(len(path) == 0 || slices.Contains(path, ""),

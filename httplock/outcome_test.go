@@ -44,7 +44,7 @@ func TestOutcomes(t *testing.T) {
 					first := call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
 					again := call(h, "PUT", "/orders/1", "", "Idempotency-Key", key)
 
-					invites := code >= 500 || slices.Contains([]int{401, 403, 407, 408, 423, 425, 429}, code) || code >= 400 && later
+					invites := code >= 500 || slices.Contains([]int{401, 403, 407, 408, 423, 425, 429, 499}, code) || code >= 400 && later
 					want := 1
 					if invites && !stands {
 						want = 2

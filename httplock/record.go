@@ -29,8 +29,11 @@ func Record(r *http.Request) {
 // retryStatuses ask the client for another try, later or with other credentials.
 var retryStatuses = []int{
 	http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusRequestTimeout,
-	http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests,
+	http.StatusLocked, http.StatusTooEarly, http.StatusTooManyRequests, statusClientClosedRequest,
 }
+
+// statusClientClosedRequest is the status with which nginx and grpc-gateway say that the client has left.
+const statusClientClosedRequest = 499
 
 // invitesRetry reports whether a response is not an outcome: the handler of a repetition must run.
 func invitesRetry(status int, h http.Header) bool {

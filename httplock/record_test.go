@@ -438,6 +438,78 @@ func TestHandlerThatGivesUpAroundItsClient(t *testing.T) {
 	}
 }
 
+// A handler may heed a context that a middleware further out has kept, which ends when the client leaves. If it writes
+// nothing for that reason, there is no record.
+func TestHandlerThatHeedsAContextFurtherOut(t *testing.T) {
+	for _, host := range hosts[:2] {
+		bubbleOf(t, host.name, 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+			type kept struct{}
+			var runs atomic.Int64
+			locked := host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+				if runs.Add(1) == 1 {
+					<-r.Context().Value(kept{}).(context.Context).Done()
+					return
+				}
+				io.WriteString(rw, "paid")
+			})
+			s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+				locked.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), kept{}, r.Context())))
+			})))
+
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			if got := s.do(ctx, "HTTP/2.0", "PUT", "/orders/1", "", "Idempotency-Key", "k"); got.err == nil {
+				w.Errorf("%+v", got)
+			}
+			time.Sleep(time.Minute)
+			s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k").ok(w, "paid")
+		})
+	}
+}
+
+// In gin, a middleware further out may respond to the errors that handlers add. A handler that adds one, and writes no
+// body, has no outcome.
+func TestErrorsOfGin(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		handle gin.HandlerFunc
+		status int
+		runs   int // of two requests
+	}{
+		{"error", func(c *gin.Context) { _ = c.Error(errOfHandler) }, 422, 2},
+		{"error and status", func(c *gin.Context) { c.Status(409); _ = c.Error(errOfHandler) }, 422, 2},
+		{"error and body", func(c *gin.Context) { c.String(200, "done"); _ = c.Error(errOfHandler) }, 200, 1},
+		{"error and Record", func(c *gin.Context) { Record(c.Request); c.Status(409); _ = c.Error(errOfHandler) }, 422, 1},
+		{"nothing", func(*gin.Context) {}, 200, 1},
+	} {
+		bubbleOf(t, c.name, 1, func(w *world) {
+			m := middleware(w, w.locker, ByParam("id"), WithIdempotency(false, NoSender))
+			runs := 0
+			r := router()
+			r.PUT("/orders/:id", func(c *gin.Context) {
+				_ = c.Error(errors.New("of a middleware"))
+				c.Next()
+				if err := c.Errors.Last(); errors.Is(err, errOfHandler) && !c.Writer.Written() {
+					c.String(http.StatusUnprocessableEntity, err.Error())
+				}
+			}, m.Lock, func(ctx *gin.Context) { runs++; c.handle(ctx) })
+			s := w.serve(Arrived(r))
+
+			got := s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k")
+			if got.status != c.status {
+				w.Errorf("%+v", got)
+			}
+			s.do(context.Background(), "HTTP/1.1", "PUT", "/orders/1", "", "Idempotency-Key", "k")
+			if runs != c.runs {
+				w.Errorf("%d runs, want %d", runs, c.runs)
+			}
+		})
+	}
+}
+
+var errOfHandler = errors.New("of the handler")
+
 // If a lease is lost while the response is recorded, the client gets a whole refusal, which is counted once. A
 // repetition runs again. The resource is released first: if its lease is lost, nothing is recorded.
 func TestLossWhileRecorded(t *testing.T) {

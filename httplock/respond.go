@@ -98,7 +98,11 @@ func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool
 	if c := rs.gin; c != nil {
 		c.Abort()
 		outer := c.Writer
-		defer func() { c.Writer = outer }()
+		defer func() {
+			if !rs.isOver() { // otherwise gin may use c for another request by now
+				c.Writer = outer
+			}
+		}()
 		c.Writer = w
 	}
 

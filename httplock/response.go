@@ -43,8 +43,9 @@ type response struct {
 	isSilent   bool // the handlers have returned without a response, and none was written afterwards
 
 	// Of gin's own response, before the handlers. With net/http they are not known.
-	ginBegun bool
-	ginSize  int
+	ginBegun  bool
+	ginSize   int
+	ginErrors int // errors that middlewares have added
 }
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
@@ -52,11 +53,14 @@ func newResponse(ctx context.Context, rs *requestState, status int) *response {
 	return &response{rs: rs, ctx: ctx, header: outer.Clone(), before: outer.Clone(), status: status, contentLength: -1}
 }
 
-// noteGin notes whether gin had begun a response before the handlers, and its size.
+// noteGin notes whether gin had begun a response before the handlers, its size, and the number of errors.
 func (w *response) noteGin() {
 	if outer, ok := w.rs.w.(gin.ResponseWriter); ok {
 		w.ginBegun = outer.Written()
 		w.ginSize = outer.Size()
+	}
+	if w.rs.gin != nil {
+		w.ginErrors = len(w.rs.gin.Errors)
 	}
 }
 
@@ -269,10 +273,16 @@ var errLate = misplaced(
 	"a response was written after the handlers had returned without one, which counts as an empty 200",
 )
 
-// gaveUp reports whether the handler has returned without a response, and its context has ended. It has most likely
-// stopped for that reason.
+// gaveUp reports whether the handler has returned without a response, and not because the response is empty: its context
+// or that of the request has ended, or in gin it has added an error, to which a middleware further out may respond.
 func (w *response) gaveUp() bool {
-	return w.state == stateOpen && !w.hasStatus && w.ctx.Err() != nil
+	if w.state != stateOpen {
+		return false
+	}
+
+	hasErrors := w.rs.gin != nil && len(w.rs.gin.Errors) > w.ginErrors
+	isTooLate := w.ctx.Err() != nil || w.rs.r.Context().Err() != nil
+	return hasErrors || isTooLate && !w.hasStatus
 }
 
 func (w *response) Write(b []byte) (int, error) {

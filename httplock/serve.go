@@ -36,11 +36,14 @@ func (m *Middleware) Lock(c *gin.Context) {
 
 	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: status}
 	rs.serve(func(w http.ResponseWriter, r *http.Request) {
-		// Restored even after a panic, for the middleware further out that recovers it.
+		// Restored even after a panic, for the middleware further out that recovers it. If a middleware has not waited
+		// for the handlers, gin may use c for another request by now.
 		outerWriter, outerRequest := c.Writer, c.Request
 		defer func() {
-			c.Writer = outerWriter
-			c.Request = outerRequest
+			if !rs.isOver() {
+				c.Writer = outerWriter
+				c.Request = outerRequest
+			}
 		}()
 
 		c.Writer = w.(gin.ResponseWriter) //nolint:forcetypeassert // its own, or a *response
@@ -58,7 +61,8 @@ func (m *Middleware) Lock(c *gin.Context) {
 // Around a router, where neither is known, it responds with 500 to every request that it would lock. It does the same if a
 // key needs the parameters and two of them have the same name, as chi allows for mounted routers. The method of a pattern
 // is not a part of the key. If routers are mounted in one another, the innermost pattern counts: routes that have the same
-// innermost pattern share keys, unless they use [ByKey].
+// innermost pattern share keys, unless they use [ByKey]. Around a router that is mounted, this is the pattern of the mount,
+// so that all its routes are one.
 //
 // The parameters of a pattern are written {id}, {id...}, {id:regexp}, :id or *path. For a router that writes them in
 // another way, set r.Pattern to one that is written so: parameters that are not recognized are in no key.

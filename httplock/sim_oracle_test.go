@@ -332,7 +332,7 @@ func (s *simulation) identityOf(q *request) *identity {
 // asksAgain reports whether the response invites a retry and so is not recorded. A handler that calls Record prevents
 // that.
 func (c *run) asksAgain() bool {
-	invites := slices.Contains([]int{401, 403, 407, 408, 423, 425, 429, 500, 503, 507}, c.status) || c.status >= 400 && c.With["again"] > 0
+	invites := slices.Contains([]int{401, 403, 407, 408, 423, 425, 429, 499, 500, 503, 507}, c.status) || c.status >= 400 && c.With["again"] > 0
 	return (invites || c.short()) && c.With["record"] == 0
 }
 

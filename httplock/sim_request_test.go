@@ -74,7 +74,7 @@ var simPasts = []step{pasts["write"], pasts["whole, flushed"], pasts["204, flush
 // others is the number of ways in which a request can differ from the first one with its Idempotency-Key.
 const others = 10
 
-var statuses = []int{200, 201, 204, 400, 401, 403, 404, 407, 408, 409, 422, 423, 425, 429, 500, 503, 507, 205, 303}
+var statuses = []int{200, 201, 204, 400, 401, 403, 404, 407, 408, 409, 422, 423, 425, 429, 499, 500, 503, 507, 205, 303}
 
 const noContent = 2 // the index of 204 in statuses
 
