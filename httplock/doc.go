@@ -82,6 +82,9 @@
 // inside it are about to return. In gin such a middleware must be around the engine: gin gives the Context to the next
 // request.
 //
+// To break a connection, Lock panics with http.ErrAbortHandler. A middleware that runs its handlers in another goroutine
+// must recover there and panic in its own, as http.TimeoutHandler does.
+//
 // # Idempotency-Key
 //
 // The header is defined by draft-ietf-httpapi-idempotency-key-header-07. The value may be quoted or not, and parameters
@@ -164,9 +167,9 @@
 //
 // A header is recorded if the handler has set it, unless a middleware further out has set it to the same values before. A
 // header that the handler has removed is removed from repetitions. If a middleware further out changes its own header
-// while the handler runs, as a session does that is saved, the client gets the change, and it is not recorded. Cookies, dates, trailers, and headers of a
-// connection are not repeated. Nor are headers with names that begin with Idempotent-: in a repetition they are the
-// middleware's own.
+// while the handler runs, as a session does that is saved, the client gets the change, and it is not recorded. Cookies,
+// dates, trailers, and headers of a connection are not repeated. Nor are headers with names that begin with Idempotent-:
+// in a repetition they are the middleware's own.
 //
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the
 // record for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a

@@ -124,9 +124,10 @@ var refusals = map[core.EventKind]Refusal{
 		Detail: "Tell those who run it.",
 	},
 	EventBodyBroken: {
-		Status: http.StatusBadRequest,
-		Title:  "Body could not be read",
-		Detail: "Nothing was done. Send all of it.",
+		Status:     http.StatusBadRequest,
+		RetryAfter: defaultRetryAfter,
+		Title:      "Body could not be read",
+		Detail:     "Nothing was done. Send all of it.",
 	},
 	EventBodyTooLarge: {
 		Status: http.StatusRequestEntityTooLarge,

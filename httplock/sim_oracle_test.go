@@ -478,7 +478,7 @@ var documented = map[core.EventKind]struct {
 }{
 	EventBusy: {409, true}, EventDone: {409, false}, EventQueueFull: {429, true}, EventOverloaded: {503, true}, EventDraining: {503, true},
 	EventUnavailable: {503, true}, EventGone: {503, true}, EventLost: {503, false}, EventKeyMissing: {400, false},
-	EventBodyBroken: {400, false}, EventBodyTooLarge: {413, false}, EventAnswerTooLarge: {500, false},
+	EventBodyBroken: {400, true}, EventBodyTooLarge: {413, false}, EventAnswerTooLarge: {500, false},
 	EventIdempotencyKey: {400, false}, EventIdempotencyInFlight: {409, true}, EventIdempotencyMismatch: {422, false},
 	EventIdempotencyOmitted: {410, false},
 }

@@ -53,6 +53,11 @@ func withEcho(m *httplock.Middleware, update, pay http.Handler) http.Handler {
 			for _, name := range c.ParamNames() {
 				r.SetPathValue(name, c.Param(name))
 			}
+
+			// echo.WrapMiddleware leaves the response of the handlers in c. Middlewares further out have their own, for
+			// instance Recover after a panic.
+			outer := c.Response()
+			defer func() { c.SetResponse(outer) }()
 			return next(c)
 		}
 	}

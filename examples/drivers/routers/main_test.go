@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/labstack/echo/v4"
+	"github.com/labstack/echo/v4/middleware"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lockkit/lockkit/core"
@@ -91,7 +93,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// The error that a handler of echo returns is its response: the client gets it, it is recorded, and the key is free.
+// The error that a handler of echo returns is its response: the client gets it, it is recorded, and the key is free. After
+// a panic, Recover responds.
 func TestErrorsOfEcho(t *testing.T) {
 	node := testutil.StartNode()
 	t.Cleanup(func() { node.Close() })
@@ -105,7 +108,16 @@ func TestErrorsOfEcho(t *testing.T) {
 	}
 	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
 
-	h := withEcho(m, http.NotFoundHandler(), http.NotFoundHandler())
+	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of a handler") })
+	h := withEcho(m, panics, panics)
+	h.(*echo.Echo).Use(middleware.RecoverWithConfig(middleware.RecoverConfig{DisablePrintStack: true, DisableStackAll: true}))
+	h.(*echo.Echo).Logger.SetOutput(io.Discard)
+	afterPanic := httptest.NewRecorder()
+	h.ServeHTTP(afterPanic, httptest.NewRequest("PUT", "/orders/1", nil))
+	if afterPanic.Code != http.StatusInternalServerError {
+		t.Errorf("a panic: %d %s", afterPanic.Code, afterPanic.Body)
+	}
+
 	for i, key := range []string{"", "k", "k"} {
 		req := httptest.NewRequest("POST", "/orders/1/refunds", nil)
 		if key != "" {
