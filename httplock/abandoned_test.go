@@ -774,3 +774,36 @@ func TestGinContextOfAnotherRequest(t *testing.T) {
 		}
 	})
 }
+
+// A middleware around gin may go on with the handlers after it has responded, and keep their response for later. A
+// Recovery inside it still responds to a panic, as the Context is that of its request.
+func TestPanicAfterTheRequest(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		kept := make(chan *httptest.ResponseRecorder, 1)
+		r := gin.New()
+		r.Use(gin.CustomRecoveryWithWriter(io.Discard, func(c *gin.Context, _ any) { c.AbortWithStatus(http.StatusInternalServerError) }))
+		r.PUT("/orders/:id", m.Lock, func(*gin.Context) {
+			time.Sleep(time.Minute)
+			panic("of the handler")
+		})
+		s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, req *http.Request) {
+			later := httptest.NewRecorder()
+			go func() {
+				r.ServeHTTP(later, req)
+				kept <- later
+			}()
+			time.Sleep(time.Second)
+			rw.WriteHeader(http.StatusServiceUnavailable)
+		})))
+
+		for _, protocol := range protocols {
+			if got := s.do(context.Background(), protocol, "PUT", "/orders/1", ""); got.status != 503 {
+				w.Errorf("%s: %+v", protocol, got)
+			}
+			if later := <-kept; later.Code != http.StatusInternalServerError {
+				w.Errorf("%s: %d %s", protocol, later.Code, later.Body)
+			}
+		}
+	})
+}

@@ -55,10 +55,11 @@ import (
 // request. Its Lock guards the whole response. If the two are independent, give it a context without the values of the
 // request's own: context.Background, and not context.WithoutCancel.
 //
-// Once Arrived has returned, Lock runs no handlers and sends nothing. A ResponseWriter that does not lead to Arrived
-// gets the status 503. Lock knows the request by its header and its context. If a middleware has replaced both, the
-// ResponseWriter may be that of another request: Lock runs no handlers, the request is reported as
-// [EventMisconfigured], and Arrived responds with 503 unless something else has responded.
+// Once Arrived has returned, Lock runs no handlers and sends nothing, except that a Lock may be about to do so at that
+// moment. A ResponseWriter that does not lead to Arrived gets the status 503. Lock knows the request by its header and
+// its context. If a middleware has replaced both, the ResponseWriter may be that of another request: Lock runs no
+// handlers, the request is reported as [EventMisconfigured], and Arrived responds with 503 unless something else has
+// responded.
 //
 // # Time
 //

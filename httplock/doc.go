@@ -40,9 +40,9 @@
 // lease is lost, before the key can be granted again, with a cause that matches [core.ErrLost]. It also ends with the
 // deadline of the request and, without an Idempotency-Key, when the client leaves. If a client gets a complete
 // successful response, no lease was lost before the handler returned. This needs [Arrived] around the server, unless the
-// handler writes only to the ResponseWriter that it is given, and no middleware returns before its handlers, turns a
-// refusal into a success, or sends a stream with a Content-Length, with a Transfer-Encoding, or with the status of a
-// redirect or of a response without a body.
+// handler writes only to the ResponseWriter that it is given, and no middleware begins a success before Lock, returns
+// before its handlers, turns a refusal into a success, or sends a stream with a Content-Length, with a
+// Transfer-Encoding, or with the status of a redirect or of a response without a body.
 //
 // A lease that an operator revokes is lost when a node says so to a renewal, or a quorum of them to the release, within
 // the 100 ms of rule 3.
@@ -104,6 +104,9 @@
 //	host, port, scheme         –                 –                  –
 //	other headers              –                 –                  –
 //
+// The path is as the client has sent it. If a request is made in the process, and has no RequestURI, the path of its URL
+// counts, from which http.StripPrefix may have cut the beginning.
+//
 // The resource's key excludes requests from one another: two users' updates of one order, by PUT and by DELETE. With
 // [ByKey] it is the result of the function, and nothing else. The identity makes requests repetitions of one another.
 // The fingerprint finds a client that uses one Idempotency-Key for two requests. The address of the service is in none
@@ -153,7 +156,7 @@
 // Every response of a handler is recorded, successes and errors alike, unless it invites a retry:
 //
 //   - the statuses 401, 403, 407, 408, 423, 425, 429, 499, and all from 500 on;
-//   - any other status from 400 on with a Retry-After header;
+//   - any other status from 400 on, if the handler has set a Retry-After header, even if too late for it to be sent;
 //   - a response that is shorter than its Content-Length;
 //   - no response at all: the handler did not run, or panicked, or a lease was lost;
 //   - nothing, neither a status nor a body, if the context of the handlers or of the request has ended when they return,
@@ -167,9 +170,9 @@
 //
 // A header is recorded if the handler has set it, unless a middleware further out has set it to the same values before. A
 // header that the handler has removed is removed from repetitions. If a middleware further out changes its own header
-// while the handler runs, as a session does that is saved, the client gets the change, and it is not recorded. Cookies,
-// dates, trailers, and headers of a connection are not repeated. Nor are headers with names that begin with Idempotent-:
-// in a repetition they are the middleware's own.
+// while the handler runs, as a session does that is saved, the client gets the change, unless the response is refused, and
+// it is not recorded. Cookies, dates, trailers, and headers of a connection are not repeated. Nor are headers with names
+// that begin with Idempotent-: in a repetition they are the middleware's own.
 //
 // If too few nodes confirm the record within a second, the response is sent, and the middleware tries to write the
 // record for 30 s more, or until Drain. Records are as durable as the Redis servers: if these lose their data, a

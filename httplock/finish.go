@@ -23,6 +23,10 @@ func (rs *requestState) finish(w *response, panicked bool) {
 		w.freezeHeader()
 	}
 
+	if w.gaveUp() {
+		rs.awaitDeadline()
+	}
+
 	isWhole := !panicked && !bypassed && w.contentLength <= w.written
 	loss := rs.endLeases(w, isWhole, panicked)
 
@@ -55,6 +59,21 @@ func (rs *requestState) finish(w *response, panicked bool) {
 		if !panicked { // otherwise the panic of the handler goes on
 			panic(http.ErrAbortHandler)
 		}
+	}
+}
+
+// awaitDeadline waits until the context of the request has ended, if its deadline has come. The context of the handlers
+// has another timer, which may be a moment ahead. A middleware that responds at the deadline looks at the first one.
+func (rs *requestState) awaitDeadline() {
+	ctx := rs.r.Context()
+	at, limited := ctx.Deadline()
+	if !limited || time.Now().Before(at) {
+		return
+	}
+
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second): // the context is not one of the standard library's
 	}
 }
 

@@ -15,11 +15,12 @@ import (
 )
 
 // A session that is further out than Lock sets its cookie when the handler saves it, in a writer that it has kept. The
-// client gets that cookie beside the handler's own. Repetitions get the cookies of their own sessions.
+// client gets that cookie beside the handler's own. Repetitions get the cookies of their own sessions. After a loss, the
+// client gets neither.
 func TestSessionSavedInTheHandler(t *testing.T) {
 	for _, guarded := range []bool{false, true} {
 		bubbleOf(t, fmt.Sprint("Arrived ", guarded), 1, func(w *world) {
-			m := middleware(w, w.locker, WithIdempotency(false, NoSender), ByParam("id"))
+			m := middleware(w, w.holding(), WithIdempotency(false, NoSender), ByParam("id"))
 			r := router()
 			r.POST("/logins/:id", func(c *gin.Context) {
 				kept := c.Writer
@@ -27,6 +28,9 @@ func TestSessionSavedInTheHandler(t *testing.T) {
 				c.Set("save", func() { http.SetCookie(kept, &http.Cookie{Name: "session", Value: "saved"}) })
 			}, m.Lock, func(c *gin.Context) {
 				c.MustGet("save").(func())()
+				if c.GetHeader("Lose") != "" {
+					expire(c.Request.Context())
+				}
 				http.SetCookie(c.Writer, &http.Cookie{Name: "own", Value: "handler's"})
 				io.WriteString(c.Writer, "welcome")
 			})
@@ -54,9 +58,54 @@ func TestSessionSavedInTheHandler(t *testing.T) {
 				if got := post("2", "Idempotency-Key", protocol); !slices.Equal(got, []string{"seen=2"}) {
 					w.Errorf("%s, repetition: %q", protocol, got)
 				}
+
+				lost := s.do(context.Background(), protocol, "POST", "/logins/1", "", "Visit", "3", "Lose", "1")
+				lost.expect(w, 503, EventLost)
+				if got := lost.header["Set-Cookie"]; !slices.Equal(got, []string{"seen=3"}) {
+					w.Errorf("%s, loss: %q", protocol, got)
+				}
 			}
 		})
 	}
+}
+
+// Each middleware and the handler add to Set-Cookie and Vary, and none removes the values of another. A
+// declared trailer that the handler does not set is the middleware's.
+func TestHeadersThatAllAddTo(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		m := middleware(w, w.locker, ByParam("id"))
+		type changer struct{}
+		locked := mux(m, func(rw http.ResponseWriter, r *http.Request) {
+			rw.Header().Add("Vary", "Accept")
+			rw.Header().Del("Set-Cookie")
+			r.Context().Value(changer{}).(func())()
+			io.WriteString(rw, "done")
+		})
+		s := w.serve(Arrived(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			h := rw.Header()
+			h.Set("Vary", "Origin")
+			h.Set("Set-Cookie", "stale=1")
+			h.Set("Trailer", "X-State")
+			h.Set("X-State", "pending")
+			locked.ServeHTTP(rw, r.WithContext(context.WithValue(r.Context(), changer{}, func() {
+				h.Add("Vary", "Cookie")
+				h.Add("Set-Cookie", "session=saved")
+				h.Set("X-State", "charged")
+			})))
+		})))
+
+		for _, protocol := range protocols {
+			got := s.do(context.Background(), protocol, "POST", "/orders/1", "")
+			got.ok(w, "done")
+			vary := slices.Sorted(slices.Values(got.header["Vary"]))
+			if !slices.Equal(vary, []string{"Accept", "Cookie", "Origin"}) || !slices.Equal(got.header["Set-Cookie"], []string{"session=saved"}) {
+				w.Errorf("%s: %v", protocol, got.header)
+			}
+			if state := got.header.Get("X-State"); state == "pending" {
+				w.Errorf("%s: the trailer is %q", protocol, state)
+			}
+		}
+	})
 }
 
 // If a middleware further out changes its header while the handler runs, the client gets the change. It is not a part of

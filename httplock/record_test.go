@@ -378,6 +378,8 @@ func TestHandlerThatGivesUp(t *testing.T) {
 		{"http.TimeoutHandler", timeoutHandler, silently, 2},
 		{"status", deadline, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }, 1},
 		{"empty body", deadline, func(w http.ResponseWriter, _ *http.Request) { w.Write(nil) }, 1},
+		{"flush", deadline, func(w http.ResponseWriter, _ *http.Request) { flushes(w) }, 2},
+		{"flush and status", deadline, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted); flushes(w) }, 1},
 		{"Record", deadline, func(_ http.ResponseWriter, r *http.Request) { Record(r) }, 1},
 	} {
 		for _, host := range hosts[:2] {
@@ -468,6 +470,37 @@ func TestHandlerThatHeedsAContextFurtherOut(t *testing.T) {
 	}
 }
 
+// A lateContext has its deadline a moment before it ends.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// A middleware that responds if its context has ended at the deadline, as chi's Timeout does, finds that it has, although
+// the context of the handler ended before.
+func TestDeadlineOfAMiddleware(t *testing.T) {
+	bubble(t, 1, func(w *world) {
+		locked := mux(middleware(w, w.locker, ByParam("id")), func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+		s := w.serve(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+			deadline := time.Now().Add(time.Second)
+			ctx, cancel := context.WithDeadline(r.Context(), deadline.Add(time.Millisecond))
+			defer cancel()
+			locked.ServeHTTP(rw, r.WithContext(lateContext{ctx, deadline}))
+			if ctx.Err() != nil {
+				rw.WriteHeader(http.StatusGatewayTimeout)
+			}
+		}))
+
+		for _, protocol := range protocols {
+			if got := s.do(context.Background(), protocol, "PUT", "/orders/1", ""); got.status != http.StatusGatewayTimeout {
+				w.Errorf("%s: %+v", protocol, got)
+			}
+		}
+	})
+}
+
 // In gin, a middleware further out may respond to the errors that handlers add. A handler that adds one, and writes no
 // body, has no outcome.
 func TestErrorsOfGin(t *testing.T) {
@@ -481,6 +514,9 @@ func TestErrorsOfGin(t *testing.T) {
 		{"error and status", func(c *gin.Context) { c.Status(409); _ = c.Error(errOfHandler) }, 422, 2},
 		{"error and body", func(c *gin.Context) { c.String(200, "done"); _ = c.Error(errOfHandler) }, 200, 1},
 		{"error and Record", func(c *gin.Context) { Record(c.Request); c.Status(409); _ = c.Error(errOfHandler) }, 422, 1},
+		{"error and abort", func(c *gin.Context) { _ = c.AbortWithError(409, errOfHandler) }, 409, 2},
+		{"error and empty body", func(c *gin.Context) { _ = c.Error(errOfHandler); c.String(409, "") }, 409, 2},
+		{"error and a status without body", func(c *gin.Context) { c.Status(204); _ = c.Error(errOfHandler) }, 422, 1},
 		{"nothing", func(*gin.Context) {}, 200, 1},
 	} {
 		bubbleOf(t, c.name, 1, func(w *world) {

@@ -42,6 +42,15 @@ func (rs *requestState) isOver() bool {
 	return rs.arrival != nil && (rs.arrival.hasEnded() || rs.isForeign())
 }
 
+// hasGin reports whether gin's Context, in which Lock has set w, still belongs to this request. If a middleware has not
+// waited for its handlers, gin may have reset it for another request.
+func (rs *requestState) hasGin(w http.ResponseWriter) bool {
+	if own, ok := rs.gin.Writer.(*response); ok && own == w {
+		return true
+	}
+	return !rs.isOver()
+}
+
 // isForeign reports whether neither the context nor the header of the request belongs to the arrival of its writer, which
 // then is most likely that of another request.
 func (rs *requestState) isForeign() bool {
@@ -99,7 +108,7 @@ func (rs *requestState) respond(status int, write func(http.ResponseWriter) bool
 		c.Abort()
 		outer := c.Writer
 		defer func() {
-			if !rs.isOver() { // otherwise gin may use c for another request by now
+			if rs.hasGin(w) {
 				c.Writer = outer
 			}
 		}()

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ type response struct {
 	state     state
 	status    int
 	hasStatus bool // the handler has set the status
+	hasBody   bool // the handler has written a body, which may be empty
 
 	// The header has its own map, so that a response that is dropped leaves nothing in the client's.
 	header http.Header
@@ -101,6 +103,7 @@ func (w *response) transition(t trigger) {
 		w.breakConnection(from)
 	case stateRefused:
 		w.rs.hold.doom()
+		w.resetHeader()
 		w.discard()
 	case stateDropped:
 		w.rs.hold.release()
@@ -167,31 +170,46 @@ func (w *response) sendBuffered(from state) {
 }
 
 // passHeader makes the changes in h, the client's header, that the handler has made in its copy. A middleware further out
-// may have changed h, too: its changes stay, except to a header that the handler has changed. Its cookies stay in any
-// case.
+// may have changed h, too: its changes stay, except to a header that the handler has changed.
 func (w *response) passHeader(h http.Header) {
 	for name, values := range w.frozen {
 		was, existed := w.before[name]
 		isSame := existed && slices.Equal(values, was)
-		if isSame {
-			continue
+		if !isSame {
+			h[name] = slices.Concat(values, w.addedFurtherOut(h, name))
 		}
-		if name == "Set-Cookie" {
-			values = slices.Concat(values, added(h[name], was))
-		}
-		h[name] = values
 	}
 
 	for name := range w.before {
-		if _, kept := w.frozen[name]; !kept {
+		if _, kept := w.frozen[name]; kept {
+			continue
+		}
+		if rest := w.addedFurtherOut(h, name); len(rest) > 0 {
+			h[name] = rest
+		} else {
 			delete(h, name)
 		}
 	}
 }
 
-// added returns the values that are not in before.
-func added(values, before []string) []string {
-	return slices.DeleteFunc(slices.Clone(values), func(v string) bool { return slices.Contains(before, v) })
+// addedFurtherOut returns the values that a middleware further out has added to a header in h since the handlers began. It
+// returns none of headers to which not every middleware adds.
+func (w *response) addedFurtherOut(h http.Header, name string) []string {
+	if name != "Set-Cookie" && name != "Vary" {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(h[name]), func(v string) bool { return slices.Contains(w.before[name], v) })
+}
+
+// resetHeader makes the client's header the one before the handlers again. A session that a handler has saved must not
+// reach the client with the refusal.
+func (w *response) resetHeader() {
+	if w.rs.isOver() {
+		return
+	}
+	h := w.rs.w.Header()
+	clear(h)
+	maps.Copy(h, w.before)
 }
 
 // addTrailers passes on the last values of the trailers. Other headers that the handler has set since the response began
@@ -206,7 +224,9 @@ func (w *response) addTrailers() {
 		isDeclared := slices.ContainsFunc(declared, func(trailer string) bool {
 			return strings.EqualFold(strings.TrimSpace(trailer), name)
 		})
-		if isDeclared || strings.HasPrefix(name, http.TrailerPrefix) {
+		isTrailer := isDeclared || strings.HasPrefix(name, http.TrailerPrefix)
+		isChanged := !slices.Equal(values, w.before[name])
+		if isTrailer && isChanged {
 			w.rs.w.Header()[name] = values
 		}
 	}
@@ -276,17 +296,18 @@ var errLate = misplaced(
 // gaveUp reports whether the handler has returned without a response, and not because the response is empty: its context
 // or that of the request has ended, or in gin it has added an error, to which a middleware further out may respond.
 func (w *response) gaveUp() bool {
-	if w.state != stateOpen {
-		return false
+	hasErrors := w.rs.gin != nil && len(w.rs.gin.Errors) > w.ginErrors
+	if hasErrors && w.written == 0 && bodyAllowed(w.status) {
+		return true
 	}
 
-	hasErrors := w.rs.gin != nil && len(w.rs.gin.Errors) > w.ginErrors
 	isTooLate := w.ctx.Err() != nil || w.rs.r.Context().Err() != nil
-	return hasErrors || isTooLate && !w.hasStatus
+	return isTooLate && !w.hasStatus && !w.hasBody
 }
 
 func (w *response) Write(b []byte) (int, error) {
 	w.noteLate()
+	w.hasBody = true
 	w.transition(onBegin)
 	if err := w.lostError(); err != nil {
 		return 0, err

@@ -36,11 +36,10 @@ func (m *Middleware) Lock(c *gin.Context) {
 
 	rs := requestState{m: m, gin: c, w: c.Writer, r: c.Request, route: ginRoute(c), outerStatus: status}
 	rs.serve(func(w http.ResponseWriter, r *http.Request) {
-		// Restored even after a panic, for the middleware further out that recovers it. If a middleware has not waited
-		// for the handlers, gin may use c for another request by now.
+		// Restored even after a panic, for the middleware further out that recovers it.
 		outerWriter, outerRequest := c.Writer, c.Request
 		defer func() {
-			if !rs.isOver() {
+			if rs.hasGin(w) {
 				c.Writer = outerWriter
 				c.Request = outerRequest
 			}

@@ -1,6 +1,7 @@
 package testutil
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -114,11 +115,22 @@ func (c *Cluster) Client() *redis.ClusterClient {
 	return client
 }
 
-// Master returns the server that serves key, according to server s. It fails
-// the test if s does not answer.
-func (c *Cluster) Master(s *Server, key string) *Server {
+// Master returns the server that serves key, according to server s. If s knows
+// none, as during a failover, Master waits. It fails the test if s does not
+// answer.
+func (c *Cluster) Master(s *Server, key string) (master *Server) {
 	c.tb.Helper()
 	slot := c.do(s, "CLUSTER", "KEYSLOT", key).(int64)
+	Await(c.tb, fmt.Sprintf("a server serves slot %d", slot), func() bool {
+		master = c.masterOf(s, slot)
+		return master != nil
+	})
+	return master
+}
+
+// masterOf returns the server that serves a slot, according to server s, or nil.
+func (c *Cluster) masterOf(s *Server, slot int64) *Server {
+	c.tb.Helper()
 	for _, v := range c.do(s, "CLUSTER", "SLOTS").([]any) {
 		r := v.([]any) // first slot, last slot, master, replicas
 		if slot < r[0].(int64) || slot > r[1].(int64) {
@@ -131,8 +143,6 @@ func (c *Cluster) Master(s *Server, key string) *Server {
 			}
 		}
 	}
-
-	c.tb.Fatalf("nobody serves slot %d", slot)
 	return nil
 }
 

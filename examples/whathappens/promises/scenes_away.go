@@ -385,7 +385,7 @@ var repeated = scene{name: "repeated", takes: 45 * time.Second, rows: []*row{{
 	what: "**A client repeats a request**",
 	promises: []promise{
 		{ofHolder, "Does not run, if a response was recorded: also at another replica, port or name of the service", ranTimes(1, "first")},
-		{ofHolder, "Runs again after a response that invites a retry (401, 403, 407, 408, 423, 425, 429, 5xx, `Retry-After`), a panic, a loss, or the death of its process", func(s seen, f figures) finding {
+		{ofHolder, "Runs again after a response that invites a retry (401, 403, 407, 408, 423, 425, 429, 499, 5xx, `Retry-After`), a panic, a loss, or the death of its process", func(s seen, f figures) finding {
 			var all []finding
 			for _, op := range retried() {
 				all = append(all, ranTimes(2, op)(s, f))
