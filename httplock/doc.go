@@ -148,8 +148,9 @@
 //	}
 //
 // The context of a request with an Idempotency-Key does not end when its client leaves, because the client will ask
-// again. The http.Client of Go repeats such a request itself, if its connection breaks before the response. A lease around Lock may end then, and the context with it. The handler does not see the header
-// Accept-Encoding: a repetition may come from a client that accepts another encoding.
+// again. A lease around Lock may end then, and the context with it. The handler does not see the header
+// Accept-Encoding: a repetition may come from a client that accepts another encoding. The http.Client of Go repeats
+// such a request itself if its connection breaks before the response.
 //
 // # Recorded responses
 //
@@ -217,10 +218,12 @@
 // count as a response with the handler's own status, from gin 1.12 on, and would be recorded. The bytes that a handler
 // has written before it panics are dropped, unless they were streamed.
 //
-// Put code that responds after the handler has returned, such as an error renderer, inside this middleware. The handlers
-// of echo return errors, to which echo responds after all middlewares: examples/drivers/routers shows a middleware that
-// does so inside this one. Otherwise the handler that returns an error has responded with an empty 200: the client gets
-// it, and it is recorded. A response that comes afterwards is dropped, and logged as EventMisconfigured.
+// Put code that responds after the handler has returned, such as an error renderer, inside this middleware. Otherwise a
+// handler that returns an error has responded with an empty 200, which is recorded, although the client may get an
+// error. The handlers of echo return errors, to which echo responds after all middlewares: examples/drivers/routers
+// shows a middleware that does so inside this one. If the response that comes afterwards is written to the
+// ResponseWriter of this middleware, as by echo, it is dropped, the client gets the empty 200, and the log has
+// EventMisconfigured.
 //
 // Put the middleware further out than any middleware that reads the body of a request: a form parser, a check of CSRF
 // tokens, ShouldBindBodyWith. A request with an Idempotency-Key, or with a key of its body, is refused with 500 if less
@@ -253,7 +256,8 @@
 // Lock, in NoRoute, in NoMethod, or after Lock in Engine.Use, it is refused with 500. With net/http the middleware goes
 // inside the router, around the handler of a route, because it must see the route's whole template. In chi (v5.3 or
 // later) use r.With, or r.Use in an r.Group. With r.Use in an r.Route, or behind http.StripPrefix, it sees a part of
-// the template only, and different routes share their keys; a parameter that it does not see is refused with 500.
+// the template only, and different routes share their keys, and parts that a handler makes of its request by Clone also
+// their answers; a parameter that it does not see is refused with 500.
 //
 // # Shutdown
 //
