@@ -517,6 +517,7 @@ func TestErrorsOfGin(t *testing.T) {
 		{"error and abort", func(c *gin.Context) { _ = c.AbortWithError(409, errOfHandler) }, 409, 2},
 		{"error and empty body", func(c *gin.Context) { _ = c.Error(errOfHandler); c.String(409, "") }, 409, 2},
 		{"error and a status without body", func(c *gin.Context) { c.Status(204); _ = c.Error(errOfHandler) }, 422, 1},
+		{"error in place of a middleware's", func(c *gin.Context) { c.Errors = nil; _ = c.Error(errOfHandler) }, 422, 2},
 		{"nothing", func(*gin.Context) {}, 200, 1},
 	} {
 		bubbleOf(t, c.name, 1, func(w *world) {
@@ -545,6 +546,29 @@ func TestErrorsOfGin(t *testing.T) {
 }
 
 var errOfHandler = errors.New("of the handler")
+
+// Handlers learn of a loss from what they write. A middleware may show that error to clients, so it has no key.
+func TestErrorOfAWriteAfterALoss(t *testing.T) {
+	for _, host := range hosts[:2] {
+		bubbleOf(t, host.name, 1, func(w *world) {
+			m := middleware(w, w.holding(), ByParam("id"))
+			s := w.serve(Arrived(host.handler(m, func(rw http.ResponseWriter, r *http.Request) {
+				expire(r.Context())
+				_, err := io.WriteString(rw, "late")
+				flushErr := http.NewResponseController(rw).Flush()
+				for _, err := range []error{err, flushErr} {
+					if !errors.Is(err, core.ErrLost) || strings.Contains(err.Error(), "sEcReT") {
+						w.Errorf("%v", err)
+					}
+				}
+			})))
+			for _, protocol := range protocols {
+				s.do(context.Background(), protocol, "PUT", "/orders/sEcReT", "").expect(w, 503, EventLost)
+				time.Sleep(time.Minute)
+			}
+		})
+	}
+}
 
 // If a lease is lost while the response is recorded, the client gets a whole refusal, which is counted once. A
 // repetition runs again. The resource is released first: if its lease is lost, nothing is recorded.

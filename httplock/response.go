@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lockkit/lockkit/core"
 )
 
 // A response is the writer of a handler, or of a response in its place. It holds the response back or streams it, as
@@ -45,9 +47,9 @@ type response struct {
 	isSilent   bool // the handlers have returned without a response, and none was written afterwards
 
 	// Of gin's own response, before the handlers. With net/http they are not known.
-	ginBegun  bool
-	ginSize   int
-	ginErrors int // errors that middlewares have added
+	ginBegun bool
+	ginSize  int
+	ginError *gin.Error // the last one that middlewares have added, or nil
 }
 
 func newResponse(ctx context.Context, rs *requestState, status int) *response {
@@ -62,7 +64,7 @@ func (w *response) noteGin() {
 		w.ginSize = outer.Size()
 	}
 	if w.rs.gin != nil {
-		w.ginErrors = len(w.rs.gin.Errors)
+		w.ginError = w.rs.gin.Errors.Last()
 	}
 }
 
@@ -296,8 +298,8 @@ var errLate = misplaced(
 // gaveUp reports whether the handler has returned without a response, and not because the response is empty: its context
 // or that of the request has ended, or in gin it has added an error, to which a middleware further out may respond.
 func (w *response) gaveUp() bool {
-	hasErrors := w.rs.gin != nil && len(w.rs.gin.Errors) > w.ginErrors
-	if hasErrors && w.written == 0 && bodyAllowed(w.status) {
+	hasError := w.rs.gin != nil && w.rs.gin.Errors.Last() != w.ginError
+	if hasError && w.written == 0 && bodyAllowed(w.status) {
 		return true
 	}
 
@@ -342,12 +344,17 @@ func (w *response) Write(b []byte) (int, error) {
 	return 0, errHandlerReturned
 }
 
-// lostError returns the loss of a lease under which the handlers run.
+// errLost is the error of handlers that write after a loss. It does not have the key: a middleware may send the error of a
+// write to the client, as gin's error handlers do.
+var errLost = fmt.Errorf("httplock: nothing more is sent: %w", core.ErrLost)
+
+// lostError returns errLost if a lease under which the handlers run is lost.
 func (w *response) lostError() error {
-	if !w.isHandlers {
+	isLost := w.isHandlers && w.rs.lostError() != nil
+	if !isLost {
 		return nil
 	}
-	return w.rs.lostError()
+	return errLost
 }
 
 // checkLimits ends the buffering of a response that is about to become too large for it.
