@@ -93,7 +93,7 @@ func draw(s *stand) (plan []strike) {
 	for i := range faults {
 		f := &faults[i]
 		if f.fits == nil || f.fits(s) {
-			for range f.weight {
+			for range s.weightOf(f) {
 				possible = append(possible, f)
 			}
 		}
@@ -120,6 +120,15 @@ func draw(s *stand) (plan []strike) {
 	}
 
 	return plan
+}
+
+// weightOf returns how often a fault is drawn. Without the restart guard, a majority of the servers must lose its memory
+// during one lease to make two holders. In a part of two minutes that happens only if memory is lost often.
+func (s *stand) weightOf(f *fault) int {
+	if s.o.Break == BreakGuard && f.class == ofMemory {
+		return 8 * f.weight
+	}
+	return f.weight
 }
 
 // play plays a plan, and returns when all faults are healed. The error says that one could not be.
