@@ -1,6 +1,6 @@
-// Package examples runs the examples of a package in bubbles of testing/synctest. Their time is that of the bubble, so
-// a machine that stands still for a second does not change what they print. By itself, go test runs examples in real
-// time, where a node that stands still for longer than the node timeout counts as down.
+// Package examples runs the examples of a package in bubbles of testing/synctest. A machine that stands still for a second
+// does not change the output of an example there, because the clock of the bubble stands still, too. go test runs
+// examples in real time: a node that stands still for longer than the node timeout then counts as down.
 package examples
 
 import (
@@ -18,7 +18,7 @@ import (
 	"testing/synctest"
 )
 
-// Run runs all examples of the package in the current directory, by their names. It compares what they print with their
+// Run runs all examples of the package in the current directory, by their names. It compares their output with their
 // comments, as go test does. The test fails if an example that has an Output comment is missing, or has none.
 func Run(t *testing.T, all map[string]func()) {
 	t.Helper()
@@ -27,6 +27,7 @@ func Run(t *testing.T, all map[string]func()) {
 		t.Fatal(err)
 	}
 
+	// An example that is not given would not run at all, because make test leaves out go test's own runs.
 	names := slices.Sorted(maps.Keys(documented))
 	if given := slices.Sorted(maps.Keys(all)); !slices.Equal(given, names) {
 		t.Fatalf("the examples given are %v; those with an Output comment are %v", given, names)
@@ -67,7 +68,7 @@ func documentedIn(dir string) (map[string]*doc.Example, error) {
 	return found, nil
 }
 
-// printed runs an example in a bubble, and returns what it prints to the standard output.
+// printed runs an example in a bubble, and returns its standard output.
 func printed(t *testing.T, example func()) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "output")
@@ -91,7 +92,7 @@ func printed(t *testing.T, example func()) string {
 	return string(output)
 }
 
-// compare returns an error if an example has printed something else than its comment says. Space around the output does
+// compare returns an error if the output of an example differs from its comment. Space around the output does
 // not matter, nor does the order of the lines if the comment says so.
 func compare(printed string, e *doc.Example) error {
 	got := strings.Split(strings.TrimSpace(printed), "\n")

@@ -60,20 +60,28 @@ func lose(r *http.Request) {
 	<-lease.Context().Done()
 }
 
-// Behind chi and echo, over HTTP/1.0, 1.1 and 2, an answer is the same as behind net/http. A request does not succeed
-// if its handler loses its lease.
-func TestAnswers(t *testing.T) {
+// newMiddleware returns a middleware on a new node, with the options of its Locker.
+func newMiddleware(t *testing.T, opts ...core.Option) *httplock.Middleware {
+	t.Helper()
 	node := testutil.StartNode()
 	t.Cleanup(func() { node.Close() })
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.MaxHold(time.Minute), core.WithLogger(slog.New(slog.DiscardHandler)))
+	locker, err := core.New([]redis.UniversalClient{node.Client()}, append(opts, core.WithLogger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
+	return m
+}
+
+// Behind chi and echo, over HTTP/1.0, 1.1 and 2, an answer is the same as behind net/http. A request does not succeed
+// if its handler loses its lease.
+func TestAnswers(t *testing.T) {
+	m := newMiddleware(t, core.MaxHold(time.Minute))
 	for name, router := range map[string]router{"chi": withChi, "echo": withEcho} {
 		for way, c := range ways {
 			s := httptest.NewUnstartedServer(router(m, c.handle, c.handle))
@@ -96,17 +104,7 @@ func TestAnswers(t *testing.T) {
 // The error that a handler of echo returns is its response: the client gets it, it is recorded, and the key is free. After
 // a panic, Recover responds.
 func TestErrorsOfEcho(t *testing.T) {
-	node := testutil.StartNode()
-	t.Cleanup(func() { node.Close() })
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
+	m := newMiddleware(t)
 
 	panics := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("of a handler") })
 	h := withEcho(m, panics, panics)

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -14,11 +13,8 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/labstack/echo/v4"
-	"github.com/redis/go-redis/v9"
 
-	"github.com/lockkit/lockkit/core"
 	"github.com/lockkit/lockkit/httplock"
-	"github.com/lockkit/lockkit/testutil"
 )
 
 // answers returns handlers, by the kind of their answer.
@@ -93,7 +89,7 @@ func outcomes() []int {
 }
 
 func invitations() []int {
-	return []int{401, 403, 407, 408, 423, 425, 429, 500, 501, 502, 503, 504, 507}
+	return []int{401, 403, 407, 408, 423, 425, 429, 499, 500, 501, 502, 503, 504, 507}
 }
 
 // recorded reports whether the answer is recorded, so that a repetition gets it.
@@ -107,17 +103,7 @@ func recorded(kind string) bool {
 // Behind chi and echo, a handler answers as it does without the middleware, with an Idempotency-Key and without. A
 // repetition gets the same answer: the recorded one, or a new one if the handler runs again.
 func TestTableOfAnswers(t *testing.T) {
-	node := testutil.StartNode()
-	t.Cleanup(func() { node.Close() })
-	locker, err := core.New([]redis.UniversalClient{node.Client()}, core.WithLogger(slog.New(slog.DiscardHandler)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := httplock.New(locker, "orders", httplock.ByParam("id"), httplock.WithIdempotency(false, httplock.NoSender))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close(context.Background()); locker.Close(context.Background()) })
+	m := newMiddleware(t)
 
 	kinds := answers()
 	for name, router := range map[string]router{"chi": withChi, "echo": withEcho} {
